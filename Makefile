@@ -7,9 +7,11 @@ JARS := .local/cache/jars.stamp
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
 TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration tests/browser)
 
+SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-going --nitpicky --quiet docs .local/site
+
 PYTEST = $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
 
-.PHONY: help setup up down demo torture machine bench screenshots test proof browser lint
+.PHONY: help setup up down demo torture machine mutants bench screenshots docs dist changelog test proof browser lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -35,6 +37,9 @@ machine: setup  ## Check the invariants under other schedules than the tests do:
 	@BATCHLEDGER_MACHINE_SEED=$(or $(SEED),random) BATCHLEDGER_MACHINE_SCHEDULES=$(or $(SCHEDULES),200) \
 		$(BIN)/pytest tests/machine/test_machine.py -k hold --timeout=0
 
+mutants: $(STAMPS)/project  ## Change the core, one expression at a time, and see that a test notices: ONLY='*.live.*' WORKERS=2.
+	@WORKERS=$(or $(WORKERS),2) $(BIN)/python -m tests.mutation.campaign $(if $(ONLY),'$(ONLY)')
+
 bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=2000000 ROUNDS=5 ONLY=throughput,kills PUBLISH=1.
 	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(PUBLISH),--publish)
@@ -51,11 +56,28 @@ proof: browser setup  ## Test what takes long: every crash point, faults, state 
 browser: $(STAMPS)/packages  ## Make sure of a Chromium for the tests; as root on Debian, install one.
 	@$(BIN)/python -m tests.browsers
 
-lint: $(STAMPS)/project  ## Check style, types and the direction of imports.
+docs: $(STAMPS)/project  ## Build the documentation as a site in .local/site; a dead link fails.
+	@$(SITE)
+	@echo "The site is in .local/site/index.html"
+
+# Metadata that a build leaves in include/ is removed: Airflow would find the plugin in it a second time.
+dist: $(STAMPS)/project  ## Build the wheel and the sdist in dist/, to install beside an Airflow of your own.
+	@rm -rf dist include/batchledger.egg-info
+	@mkdir -p dist .local
+	@$(BIN)/python -c "from setuptools.build_meta import build_sdist; build_sdist('dist')" > .local/dist.log 2>&1 || { cat .local/dist.log; exit 1; }
+	@rm -rf include/batchledger.egg-info
+	@$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
+	@ls dist
+
+changelog: $(STAMPS)/project  ## Join the fragments of changelog.d into CHANGELOG.md: VERSION=0.3.0.
+	@$(BIN)/towncrier build --yes --version $(or $(VERSION),$(error name the version: make changelog VERSION=0.3.0))
+
+lint: $(STAMPS)/project  ## Check style, types, the direction of imports, and the documentation.
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(SITE)
 
 $(STAMPS)/environment:
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \

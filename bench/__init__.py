@@ -1,4 +1,4 @@
-"""What Batchledger costs, measured beside what a user would run instead. See README.md."""
+"""What Batchledger costs, measured beside what a user could run instead. See README.md."""
 
 import os
 

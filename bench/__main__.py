@@ -1,4 +1,4 @@
-"""``make bench``: take the measurements part by part, then write and print what came of them."""
+"""``make bench``: take the measurements part by part, then write and print the results."""
 
 import signal
 import sys
@@ -44,7 +44,7 @@ KILLED_RECORDS, KILLED_RECORDS_IF_SMALL = 200_000, 50_000
 
 
 class Scale(StrEnum):
-    """How much is measured: ``small`` shows within five minutes that the bench works, and leaves parts out."""
+    """How much is measured. ``small`` leaves parts out and shows within five minutes that the bench works."""
 
     FULL = "full"
     SMALL = "small"
@@ -61,31 +61,31 @@ class Settings:
 
     @classmethod
     def choose(cls, scale: Scale, records: int | None, rounds: int | None) -> Self:
-        """What is not given follows from the scale."""
+        """Return the size of a run; the scale gives the values that are None."""
         if scale is Scale.SMALL:
             return cls(records or RECORDS_IF_SMALL, rounds or ROUNDS_IF_SMALL, WARM_UP_RECORDS_IF_SMALL, is_small=True)
         return cls(records or RECORDS, rounds or ROUNDS, WARM_UP_RECORDS, is_small=False)
 
 
 def list_contenders(records: int) -> list[Contender]:
-    """Everybody, ourselves first; a batch of ours is the whole topic."""
+    """All contenders, Batchledger first; its batch is the whole topic."""
     ours = [batchledger.describe(delivery, records) for delivery in ("exactly_once", "at_least_once")]
     return [*ours, available_now.describe(), hand_written_loop.describe(), debezium.describe()]
 
 
 def list_without_modes(records: int) -> list[Contender]:
-    """Everybody, ourselves in our default mode alone."""
+    """All contenders, Batchledger in its default mode only."""
     return [each for each in list_contenders(records) if each.subject.name != "at_least_once"]
 
 
 def list_pairs(records: int) -> list[Contender]:
-    """Ourselves and Spark's own sink, for each sink that is no table."""
+    """Batchledger and Spark's own sink, for each target that is no table."""
     ours = {sink: batchledger.describe_into(sink, records) for sink in Sink if sink is not Sink.POSTGRES}
     return [each for sink in ours for each in (ours[sink], available_now.describe(sink))]
 
 
 def list_titles() -> dict[str, str]:
-    """How people call everybody who is measured."""
+    """The titles of all contenders and limits."""
     contenders = [each.subject for each in (*list_contenders(1), *list_pairs(1))]
     return {each.name: each.title for each in (*contenders, *limits.describe())}
 
@@ -102,19 +102,19 @@ def measure_sinks(bench: Bench) -> Iterator[Figure]:
 
 
 def measure_latency(bench: Bench) -> Iterator[Figure]:
-    """Everybody, in the mode of ours that matters."""
+    """All contenders, Batchledger in the mode that matters."""
     return latency.measure(bench, list_without_modes(bench.topic.records))
 
 
 def measure_kills(bench: Bench) -> Iterator[Figure]:
-    """Everybody, on a topic that is large enough to be killed in and small enough to compare."""
+    """All contenders, on a topic that is large enough for kills and small enough to compare."""
     records = KILLED_RECORDS_IF_SMALL if bench.is_small else KILLED_RECORDS
     topic = write_topic(bench.services, min(records, bench.topic.records), kills.PART)
     contenders = [kills.in_batches(each, topic.records) for each in list_without_modes(topic.records)]
     return kills.measure(bench, contenders, topic, seed=time.time_ns() % 1_000_000)
 
 
-# In this order, after throughput and limits, which share their rounds, and before the demo, which has its own services.
+# In this order, after throughput and limits, which share rounds, and before the demo, which has its own services.
 MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
     throughput.SINKS: measure_sinks,
     latency.PART: measure_latency,
@@ -129,12 +129,12 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
 ROUNDS_TOGETHER = (throughput.PART, throughput.LIMITS)
 PARTS = (*ROUNDS_TOGETHER, *MEASURE_BY_PART, demo.PART)
 PARTS_WITH_DEBEZIUM = frozenset({throughput.PART, latency.PART, kills.PART})
-# The others take longer than the five minutes of the small scale.
+# The other parts take longer than the five minutes of the small scale.
 PARTS_IF_SMALL = (*ROUNDS_TOGETHER, throughput.SINKS, latency.PART)
 
 
 def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[Figure]:
-    """Take the chosen parts in their order; say before each what is still to come."""
+    """Take the chosen parts in their order; say before each which parts are left."""
     pending = [part for part in PARTS if part in chosen]
 
     def announce(part: str) -> None:
@@ -163,7 +163,7 @@ def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[F
 
 
 def choose_parts(only: str | None, *, is_small: bool) -> tuple[str, ...]:
-    """Return the parts that are wanted. Raises typer.BadParameter that names what there is."""
+    """Return the chosen parts. Raises typer.BadParameter with the names of all parts."""
     if only is None:
         return PARTS_IF_SMALL if is_small else PARTS
     wanted = [each.strip() for each in only.split(",")]
@@ -181,13 +181,13 @@ def main(
     only: Annotated[str | None, typer.Option(help=f"Parts, with commas between: {', '.join(PARTS)}.")] = None,
     publish: Annotated[bool, typer.Option(help="Put table and plot where the READMEs show them.")] = False,
 ) -> None:
-    """Compare Batchledger with what a user would run instead, and with what this machine can do at all."""
-    # Whoever ends the bench early ends its services with it.
+    """Compare Batchledger with what a user could run instead, and with the limits of this machine."""
+    # SIGTERM ends the services, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console, started = Console(), time.monotonic()
     settings = Settings.choose(scale, records, rounds)
     if publish and (settings != Settings.choose(Scale.FULL, None, None) or only):
-        raise typer.BadParameter("what is published is a whole run: all parts, with all their records and rounds")
+        raise typer.BadParameter("publish a whole run only: all parts, with all their records and rounds")
     chosen = choose_parts(only, is_small=settings.is_small)
 
     def say(text: str) -> None:
@@ -201,7 +201,7 @@ def main(
         for figure in measure(chosen, settings, say):
             found.append(figure)  # noqa: PERF402 - one by one, so that they are there when the next one fails
     finally:
-        # What was measured before something failed may have taken an hour.
+        # If something fails, the measurements before it are kept: they may have taken an hour.
         folder = write_report(Figures.collect(found), settings)
         console.print(Markdown((folder / "table.md").read_text()))
         say(f"written to {folder}")
@@ -210,7 +210,7 @@ def main(
 
 
 def write_report(figures: Figures, settings: Settings) -> Path:
-    """Write what was measured; return the folder."""
+    """Write the results; return the folder."""
     measured = {each.part for each in figures.all}
     left_out = [part for part in PARTS if part not in measured]
     about = About.now(settings.records, settings.rounds, sorted(measured), left_out)

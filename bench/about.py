@@ -1,4 +1,4 @@
-"""Where and how the figures of a run were taken."""
+"""Where and how a run was measured."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from bench.bench import RECORDS, ROUNDS
 
 @dataclass(frozen=True)
 class About:
-    """What a reader has to know of a run in order to compare it with another one."""
+    """What a reader has to know about a run to compare it with another one."""
 
     taken_at: str
     records: int
@@ -27,12 +27,12 @@ class About:
 
     @property
     def taken(self) -> str:
-        """How often everything was measured, in words."""
+        """How often each measurement was taken, in words."""
         return "one round" if self.rounds == 1 else f"medians of {self.rounds}"
 
     @property
     def is_full(self) -> bool:
-        """Whether the goals can be expected to be met."""
+        """Whether the run is large enough to meet the goals."""
         return self.records >= RECORDS and self.rounds >= ROUNDS
 
     @classmethod

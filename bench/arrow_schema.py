@@ -1,4 +1,4 @@
-"""The fields of a record, as Arrow has them."""
+"""The fields of a record as an Arrow schema."""
 
 import pyarrow as pa
 

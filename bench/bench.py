@@ -7,17 +7,17 @@ from bench.records import Topic
 from bench.services import Services
 
 RECORDS, ROUNDS = 2_000_000, 5
-"""Of a whole run, to which the goals belong."""
+"""Records of a whole run; the goals are for such a run."""
 
 Say = Callable[[str], None]
-"""Is told in a few words what was measured, or what comes next."""
+"""Takes a few words about what was measured, or what comes next."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The running services, the topic that is read and a smaller one to warm up with, how often, and how to tell.
+    """The running services, the topic, a smaller one for the warm-up, the number of rounds, and how to report progress.
 
-    ``is_small``: the figures shall show that everything works, and need not be good ones.
+    ``is_small``: the run only shows that everything works.
     """
 
     services: Services

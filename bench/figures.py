@@ -1,4 +1,4 @@
-"""What was measured, as values: one figure for each part, subject and measure, with a value for every round."""
+"""The measurements as values: one figure for each part, subject and measure, with a value for every round."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The middle of all rounds."""
+        """The median of all rounds."""
         return median(self.values)
 
 
@@ -37,22 +37,22 @@ class Figures:
         return cls(tuple(Figure(*key, values) for key, values in values_by_key.items()))
 
     def median(self, part: str, subject: str, measure: str) -> float | None:
-        """The middle of one measure's rounds; None when it was not taken."""
+        """The median of one measure's rounds; None if it was not taken."""
         figure = self._find(part, subject, measure)
         return None if figure is None else figure.median
 
     def values(self, part: str, subject: str, measure: str) -> tuple[float, ...]:
-        """One measure's rounds; nothing when it was not taken."""
+        """One measure's rounds; empty if it was not taken."""
         figure = self._find(part, subject, measure)
         return () if figure is None else figure.values
 
     def total(self, part: str, subject: str, measure: str) -> float | None:
-        """The sum of one measure's rounds, for what is counted; None when it was not taken."""
+        """The sum of one measure's rounds, for counts; None if it was not taken."""
         figure = self._find(part, subject, measure)
         return None if figure is None else sum(figure.values)
 
     def subjects(self, part: str) -> list[str]:
-        """Who was measured in a part, in the order of their first figure."""
+        """The subjects of a part, in the order of their first figure."""
         return list(dict.fromkeys(each.subject for each in self.all if each.part == part))
 
     def _find(self, part: str, subject: str, measure: str) -> Figure | None:

@@ -11,7 +11,7 @@ MEMORY = "_peak_bytes"
 
 
 class Outcome(StrEnum):
-    """What became of a goal."""
+    """The outcome of a goal."""
 
     MET = "met"
     MISSED = "missed"
@@ -20,7 +20,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a figure stands: part, subject, measure."""
+    """The address of a figure: part, subject, measure."""
 
     part: str
     subject: str
@@ -37,9 +37,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound for a figure, or for its ratio to another one where ``against`` is given.
+    """A bound for a figure, or for its ratio to the figure ``against``.
 
-    ``at_most`` and ``at_least`` are bounds of the ratio then. ``unit`` is that of the figure.
+    With ``against``, ``at_most`` and ``at_least`` bound the ratio. ``unit`` is the unit of the figure.
     """
 
     title: str
@@ -52,10 +52,10 @@ class Goal:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal with what was measured: medians.
+    """A goal with the medians of its measurements.
 
-    ``ratio`` is there where two figures are compared. ``ratios`` are those of the rounds, smallest first, where both
-    were measured in the same rounds; their median is the ratio then.
+    ``ratio`` is set if two figures are compared. If both were measured in the same rounds, ``ratios`` has the ratio of
+    each round, smallest first, and ``ratio`` is their median.
     """
 
     goal: Goal
@@ -71,7 +71,7 @@ EXACTLY_ONCE = Source("throughput", "exactly_once", "rows_per_second")
 BACKLOG = Source("backlog", "backlog", "rows_per_second")
 BOOKKEEPING = "bookkeeping"
 INTERLEAVED = "throughput"
-"""The part in which everybody is measured in each round."""
+"""The part that measures all contenders in each round."""
 
 FIXED: tuple[Goal, ...] = (
     Goal("warm trigger through Airflow → published and audited, 10k records", WARM, "s", at_most=2.5),
@@ -145,8 +145,8 @@ def judge(figures: Figures) -> list[Verdict]:
 
 
 def _memory_goals(figures: Figures) -> Iterator[Goal]:
-    """One for every program that the backlog was measured with."""
-    # What starts a JVM is a shell for a moment, and takes nothing.
+    """Return one goal for each program of the backlog's measurement."""
+    # A shell starts the JVM; it lives for a moment and uses nothing.
     measures = dict.fromkeys(each.measure for each in figures.all if each.part == "backlog" and each.median)
     for measure in measures:
         if measure.endswith(MEMORY):

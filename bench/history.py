@@ -1,8 +1,8 @@
-"""A long history of published batches, written straight into the ledger, as if they had been taken one by one.
+"""A long history of published batches, written straight into the ledger, as if each had been run.
 
-Only for a ledger that holds nothing of value, on a server that is one's own: the indexes of ``batch_range`` are left
-alone by ways that nobody else should go, and built when the rows are there. What fails in between leaves them broken.
-Needs PostgreSQL 18, which sorts ranges, and a superuser.
+Use it only on a server of your own, with a ledger that holds nothing of value. It changes PostgreSQL's catalog, so that
+the indexes of ``batch_range`` are built after the rows are there. A failure in between leaves the indexes broken. It
+needs PostgreSQL 18, which sorts ranges, and a superuser.
 """
 
 import re
@@ -85,9 +85,9 @@ where (mine.oid = %(one)s::oid and other.oid = %(other)s::regclass)
 
 @dataclass(frozen=True)
 class History:
-    """So many published batches of one pipeline, each with a range of every partition of one topic.
+    """The history of one pipeline: so many published batches, each with a range of every partition of one topic.
 
-    ``records`` are the offsets of a range, ``name`` is that of the pipeline if not called after its size.
+    ``records`` is the number of offsets of a range. ``name`` names the pipeline; without it, the size does.
     """
 
     batches: int
@@ -99,7 +99,7 @@ class History:
 
     @property
     def pipeline(self) -> str:
-        """The pipeline that it is of."""
+        """The name of the pipeline."""
         return self.name or f"history_{self.batches}x{self.partitions}"
 
     @override
@@ -108,18 +108,18 @@ class History:
 
 
 def seed(dsn: str, histories: Sequence[History], maintenance_memory: str = "1GB") -> None:
-    """Write the histories, and let PostgreSQL look at what has become of its tables."""
+    """Write the histories, and let PostgreSQL analyse its tables."""
     with psycopg.connect(dsn, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("select set_config('maintenance_work_mem', %s, false)", [maintenance_memory])
         cursor.execute("set allow_system_table_mods = on")
-        # Otherwise each of the statements, of a thousand pipelines, waits for the disk.
+        # Otherwise each statement for each of a thousand pipelines waits for the disk.
         cursor.execute("set synchronous_commit = off")
         with _filled_at_the_end(cursor):
-            # Foreign keys are looked at once a row; that of a range has no other way to fail than a mistake above.
+            # PostgreSQL checks foreign keys once a row; here only a mistake above can break them.
             cursor.execute("set session_replication_role = replica")
             for history in histories:
                 _insert(cursor, history)
-        # Otherwise autovacuum does it while somebody measures.
+        # Otherwise autovacuum does it during a measurement.
         cursor.execute("vacuum (analyze)")
 
 
@@ -142,10 +142,10 @@ def _insert(cursor: psycopg.Cursor[Any], history: History) -> None:
 
 @contextmanager
 def _filled_at_the_end(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
-    """Leave the indexes of ``batch_range`` alone until the rows are there, and then sort each into its place.
+    """Build the indexes of ``batch_range`` by sorting, after the block has written the rows.
 
-    PostgreSQL knows no way to do so with an exclusion constraint: adding one compares each row with all others, which
-    takes longer than everything else. So an index like that of the constraint is built, and takes its place on disk.
+    PostgreSQL cannot do so for an exclusion constraint: to add one, it compares each row with all others, which takes
+    longer than everything else. So an index of the same definition is built, and takes the constraint's place on disk.
     """
     cursor.execute(
         "select indexrelid, pg_get_indexdef(indexrelid) from pg_index "
@@ -153,7 +153,7 @@ def _filled_at_the_end(cursor: psycopg.Cursor[Any]) -> Iterator[None]:
     )
     indexes = cursor.fetchall()
     oids = [oid for oid, _ in indexes]
-    # The keys of a multirange index are ranges, too, but PostgreSQL 18 sorts only those of a range index.
+    # The keys of a multirange index are ranges, too, but PostgreSQL 18 sorts only the keys of a range index.
     cursor.execute(
         "alter operator family pg_catalog.multirange_ops using gist "
         "add function 11 (anymultirange, anymultirange) range_sortsupport(internal)"

@@ -1,8 +1,8 @@
-"""What the ledger and the planner take for one batch, whatever was published before: no Spark, no rows, no Kafka.
+"""The time of ledger and planner for one batch over a history: no Spark, no rows, no Kafka.
 
-The steps are those of ``plans`` and ``run_batch`` over the real ledger and evidence. What they meet besides is made up:
-a log that always holds one more batch, tasks that have read every record, and a sink that is somebody else's. Kafka's
-answers are timed apart (``ask_kafka``).
+The steps of ``plans`` and ``run_batch`` work on the real ledger and evidence. Everything else is made up: a log that
+always holds one more batch, tasks that have read every record, and a sink without a database. ``ask_kafka`` times the
+answers of Kafka.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ _JUDGED = (
 
 @dataclass(frozen=True)
 class BookkeepingCost:
-    """Medians of one batch over a history: seconds of each step, of each call within them, and connections opened."""
+    """Medians of one batch over a history: seconds of each step and of each call within it, and opened connections."""
 
     history: History
     seconds_by_step: Mapping[str, float]
@@ -59,7 +59,7 @@ class BookkeepingCost:
 
     @property
     def seconds(self) -> float:
-        """Of all steps together."""
+        """The seconds of all steps together."""
         return sum(self.seconds_by_step.values())
 
 
@@ -74,9 +74,9 @@ class KafkaCost:
 def measure(
     dsn: str, histories: Sequence[History], rounds: int = 5, told: Callable[[str], None] = lambda _: None
 ) -> list[BookkeepingCost]:
-    """Seed each history and take batches on top of it, the shortest first: the ledger holds the earlier ones, too.
+    """Write each history, the shortest first, and take batches on top of it. The ledger keeps the earlier ones.
 
-    ``dsn`` names a migrated ledger of nobody; what is written stays there. One batch before the others warms up.
+    ``dsn`` names a migrated ledger without any use; the histories stay there. One batch before the others warms up.
     """
     _seed_others(dsn)
     costs = []
@@ -89,12 +89,12 @@ def measure(
 
 
 def take_batches(dsn: str, history: History, rounds: int) -> BookkeepingCost:
-    """Take one batch to warm up, and then ``rounds`` that are measured."""
+    """Take one batch to warm up, and then ``rounds`` batches that are measured."""
     log = _EndlessLog(history)
     _take(dsn, history, log)
     before = _count_connections(dsn)
     taken = [_take(dsn, history, log) for _ in range(rounds)]
-    # Looking is a connection, too.
+    # This look takes a connection, too.
     connections = (_count_connections(dsn) - before - 1) / rounds
     return BookkeepingCost(
         history,
@@ -105,8 +105,8 @@ def take_batches(dsn: str, history: History, rounds: int) -> BookkeepingCost:
 
 
 def ask_kafka(options: Mapping[str, str], partitions: int, rounds: int = 5) -> KafkaCost:
-    """Create topics without records, and ask what a batch asks: the log once by its plan, twice by its stage step."""
-    # A controller refuses to create many more partitions in one request.
+    """Create topics without records, and ask like a batch: the plan asks for the log once, the stage step twice."""
+    # A controller refuses a request for many more partitions.
     sizes = [min(2_000, partitions - made) for made in range(0, partitions, 2_000)]
     run = uuid4().hex[:8]
     topics = {f"bookkeeping_{run}_{number}": size for number, size in enumerate(sizes)}
@@ -140,7 +140,7 @@ class _EndlessLog:
 
 @dataclass(frozen=True)
 class _Tasks:
-    """The Stager port: evidence that every record was read, written by one task outside of the time that is taken."""
+    """The Stager port: evidence that every record was read, written by one task, outside of the measured time."""
 
     evidence: PostgresEvidence
     apart: Callable[[], AbstractContextManager[None]]
@@ -154,7 +154,7 @@ class _Tasks:
 
 @dataclass(frozen=True)
 class _NoRows:
-    """The Sink and StagedRows ports, for as much as the steps ask: every record is staged once, nothing is moved."""
+    """The Sink and StagedRows ports, as far as the steps need them: every record is staged once, nothing is moved."""
 
     ranges: Sequence[OffsetRange] = ()
 
@@ -182,7 +182,7 @@ class _NoRows:
 
 
 class _Content:
-    """The Auditor port: as many results as there are, and all is well."""
+    """The Auditor port: as many results as the real suite has, all passed."""
 
     def judge(self, facts: AttemptFacts) -> Sequence[CheckResult]:
         observed = {"ranges": len(facts.ranges), "unexpected_ranges": 0, "total": 0}
@@ -191,7 +191,7 @@ class _Content:
 
 @dataclass
 class _Taken:
-    """What one batch took."""
+    """The measurements of one batch."""
 
     steps: dict[str, float] = field(default_factory=dict)
     calls: dict[str, float] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class _Taken:
 
 @dataclass(frozen=True)
 class _Timed:
-    """Passes every call on to ``inner``, and adds the seconds that it takes to those of its name."""
+    """Passes every call on to ``inner``, and adds up its seconds by its name."""
 
     name: str
     inner: Any
@@ -234,7 +234,7 @@ class _Timed:
 
     @contextmanager
     def publication(self, *arguments: Any) -> Iterator["_Timed"]:
-        """Time the transaction as a whole, and what is done in it besides."""
+        """Time the transaction as a whole, and the calls within it."""
         started = perf_counter()
         with self.inner.publication(*arguments) as publication:
             yield _Timed("publication", publication, self.calls)

@@ -1,7 +1,7 @@
-"""A thousand pipelines with their files, topics and histories: what the pages have to show at their largest.
+"""A thousand pipelines with their files, topics and histories: the largest case for the pages.
 
-Everything is real but the work: records are in the broker, positions and batches in the ledger as publications would
-have left them (``history``), each offset of a position written by exactly one batch. Nothing is in a target.
+Everything is real but the work. Records are in the broker. Positions and batches are in the ledger as if they had been
+published (``history``): exactly one batch holds each offset before a position. No target holds a row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,21 +21,21 @@ from batchledger.local.samples.producer import BULK_OPTIONS
 from bench.history import History, seed
 
 PARTITIONS_CREATED_AT_ONCE = 2_000
-"""A controller refuses to create many more in one request."""
+"""Partitions of one request: a controller refuses many more."""
 ANSWER_SECONDS = 120.0
 UNREAD_RECORDS = 5
-"""In each partition of a pipeline that lags."""
+"""Unread records in each partition of a pipeline that lags."""
 LAGS_EVERY = 5
 QUARANTINED_EVERY = 50
-"""Of the offsets of the longest history, so many apart, one is in quarantine."""
+"""The distance between two offsets of the longest history that are in quarantine."""
 
 CONNECTION = "pages_warehouse"
-"""The id of the Airflow connection that all sinks have."""
+"""The Airflow connection of all sinks."""
 LONG, WIDE = "long", "wide"
 """Names of pipelines, and of their topics."""
 _SCHEMA = "message_id string, device_id int, seq bigint, amount double, note string"
 
-# Its balance says so, too.
+# The balance has to count the records in quarantine.
 _SET_ASIDE = """
 update batchledger.batch_range set accepted = accepted - 1, quarantined = 1
 where pipeline = %(pipeline)s and lower(offsets) %% %(every)s = 0
@@ -72,8 +72,8 @@ from batchledger.position where pipeline = %(pipeline)s
 class ManyPipelines:
     """How many pipelines there are, and how large: ``ordinary`` ones, one with a long history, one with a wide topic.
 
-    Every fifth of the ordinary ones lags; the first one that does is blocked. The wide one has a batch in the works.
-    The long history is of one partition, of which every fiftieth record is in quarantine.
+    Every fifth ordinary pipeline lags, and the first of these is blocked. The wide one has an open batch. The long
+    history has one partition, with every fiftieth record in quarantine.
     """
 
     ordinary: int
@@ -85,29 +85,29 @@ class ManyPipelines:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The ordinary ones, in their order."""
+        """The ordinary pipelines, in their order."""
         return tuple(f"ordinary_{number:04d}" for number in range(self.ordinary))
 
     @property
     def histories(self) -> tuple[History, ...]:
-        """Of every pipeline, the long one last; topics have their names, and no identity yet."""
+        """The histories of all pipelines, the long one last. A topic has its pipeline's name, and no identity yet."""
         ordinary = (History(self.batches, self.partitions, 1, name, name=name) for name in self.names)
         wide = History(self.wide_batches, self.wide_partitions, 1, WIDE, name=WIDE)
         return (*ordinary, wide, History(self.long_batches, 1, 1, LONG, name=LONG))
 
     @property
     def all_partitions(self) -> int:
-        """Of all topics."""
+        """The partitions of all topics."""
         return sum(each.partitions for each in self.histories)
 
     @property
     def all_batches(self) -> int:
-        """In the ledger, published."""
+        """The published batches in the ledger."""
         return sum(each.batches for each in self.histories)
 
     @property
     def lagging(self) -> tuple[str, ...]:
-        """The pipelines with unread records; the first one is blocked, the last one the wide one."""
+        """The pipelines with unread records; the first one is blocked, the last one is the wide one."""
         return (*self.names[::LAGS_EVERY], WIDE)
 
     @override
@@ -125,7 +125,7 @@ class Page:
 
 
 def write_files(folder: Path, many: ManyPipelines) -> None:
-    """Write the pipeline files, with all that people write into them."""
+    """Write the pipeline files, with the keys that people use."""
     for history in many.histories:
         content = {
             "name": history.pipeline,
@@ -143,7 +143,7 @@ def write_files(folder: Path, many: ManyPipelines) -> None:
 
 
 def write_topics(options: Mapping[str, str], many: ManyPipelines) -> None:
-    """Create the topics, and write as many records to each partition as were read, and those that were not."""
+    """Create the topics, and write the read and the unread records of each partition."""
     client = open_admin(options)
     for group in _group(many.histories):
         topics = [NewTopic(each.topic, each.partitions, 1, config={"retention.ms": "-1"}) for each in group]
@@ -167,14 +167,14 @@ def write_topics(options: Mapping[str, str], many: ManyPipelines) -> None:
 
 
 def delete_topics(options: Mapping[str, str], many: ManyPipelines) -> None:
-    """Take the topics away."""
+    """Delete the topics."""
     client = open_admin(options)
     for group in _group(many.histories):
         _wait(client, client.delete_topics([each.topic for each in group], request_timeout=ANSWER_SECONDS))
 
 
 def seed_ledger(dsn: str, options: Mapping[str, str], many: ManyPipelines) -> None:
-    """Write what was published, what is blocked and what is in quarantine into a migrated ledger of nobody."""
+    """Write what was published, is blocked or is in quarantine into a migrated ledger without any use."""
     log = KafkaLog(options).read_log([each.topic for each in many.histories])
     identities = log.identity_by_topic
     named = [
@@ -192,7 +192,7 @@ def seed_ledger(dsn: str, options: Mapping[str, str], many: ManyPipelines) -> No
 
 
 def _open_batch(cursor: psycopg.Cursor[Any], pipeline: str, state: str) -> None:
-    """Write an open batch over all that is unread."""
+    """Write an open batch over all unread offsets."""
     asked = {"pipeline": pipeline, "state": state, "records": UNREAD_RECORDS}
     ((batch_id,),) = cursor.execute(_OPEN, asked).fetchall()
     for statement in (_OPEN_ATTEMPT, _OPEN_RANGES, _OPEN_CHECK):
@@ -236,7 +236,7 @@ def _newest_batch(dsn: str, pipeline: str) -> int:
 
 
 def _group(histories: Sequence[History]) -> Iterator[list[History]]:
-    """Yield as many at a time as a controller takes."""
+    """Yield chunks of a size that a controller takes."""
     group: list[History] = []
     for each in histories:
         if group and sum(one.partitions for one in (*group, each)) > PARTITIONS_CREATED_AT_ONCE:
@@ -247,7 +247,7 @@ def _group(histories: Sequence[History]) -> Iterator[list[History]]:
 
 
 def _wait(client: AdminClient, answers: Mapping[str, Any]) -> None:
-    """Wait for the answers; their client has to live as long."""
+    """Wait for the answers; the client has to live until then."""
     for topic, future in answers.items():
         try:
             future.result(timeout=ANSWER_SECONDS)

@@ -1,8 +1,8 @@
-"""What a piece of work takes: CPU and memory of every process that takes part, WAL, transactions.
+"""What work costs: CPU and memory of every process that takes part, WAL, transactions.
 
-CPU is the difference of what the processes of a tree have used, with those that ended meanwhile if their parent has
-waited for them. Spark's daemon waits for none of its Python workers, but ends only those that were idle for a minute.
-Memory is looked at while the work is done; the peak of a group is that of its processes together.
+CPU is what the processes of a tree have used. A process that ended meanwhile counts if its parent has waited for it.
+Spark's daemon never waits for its Python workers, but it only ends workers that were idle for a minute. Memory is
+sampled during the work; the peak of a group is the peak of the sum of its processes.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ KAFKA = "kafka"
 
 @dataclass(frozen=True)
 class Usage:
-    """What was used between two moments. Bytes of memory are peaks; a program is for example ``spark_java``.
+    """The use between two moments. Bytes of memory are peaks; a program is for example ``spark_java``.
 
-    ``transactions`` are those that have written anything.
+    ``transactions`` counts the transactions that have written anything.
     """
 
     cpu_seconds_by_group: Mapping[str, float]
@@ -35,25 +35,25 @@ class Usage:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of everyone who took part, the broker and the database included."""
+        """CPU seconds of all that took part, broker and database included."""
         return sum(self.cpu_seconds_by_group.values())
 
     @property
     def memory_bytes(self) -> int:
-        """Of everything but broker and database, which all contenders share."""
+        """CPU seconds without broker and database, which all contenders share."""
         return sum(most for group, most in self.memory_bytes_by_group.items() if group not in {POSTGRES, KAFKA})
 
 
 @dataclass
 class Meter:
-    """Runs while a block runs; ``usage`` is there afterwards."""
+    """Measures while a block runs; ``usage`` is set afterwards."""
 
     dsn: str = field(repr=False)
     root_by_group: Mapping[str, int]
     usage: Usage | None = None
 
     def result(self) -> Usage:
-        """What the block has used."""
+        """The use of the block."""
         if self.usage is None:
             raise RuntimeError("the block has not ended yet")
         return self.usage
@@ -61,13 +61,13 @@ class Meter:
 
 @dataclass
 class Memory:
-    """The most that the processes of a group, and those of a program within it, have had at one moment."""
+    """The largest memory that a group, and each program within it, has had at one moment."""
 
     peak_by_group: dict[str, int] = field(default_factory=dict)
     peak_by_program: dict[str, int] = field(default_factory=dict)
 
     def watch(self, root_by_group: Mapping[str, int], stopping: threading.Event) -> None:
-        """Look again and again, and once more at the end: what is done within a moment is not looked at otherwise."""
+        """Look again and again, and once more at the end. Otherwise very short work is never looked at."""
         has_stopped = False
         while not has_stopped:
             has_stopped = stopping.wait(SECONDS_BETWEEN_LOOKS)
@@ -82,7 +82,7 @@ class Memory:
 def measure(dsn: str, root_by_group: Mapping[str, int]) -> Iterator[Meter]:
     """Measure the block. ``root_by_group`` names the first process of each group; its descendants belong to it.
 
-    A checkpoint of PostgreSQL goes before, so that none is due while the block runs and all begin alike.
+    PostgreSQL makes a checkpoint first, so that none is due while the block runs.
     """
     meter = Meter(dsn, root_by_group)
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -109,7 +109,7 @@ def measure(dsn: str, root_by_group: Mapping[str, int]) -> Iterator[Meter]:
 
 
 def list_tree(pid: int) -> list[psutil.Process]:
-    """Return a process and all that it has started, those that are left; nothing when it is gone."""
+    """Return a process and its living descendants; empty if it is gone."""
     try:
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
@@ -123,7 +123,7 @@ def cpu_by_group(root_by_group: Mapping[str, int]) -> dict[str, float]:
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    """What a process has used, and those of its children that it has waited for."""
+    """The CPU of a process, and of the children that it has waited for."""
     try:
         times = process.cpu_times()
     except psutil.Error:
@@ -133,9 +133,9 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 
 def _memory_by_program(group: str, processes: Sequence[psutil.Process]) -> "Counter[str]":
-    """Memory of a group. Pages that its processes share are shared out among them, and counted once.
+    """Return the memory of a group. Pages that its processes share are counted once.
 
-    Of PostgreSQL only what each process has for itself: its buffers fill up over time, whoever writes.
+    PostgreSQL counts with its private memory only: its buffers fill up over time, however much is written.
     """
     found: Counter[str] = Counter()
     for process in processes:
@@ -146,7 +146,7 @@ def _memory_by_program(group: str, processes: Sequence[psutil.Process]) -> "Coun
 
 
 def _positions(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[int, int]:
-    """Where the log ends, and the number of the next transaction that writes; this one takes no number."""
+    """Return the end of the WAL, and the number of the next transaction that writes. This query takes no number."""
     row = connection.execute(
         "select pg_current_wal_lsn() - '0/0'::pg_lsn, pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
     ).fetchone()

@@ -1,7 +1,7 @@
-"""What the bench asks of a program, and how both talk: one JSON document a line, over a socket of this machine.
+"""What the bench orders from a program, and how both talk: one JSON document a line, over a local socket.
 
-A program connects, says that it is ready, and then carries out one order after the other. Where the addresses of the
-services and the passwords are needed they come from the environment, never from an order.
+A program connects, says that it is ready, and then carries out one order after the other. Addresses and passwords come
+from the environment, never from an order.
 """
 
 import json
@@ -26,7 +26,7 @@ CATALOG, NAMESPACE = "lake", "bench"
 
 
 class Sink(StrEnum):
-    """What the rows go to, by its name in a pipeline file."""
+    """The kind of target, by its name in a pipeline file."""
 
     POSTGRES = "postgres"
     KAFKA = "kafka"
@@ -37,9 +37,9 @@ class Sink(StrEnum):
 class Order:
     """Take a topic into a target until every partition is read up to its end.
 
-    ``target`` is the name of the table or topic, which is there already and empty.
-    ``name`` is that of the pipeline, consumer group or checkpoint: the same name goes on where it stopped.
-    ``end_by_partition`` may lie ahead of what the topic holds so far; then the program goes on until it is there.
+    ``target`` names the table or topic, which exists and is empty.
+    ``name`` names the pipeline, consumer group or checkpoint: the same name goes on where it stopped.
+    ``end_by_partition`` may be ahead of the topic; then the program goes on until it is there.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Order:
 
     @property
     def records(self) -> int:
-        """How many records that are, from the beginning."""
+        """The number of records from the beginning to these ends."""
         return sum(self.end_by_partition.values())
 
     def to_json(self) -> str:
-        """In one line."""
+        """Return the order as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -68,14 +68,14 @@ class Order:
 
 @dataclass(frozen=True)
 class Done:
-    """How long an order took inside of the program, and its steps, where it has such."""
+    """The time of an order inside of the program, and of its steps if it has any."""
 
     seconds: float
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
 
 
 def serve(carry_out: Callable[[Order], Mapping[str, float]]) -> None:
-    """Carry out the order of the environment, or else orders until the bench closes the connection."""
+    """Carry out the order in the environment. Without one, carry out orders until the bench closes the connection."""
     if ORDER_VARIABLE in os.environ:
         carry_out(Order.from_json(os.environ[ORDER_VARIABLE]))
         return

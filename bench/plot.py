@@ -1,4 +1,4 @@
-"""The picture of a run: rows a second as bars, what they cost and what kills leave as text beside them."""
+"""The picture of a run: rows a second as bars, with cost and damage by kills as text beside them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ def has_bars(figures: Figures) -> bool:
 
 
 def draw(figures: Figures, titles: Mapping[str, str], about: About, file: Path) -> None:
-    """Draw contenders from the fastest down, those of other sinks pair by pair, limits below them."""
+    """Draw the contenders, the fastest first, then the pairs of the other sinks, then the limits."""
     pairs = [subject for subject in titles if subject in figures.subjects("sinks")]
     rows = [
         *(("throughput", subject) for subject in _by_speed(figures, "throughput")),
@@ -51,7 +51,7 @@ def _by_speed(figures: Figures, part: str) -> list[str]:
 
 def _draw_bars(axes: Axes, figures: Figures, rows: list[tuple[str, str]], titles: Mapping[str, str]) -> None:
     speeds = [figures.median(part, subject, "rows_per_second") or 0.0 for part, subject in rows]
-    # A limit that is far away would make the contenders' bars too short to tell apart.
+    # With a limit that is far away, the contenders' bars would be too short to tell apart.
     longest = 2 * max(speed for speed, (part, _) in zip(speeds, rows, strict=True) if part != "limits")
     for place, ((part, subject), speed) in enumerate(zip(rows, speeds, strict=True)):
         colour = COLOUR_OF_LIMITS if part == "limits" else COLOUR_OF_PEERS
@@ -82,7 +82,7 @@ def _draw_bars(axes: Axes, figures: Figures, rows: list[tuple[str, str]], titles
 
 
 def _write_columns(axes: Axes, figures: Figures, rows: list[tuple[str, str]]) -> None:
-    """Beside each bar: CPU, delay, and what kills leave."""
+    """Write CPU, delay and the damage by kills beside each bar."""
     kills = max((figures.total("kills", subject, "kills") or 0 for subject in figures.subjects("kills")), default=0)
     columns = {
         1.13: ("CPU s per\nmillion rows", _tell_cpu),

@@ -1,4 +1,4 @@
-"""A program of the bench as the bench sees it: started, given orders, killed."""
+"""A program of the bench, seen from the bench: start it, give it orders, kill it."""
 
 import contextlib
 import json
@@ -21,12 +21,12 @@ ORDER_SECONDS = 3600.0
 
 
 class ProgramEndedError(Exception):
-    """The program is gone, killed or by itself, and has not carried out its order."""
+    """The program is gone, killed or by itself, before its order was carried out."""
 
 
 @dataclass
 class Program:
-    """A running program; ``log_file`` holds everything that it has said."""
+    """A running program; ``log_file`` holds its output."""
 
     process: "subprocess.Popen[bytes]"
     connection: socket.socket = field(repr=False)
@@ -53,7 +53,7 @@ class Program:
         return self.finish()
 
     def kill(self) -> None:
-        """SIGKILL to the program and all that it has started."""
+        """Send SIGKILL to the program and all that it has started."""
         kill_group(self.process)
         self.connection.close()
 
@@ -75,7 +75,7 @@ class Program:
 
 @contextmanager
 def run_program(services: Services, argv: Sequence[str], name: str, **environment: str) -> Iterator[Program]:
-    """Start a program and wait until it is ready; kill it at the end of the block, if it still runs."""
+    """Start a program and wait until it is ready; kill it at the end of the block if it still runs."""
     log_file = services.home.log_file(name)
     with socket.create_server(("127.0.0.1", 0)) as listener, log_file.open("ab") as log:
         port = listener.getsockname()[1]
@@ -98,7 +98,7 @@ def spawn(services: Services, argv: Sequence[str], log: IO[bytes], **environment
     addresses = {
         KAFKA_VARIABLE: services.kafka_options["bootstrap.servers"],
         DSN_VARIABLE: services.dsn,
-        # So that ending the stack ends what an interrupted bench has left, too.
+        # So the end of the stack also ends what an interrupted bench has left.
         STACK_COOKIE: str(services.home.local),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
@@ -113,7 +113,7 @@ def spawn(services: Services, argv: Sequence[str], log: IO[bytes], **environment
 
 
 def kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """SIGKILL to a process that ``spawn`` has started and all that it has started; harmless when it is over."""
+    """Send SIGKILL to a process of ``spawn`` and all that it has started; harmless if it is over."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

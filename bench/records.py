@@ -1,4 +1,4 @@
-"""The topic that is read: JSON records of about 140 bytes, whose producers number them."""
+"""The topic that is read: JSON records of about 140 bytes, numbered by their devices."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ KEY = "device_id"
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that is written: where each partition ends, and the bytes of all values."""
+    """A written topic: the end of each partition, and the bytes of all values."""
 
     name: str
     end_by_partition: dict[int, int]
@@ -38,18 +38,18 @@ def describe(number: int) -> bytes:
         "device_id": number % DEVICES,
         "seq": number // DEVICES,
         "amount": number % 9973 / 4,
-        "note": "forty characters that nobody reads again",
+        "note": "forty characters that no one reads again",
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
 
 def to_record(number: int, timestamp_ms: int = 0) -> SampleRecord:
-    """Return one record with the key that decides on its partition: those of a device lie in one, in their order."""
+    """Return one record. Its key is its device, so the records of a device lie in one partition, in their order."""
     return SampleRecord(str(number % DEVICES).encode(), describe(number), timestamp_ms)
 
 
 def write_topic(services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS) -> Topic:
-    """Create the topic and write ``count`` records; every partition has some, where there are as many devices."""
+    """Create the topic and write ``count`` records; every partition has some if there are enough devices."""
     value_bytes = 0
 
     def records() -> Iterator[SampleRecord]:

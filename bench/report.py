@@ -1,4 +1,4 @@
-"""What a run has shown: JSON for machines, Markdown for people, a plot for the README."""
+"""The results of a run: JSON for machines, Markdown for people, a plot for the README."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def publish(folder: Path) -> None:
 
 
 def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, about: About) -> str:
-    """Return all tables that there are figures for."""
+    """Return all tables that have figures."""
     durable = "fsync and synchronous_commit are on for everybody"
     taken = f"{about.records:,} records, {about.taken}, taken at {about.taken_at}"
     sections = [
@@ -79,7 +79,7 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, numbers to the right; nothing without rows."""
+    """Return a table in Markdown, numbers to the right; empty without rows."""
     if not rows:
         return ""
     marks = ["---", *["---:"] * (len(headings) - 1)]
@@ -87,7 +87,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def to_text(value: float | None, unit: str) -> str:
-    """Return a figure as people read it; a dash where it was not taken."""
+    """Return a figure as people read it; a dash if it was not taken."""
     if value is None:
         return "—"
     match unit:
@@ -132,7 +132,7 @@ def _contenders_table(figures: Figures, titles: Titles, heading: str, parts: Seq
         "WAL bytes / row": ("wal_bytes_per_row", "", 1),
     }
     rows = []
-    # They were measured in an order of chance.
+    # They were measured in a random order.
     place_by_subject = {subject: place for place, subject in enumerate(titles)}
     for part in parts:
         measured = figures.subjects(part)
@@ -167,7 +167,7 @@ def _kills_table(figures: Figures, titles: Titles) -> str:
 
 
 def _steps_table(figures: Figures, part: str, subject: str, heading: str) -> str:
-    """Where the time goes: what is measured in seconds, but for the whole."""
+    """Return where the time goes: the measures in seconds, without the total."""
     rows = [
         [each.measure.removesuffix("_seconds").replace("_", " "), f"{each.median:.2f} s"]
         for each in figures.all
@@ -215,7 +215,7 @@ def _airflow_table(figures: Figures) -> str:
 
 
 def _pages_table(figures: Figures) -> str:
-    """The median of each moment, and the largest value of all moments and rounds."""
+    """Return the median of each moment, and the largest value of all moments and rounds."""
     moments = ("cold", "warm", "busy")
     rows = []
     for subject in figures.subjects("pages"):
@@ -230,7 +230,7 @@ def _pages_table(figures: Figures) -> str:
 
 
 def _beside_pages_table(figures: Figures) -> str:
-    """All that is no page, and goes on while pages are asked for."""
+    """Return the work beside the pages, which goes on during the requests."""
     rows = [
         [subject, each.measure.replace("_", " "), to_text(each.median, "s")]
         for subject in ("a look at all pipelines", "reading the long history")

@@ -32,7 +32,7 @@ class Services:
 
     @contextmanager
     def airflow(self) -> Iterator[AirflowApi]:
-        """Lend Airflow, which runs for the length of the block only: it takes a part of a core."""
+        """Lend Airflow, which runs during the block only, because it takes a part of a core."""
         local_stack.up(self.home, self.ports, services=local_stack.AIRFLOW_SERVICES)
         try:
             account = AirflowAccount(airflow_url(self.ports), ADMIN, self.home.airflow_password_file)
@@ -45,7 +45,7 @@ class Services:
 
 @contextmanager
 def run_services() -> Iterator[Services]:
-    """Start Kafka, PostgreSQL and Spark for the length of the block; the environment of this process is theirs."""
+    """Start Kafka, PostgreSQL and Spark for the length of the block; this process gets their environment."""
     local = ROOT / ".local" / "bench"
     home = Home(root=ROOT, local=local, cache=ROOT / ".local" / "cache", pipelines=local / "pipelines")
     local_stack.down(home)

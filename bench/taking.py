@@ -20,7 +20,7 @@ WARM_UPS = 3
 
 @dataclass(frozen=True)
 class Taken:
-    """What came of it."""
+    """The result of a measurement."""
 
     topic: Topic
     done: Done
@@ -33,18 +33,18 @@ class Taken:
 
     @property
     def step_seconds(self) -> dict[str, float]:
-        """The seconds of each step, by the name of the figure; nothing where a contender has no steps."""
+        """The seconds of each step, by the name of the figure; empty if the contender has no steps."""
         return {f"{step}_seconds": value for step, value in self.done.seconds_by_step.items() if step != "batches"}
 
 
 def new_order(subject: Subject, topic: Topic) -> Order:
-    """Return an order that has nothing to do with any before it: a name and a target of its own."""
+    """Return an order with a name and a target of its own, independent of all before."""
     name = f"{subject.name}_{uuid4().hex[:8]}"
     return Order(name, topic.name, name, topic.end_by_partition, subject.settings, subject.sink)
 
 
 def take(services: Services, subject: Subject, running: Running, topic: Topic) -> Taken:
-    """Let a contender take the whole topic, and measure what that takes. Raises RuntimeError when rows are missing."""
+    """Let a contender take the whole topic, and measure it. Raises RuntimeError if rows are missing."""
     order, target = new_order(subject, topic), find_target(services, subject.sink)
     with target.fresh(order.target):
         running.prepare(order)
@@ -60,7 +60,7 @@ def take(services: Services, subject: Subject, running: Running, topic: Topic) -
 def warm_up(bench: Bench, subject: Subject, running: Running, topic: Topic) -> None:
     """Let a contender take the whole of a topic again and again.
 
-    A JVM compiles what it does often: it takes the topic for the fifth time in half the time of the first.
+    A JVM compiles what it does often: the fifth take needs half the time of the first.
     """
     times = 1 if bench.is_small else WARM_UPS
     for number in range(times):
@@ -69,7 +69,7 @@ def warm_up(bench: Bench, subject: Subject, running: Running, topic: Topic) -> N
 
 
 def take_and_read(services: Services, subject: Subject, running: Running, topic: Topic) -> str:
-    """Let a contender take the whole topic; return the digest of what it has written."""
+    """Let a contender take the whole topic; return the digest of its rows."""
     order, target = new_order(subject, topic), find_target(services, subject.sink)
     with target.fresh(order.target):
         running.prepare(order)
@@ -79,7 +79,7 @@ def take_and_read(services: Services, subject: Subject, running: Running, topic:
 
 
 def find_target(services: Services, sink: Sink) -> Target:
-    """Return where the rows go to."""
+    """Return the target of the rows."""
     match sink:
         case Sink.POSTGRES:
             return Tables(services.dsn)
@@ -90,6 +90,6 @@ def find_target(services: Services, sink: Sink) -> Target:
 
 
 def processes(services: Services, running: Running) -> dict[str, int]:
-    """The first process of every group that takes part."""
+    """The first process of each group that takes part."""
     shared = {POSTGRES: service_pid(services, "postgres"), KAFKA: service_pid(services, "kafka")}
     return {**running.root_by_group, **shared}

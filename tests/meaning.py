@@ -1,4 +1,4 @@
-"""The tables of ``docs/meaning.md`` as values: what the page says that a record becomes, apart from any decoder."""
+"""The tables of ``docs/reference/meaning.md`` as values: what the page says, apart from any decoder."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "meaning.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "meaning.md"
 
 _ROW = re.compile(r"\| (?P<cells>.+) \|")
 _QUARANTINED = "quarantined: "

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from batchledger.adapters.spark.refused_rows import carrying_errors
 from batchledger.model.errors import ConfigurationError
 
 
@@ -41,8 +42,9 @@ def at_a_limit(rows: DataFrame) -> DataFrame:
     """Meet, in a worker, what the next attempt would meet again."""
 
     def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            raise ConfigurationError("could not write a row: the warehouse database says: canceling statement.")
+        with carrying_errors():
+            for _ in batches:
+                raise ConfigurationError("could not write a row.", why="It says: canceling statement.")
         yield from ()
 
     return rows.mapInArrow(refuse, rows.schema)

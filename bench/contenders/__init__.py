@@ -1,1 +1,1 @@
-"""Who is compared: each module starts one contender. All of them know the role of ``contender``."""
+"""The contenders: each module starts one. All have the role that ``contender`` defines."""

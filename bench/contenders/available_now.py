@@ -1,4 +1,4 @@
-"""The peer of the manual: Structured Streaming by spark-submit; see ``programs.available_now``."""
+"""The peer from Spark's manual: Structured Streaming by spark-submit; see ``programs.available_now``."""
 
 import json
 import os
@@ -40,9 +40,9 @@ def start(services: Services) -> Iterator[Running]:
 
 @contextmanager
 def cold_run(services: Services, order: Order) -> Iterator[Callable[[], None]]:
-    """Start a spark-submit that takes what the topic holds; at the end of the block wait until it is over.
+    """Start a spark-submit that takes what the topic holds; the end of the block waits for it.
 
-    Lends what raises RuntimeError once it has failed; so does the end of the block.
+    Lends a function that raises RuntimeError if it has failed. The end of the block raises it, too.
     """
     argv, environment = _prepare(services)
     log_file = services.home.log_file("available_now_cold")
@@ -68,7 +68,7 @@ def describe(sink: Sink = Sink.POSTGRES) -> Contender:
 
 
 def _prepare(services: Services) -> tuple[Sequence[str], Mapping[str, str]]:
-    """Write Spark's settings, those of the stack's own server; return the command and its environment."""
+    """Write the settings of the stack's own Spark server; return the command and its environment."""
     folder = services.home.local / "available_now"
     folder.mkdir(exist_ok=True)
     settings = {

@@ -1,4 +1,4 @@
-"""Batchledger: a warm process that runs batches, with the Spark Connect server that does the reading for it."""
+"""Batchledger: a warm process that runs batches, with the Spark Connect server that reads for it."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from bench.services import Services
 class Batchledger(OneProgram):
     """See the role. An order's settings are ``delivery`` and ``max_records``.
 
-    A kill meets our own process; the job that it has started goes on in Spark's server, as in real life.
+    A kill ends our own process; its job goes on in Spark's server, as in real life.
     """
 
     services: Services
@@ -39,7 +39,7 @@ class Batchledger(OneProgram):
 
 
 def write_pipeline(services: Services, order: Order) -> None:
-    """Write the pipeline file of an order: nothing but what differs from the defaults."""
+    """Write the pipeline file of an order, with the keys that differ from the defaults only."""
     content = {
         "name": order.name,
         "source": {"topics": [order.topic], "schema": SCHEMA},

@@ -14,26 +14,26 @@ class Running(Protocol):
 
     @property
     def root_by_group(self) -> Mapping[str, int]:
-        """The first process of each group of processes that work for it alone, or that only it uses now."""
+        """The first process of each group that works for this contender only, at least now."""
 
     def prepare(self, order: Order) -> None:
-        """Do what comes before the work in a life that goes on for days: files, registrations."""
+        """Do what a long-lived process does once, before its work: files, registrations."""
 
     def begin(self, order: Order) -> None:
-        """Begin with an order that was prepared. Raises ProgramEndedError."""
+        """Begin a prepared order. Raises ProgramEndedError."""
 
     def finish(self) -> Done:
         """Wait until the order is carried out. Raises ProgramEndedError."""
 
     def kill(self) -> None:
-        """SIGKILL to the processes that write."""
+        """Send SIGKILL to the processes that write."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Who or what is measured, where it writes to, and the settings of an order to it.
+    """What is measured, where it writes to, and the settings of its orders.
 
-    A limit that only reads ``writes`` nothing.
+    If a limit only reads, ``writes`` is None.
     """
 
     name: str

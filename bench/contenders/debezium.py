@@ -1,8 +1,8 @@
 """The peer without code: Debezium's JDBC sink in Kafka Connect standalone.
 
-It reads the very topic of the others: since Kafka 4.2 Connect's JSON converter takes the schema of all records from
-its settings. Coordinates are added by Connect's own transforms. The set-up of a connector's tasks is not timed: in real
-life they run all the time.
+It reads the same topic as the others: since Kafka 4.2, Connect's JSON converter takes the schema of all records from
+its settings. Connect's own transforms add the coordinates. The set-up of a connector's tasks is not timed, because in
+real life they run all the time.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ SECONDS_BETWEEN_LOOKS = 0.25
 TAIL_PAGES = 2000
 FIELDS = {"message_id": "string", "device_id": "int32", "seq": "int64", "amount": "double", "note": "string"}
 TASKS = 4
-# What a record is, told once, because it does not tell itself.
+# The schema of all records, which the records do not carry.
 RECORD_SCHEMA = {
     "type": "struct",
     "optional": False,
@@ -49,7 +49,7 @@ appender.stdout.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 
 @dataclass
 class Debezium:
-    """See the role. There is no program to give orders to: the table tells how far the connector is."""
+    """See the role. There is no program that takes orders: the table shows how far the connector is."""
 
     services: Services
     process: "subprocess.Popen[bytes]"
@@ -63,20 +63,20 @@ class Debezium:
         return {"connect": self.process.pid}
 
     def prepare(self, order: Order) -> None:
-        """Nothing has to be there before."""
+        """Prepare nothing."""
 
     def begin(self, order: Order) -> None:
-        """Register the connector; it has begun when its tasks are set up, as they are all the time in real life."""
+        """Register the connector, and wait until its tasks are set up, as they are all the time in real life."""
         request = {"name": order.name, "config": connector_settings(self.services, order)}
         self.client.post("/connectors", json=request).raise_for_status()
         self._wait_for_tasks(order)
         self.order, self.began = order, perf_counter()
 
     def finish(self) -> Done:
-        """Wait until the table has the last record of every partition, then take the connector away again."""
+        """Wait until the table has the last record of every partition, then remove the connector."""
         order = self.order
         if order is None:
-            raise RuntimeError("nothing was begun")
+            raise RuntimeError("no order was begun")
         with watching(self.services.dsn, order.target, TAIL_PAGES) as watch:
             while watch.look() != order.end_by_partition:
                 if self.process.poll() is not None:
@@ -87,7 +87,7 @@ class Debezium:
         return Done(seconds)
 
     def kill(self) -> None:
-        """SIGKILL to the worker."""
+        """Send SIGKILL to the worker."""
         kill_group(self.process)
 
     def _wait_for_tasks(self, order: Order) -> None:
@@ -131,7 +131,7 @@ def describe() -> Contender:
 
 
 def worker_settings(services: Services, port: int) -> Mapping[str, object]:
-    """Standalone, answering on this machine only; everything else as by default."""
+    """The settings of the worker: reachable from this machine only, everything else by default."""
     folder = services.home.local / "connect"
     return {
         "bootstrap.servers": services.kafka_options["bootstrap.servers"],
@@ -145,7 +145,7 @@ def worker_settings(services: Services, port: int) -> Mapping[str, object]:
 
 
 def connector_settings(services: Services, order: Order) -> Mapping[str, str]:
-    """Insert mode, batches as large as polls, one connection a task."""
+    """The settings of the connector: insert mode, batches as large as polls, one connection a task."""
     address = conninfo_to_dict(services.dsn)
     url = f"jdbc:postgresql://{address['host']}:{address['port']}/{address['dbname']}"
     return {
@@ -166,7 +166,7 @@ def connector_settings(services: Services, order: Order) -> Mapping[str, str]:
         "consumer.override.max.partition.fetch.bytes": str(16 * 1024 * 1024),
         "consumer.override.fetch.max.bytes": str(64 * 1024 * 1024),
         "consumer.override.auto.offset.reset": "earliest",
-        # A killed worker is found out soon, and its partitions are given to the next one.
+        # Kafka notices a killed worker soon, and gives its partitions to the next one.
         "consumer.override.session.timeout.ms": "6000",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "true",

@@ -1,4 +1,4 @@
-"""The peer that one writes by hand; see ``programs.hand_written_loop``."""
+"""The hand-written peer; see ``programs.hand_written_loop``."""
 
 import sys
 from collections.abc import Iterator

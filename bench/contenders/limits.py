@@ -1,4 +1,4 @@
-"""What nobody can beat; see ``programs.limits``. All of them are one process, so that the values lie in memory once."""
+"""The limits of the machine; see ``programs.limits``. All run in one process, so that the values lie in memory once."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,14 +28,14 @@ class Limit(OneProgram):
 
     @override
     def prepare(self, order: Order) -> None:
-        """Bring the values into memory where they alone are looked at."""
+        """Load the values into memory for the limits that only parse them."""
         if order.settings["work"].startswith("parse"):
             self.program.carry_out(replace(order, settings={"work": "load"}))
 
 
 @contextmanager
 def start(services: Services, copy_file: Path) -> Iterator[Running]:
-    """Start the process, which carries out all of them."""
+    """Start the process that carries out all limits."""
     argv = (sys.executable, "-m", "bench.programs.limits")
     with run_program(services, argv, "limits", **{COPY_FILE_VARIABLE: str(copy_file)}) as program:
         yield Limit("limits", program)

@@ -9,7 +9,7 @@ from bench.process import Program
 
 @dataclass(frozen=True)
 class OneProgram:
-    """See the role; what differs from a program with nothing beside it overrides."""
+    """See the role. Contenders with more than one program override methods."""
 
     group: str
     program: Program
@@ -20,7 +20,7 @@ class OneProgram:
         return {self.group: self.program.process.pid}
 
     def prepare(self, order: Order) -> None:
-        """Nothing has to be there before."""
+        """Prepare nothing."""
 
     def begin(self, order: Order) -> None:
         """See the role."""

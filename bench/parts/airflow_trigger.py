@@ -1,7 +1,7 @@
 """From the POST that triggers a run to published rows, beside a spark-submit that starts cold; both take 10k records.
 
-Both figures count the same work of a micro-batch, from the moment that somebody asks for it: Airflow and Spark's server
-run already and are warm, spark-submit starts from nothing, as it does from a cron job.
+Both count the same work of a micro-batch, from the moment of the request. Airflow and Spark's server run already and
+are warm; spark-submit starts from nothing, as from a cron job.
 """
 
 import time
@@ -26,7 +26,7 @@ PART = "airflow"
 WARM, COLD = "warm_trigger", "cold_available_now"
 AIRFLOW = "airflow"
 RECORDS = 10_000
-# A JVM compiles what it does often. A platform that is in use has done this many times.
+# A JVM compiles what it does often, and a platform in use has done this many times.
 WARM_UPS = 10
 TASKS = ("plan", "stage", "audit", "publish")
 PARSE_SECONDS = 180.0
@@ -38,9 +38,9 @@ TAIL_PAGES = 500
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Yield both figures of every round, the warm one with the way that it takes. Airflow is down for the cold ones."""
+    """Yield both figures of every round, and the hops of the warm one. Airflow is down for the cold ones."""
     for file in bench.services.home.pipelines.glob("*.yaml"):
-        # Airflow would parse the pipelines of the parts before again and again.
+        # Otherwise Airflow would parse the pipelines of earlier parts again and again.
         file.unlink()
     create_topic(bench.services, WARM)
     contender = batchledger.describe("exactly_once", RECORDS)
@@ -61,7 +61,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
             yield from describe(PART, AIRFLOW, cpu_of_a_run=cpu, cpu_of_a_second_without_work=idle_cpu)
     create_topic(bench.services, COLD)
     _produce(bench, COLD)
-    # Broker and database have just been started: the first run, which is not counted, meets them cold.
+    # Broker and database have just started: the first run finds them cold, and does not count.
     _time_cold(bench, -1)
     for number in range(bench.rounds):
         seconds = _time_cold(bench, number)
@@ -70,7 +70,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def find_hops(posted: float, run_started: float, task_times: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Return the seconds of every stretch of the way to the end of ``publish``; moments are seconds since the epoch."""
+    """Return the seconds of every hop up to the end of ``publish``; moments are seconds since the epoch."""
     hops = {"until_run_seconds": run_started - posted}
     before = run_started
     for task in TASKS:
@@ -81,7 +81,7 @@ def find_hops(posted: float, run_started: float, task_times: Mapping[str, tuple[
 
 
 def _time_trigger(bench: Bench, airflow: AirflowApi) -> dict[str, float]:
-    """Trigger a run over new records; return the seconds until a reader sees their rows, and those of every hop."""
+    """Trigger a run over new records; return the seconds until a reader sees their rows, and of every hop."""
     _produce(bench, WARM)
     ends = find_ends(bench.services.kafka_options, WARM, PARTITIONS)
     with watching(bench.services.dsn, WARM, TAIL_PAGES) as watch:
@@ -102,20 +102,20 @@ def _time_trigger(bench: Bench, airflow: AirflowApi) -> dict[str, float]:
 
 
 def _measure_idle_cpu(bench: Bench) -> float:
-    """Return the CPU seconds of a second in which Airflow has nothing to do."""
+    """Return the CPU seconds that an idle Airflow uses in a second."""
     before = _airflow_cpu(bench)
     time.sleep(IDLE_SECONDS)
     return (_airflow_cpu(bench) - before) / IDLE_SECONDS
 
 
 def _airflow_cpu(bench: Bench) -> float:
-    """What all of Airflow's components have used so far, tasks included."""
+    """Return the CPU that Airflow's components have used so far, tasks included."""
     roots = {name: batchledger.service_pid(bench.services, name) for name in local_stack.AIRFLOW_SERVICES}
     return sum(cpu_by_group(roots).values())
 
 
 def _time_cold(bench: Bench, number: int) -> float:
-    """One spark-submit that takes a topic with as many records; the seconds from its start until all are seen."""
+    """Run one spark-submit on a topic with as many records; return the seconds from its start until all are seen."""
     subject = available_now.describe().subject
     ends = find_ends(bench.services.kafka_options, COLD, PARTITIONS)
     order = Order(f"{COLD}_{number}", COLD, COLD, ends, subject.settings)

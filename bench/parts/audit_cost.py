@@ -1,6 +1,6 @@
-"""What the audit adds to a batch: the integrity suite, what a pipeline file can ask for besides, and a naive suite.
+"""What the audit adds to a batch: the integrity suite, the checks of a pipeline file, and a naive suite.
 
-Every round takes the whole topic through the life of a batch, once for each kind of pipeline, into a table of its own.
+Every round runs the whole topic as one batch for each kind of pipeline, into a table of its own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ FILES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class AuditCost:
-    """Seconds of one batch: of everything but the audit, of the audit, and of the naive suite on the same rows."""
+    """Seconds of one batch: without the audit, of the audit, and of the naive suite on the same rows."""
 
     kind: str
     rest: float
@@ -54,7 +54,7 @@ class AuditCost:
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Yield the figures of each batch, the kinds in turn, after one that warms everything up."""
+    """Yield the figures of each batch, the kinds in turn, after a warm-up."""
     _take(bench.services, "audit_warm_up", "integrity suite", bench.warm_up)
     for number in range(bench.rounds):
         for place, kind in enumerate(FILES):

@@ -14,7 +14,7 @@ ONE, ALL = "one_batch", "backlog"
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Yield the figures of single batches, one each round, and of the backlog, which is taken once."""
+    """Yield the figures of single batches, one in each round, and of the backlog, which is taken once."""
     batch_records = bench.topic.records
     backlog = write_topic(bench.services, batch_records * BATCHES, "backlog")
     contender = batchledger.describe("exactly_once", batch_records)

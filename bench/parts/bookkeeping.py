@@ -24,7 +24,7 @@ MOST_RANGES_IF_SMALL = 100_000
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Yield what plan and publish took together, in a database of their own, each ledger holding the earlier ones.
+    """Yield the seconds of plan and publish together, in a database of their own. It keeps the earlier histories.
 
     The longest history takes half an hour to write, and 30 GB.
     """

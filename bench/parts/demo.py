@@ -1,7 +1,7 @@
-"""How long ``make demo`` takes where everything is installed: ``up``, which finds the services running, and ``demo``.
+"""How long ``make demo`` takes if all is installed: ``up``, which finds the services running, and ``demo``.
 
-Each run has a stack of its own with empty data, so it writes, takes and publishes all of its records. What it takes to
-start that stack from nothing is told besides.
+Each run has a stack of its own with empty data, so it writes and publishes all records. The start of that stack is
+measured, too.
 """
 
 import os
@@ -24,7 +24,7 @@ DEADLINE_SECONDS = 600
 
 
 def measure(rounds: int, say: Say) -> Iterator[Figure]:
-    """Yield the seconds, and those of the start; no other stack of the bench shall run meanwhile."""
+    """Yield the seconds of the demo and of the start. No other stack of the bench may run meanwhile."""
     for number in range(rounds):
         local = ROOT / ".local" / "bench-demo"
         home = Home(ROOT, local, ROOT / ".local" / "cache", ROOT / "include" / "pipelines")

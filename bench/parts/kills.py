@@ -1,7 +1,7 @@
 """Rows lost and doubled when the writing process is killed with SIGKILL three times while it writes.
 
-A process is killed at a random moment after the database has begun to grow, and started again; after the third time
-it is left alone until everything is there. Then the message ids of the table are compared with those of the topic.
+A process is killed at a random moment after the database has begun to grow, and started again. After the third kill it
+runs until everything is there. Then the message ids of table and topic are compared.
 """
 
 import random
@@ -38,11 +38,11 @@ SIZE = "select pg_current_wal_lsn() - '0/0'::pg_lsn, pg_database_size(current_da
 
 
 def measure(bench: Bench, contenders: Sequence[Contender], topic: Topic, seed: int) -> Iterator[Figure]:
-    """Yield how many rows every contender has lost and doubled in each round of three kills."""
+    """Yield the lost and doubled rows of each contender in each round of three kills."""
     chance = random.Random(seed)  # noqa: S311 - moments, not secrets
     bench.say(f"killing at random moments, seed {seed}")
     for contender in contenders:
-        # The first time may be slow for reasons that a restart does not bring back: Spark's server is cold.
+        # The first time may be slow for a reason that does not come back: Spark's server is cold.
         seconds = min(_time_undisturbed(bench, contender, topic) for _ in range(2))
         for _ in range(min(bench.rounds, ROUNDS_AT_MOST)):
             copies = _take_one_round(bench, contender, topic, partial(chance.uniform, 0.0), seconds)
@@ -56,13 +56,13 @@ def tell(copies: Copies) -> str:
 
 
 def in_batches(contender: Contender, records: int) -> Contender:
-    """Let a batch be a part of the topic, so that there is something to kill between batches too."""
+    """Make a batch a part of the topic, so that kills also fall between batches."""
     settings = {**contender.subject.settings, "max_records": str(-(-records // BATCHES))}
     return replace(contender, subject=replace(contender.subject, settings=settings))
 
 
 def _time_undisturbed(bench: Bench, contender: Contender, topic: Topic) -> float:
-    """How long a fresh process writes when nobody kills it."""
+    """Return how long a fresh process writes without a kill."""
     order = new_order(contender.subject, topic)
     with fresh_table(bench.services.dsn, order.target), contender.start(bench.services) as running:
         running.prepare(order)
@@ -77,7 +77,7 @@ def _time_undisturbed(bench: Bench, contender: Contender, topic: Topic) -> float
 def _take_one_round(
     bench: Bench, contender: Contender, topic: Topic, choose: Callable[[float], float], seconds: float
 ) -> Copies:
-    """Kill three times, then let it end. Where a process was done before its kill, the round begins anew, in haste."""
+    """Kill three times, then let it end. If a process is done before its kill, begin again with earlier kills."""
     for tries in range(TRIES_AT_MOST):
         order = new_order(contender.subject, topic)
         with fresh_table(bench.services.dsn, order.target):
@@ -90,7 +90,7 @@ def _take_one_round(
 def _kill_three_times(
     bench: Bench, contender: Contender, order: Order, choose: Callable[[float], float], seconds: float
 ) -> bool:
-    """Kill it at any moment of the work that is left; whether every kill has met a process that was not done."""
+    """Kill at random moments of the remaining work; whether every kill has met a process at work."""
     for _ in range(KILLS):
         share_left = max(0.0, 1 - count_rows(bench.services.dsn, order.target) / order.records)
         with contender.start(bench.services) as running:
@@ -101,7 +101,7 @@ def _kill_three_times(
 
 
 def _take_to_the_end(bench: Bench, contender: Contender, order: Order) -> None:
-    """Start until an order is carried out: what a killed process has left may still stand in the way of the first."""
+    """Start until an order is carried out: the rest of a killed process may fail the first start."""
     for _ in range(STARTS_AT_MOST):
         with contender.start(bench.services) as running, suppress(ProgramEndedError):
             running.prepare(order)
@@ -112,7 +112,7 @@ def _take_to_the_end(bench: Bench, contender: Contender, order: Order) -> None:
 
 
 def _kill_while_writing(bench: Bench, running: Running, order: Order, delay: float) -> bool:
-    """Kill a process so long after it has begun to write; whether it had not finished by then."""
+    """Kill a process so many seconds after it has begun to write; whether it was still at work."""
     finished = Event()
 
     def finish() -> None:
@@ -135,7 +135,7 @@ def _kill_while_writing(bench: Bench, running: Running, order: Order, delay: flo
 
 
 class _Growth:
-    """Notices that somebody writes: the log or a file of the database gets longer."""
+    """Notices writes: the log or a file of the database gets longer."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -143,7 +143,7 @@ class _Growth:
             self.before = self._measure(connection)
 
     def wait(self, otherwise: Event | None = None) -> None:
-        """Return when the database has grown since, or when the event has happened."""
+        """Return once the database has grown, or the event has happened."""
         deadline = perf_counter() + SECONDS_UNTIL_GROWTH
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             while perf_counter() < deadline and not (otherwise and otherwise.is_set()):

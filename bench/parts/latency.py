@@ -1,4 +1,4 @@
-"""From produce to visible: a steady producer, a contender in its natural loop, a reader who looks 20 times a second.
+"""From produce to visible: a steady producer, a contender in its natural loop, a reader that looks 20 times a second.
 
 Natural loops: Batchledger runs batch after batch in one warm process, AvailableNow trigger after trigger in one
 session, the hand-written loop and Debezium's connector run anyway. A record counts as visible when the reader first
@@ -79,7 +79,7 @@ def find_delays(looks: Sequence[Look], times_by_partition: Mapping[int, Sequence
 
 
 class _Looking(threading.Thread):
-    """A reader that looks until it has seen everything that it was told to wait for."""
+    """A reader that looks until it has seen everything that it waits for."""
 
     def __init__(self, dsn: str, table: str) -> None:
         super().__init__(daemon=True)
@@ -103,7 +103,7 @@ class _Looking(threading.Thread):
         self.awaited = end_by_partition
         self.join(60)
         if self.is_alive():
-            raise RuntimeError(f"rows of {self.table} are missing, or became visible where nobody looked")
+            raise RuntimeError(f"rows of {self.table} are missing, or became visible outside of the newest pages")
 
     def __enter__(self) -> Self:
         self.start()
@@ -136,7 +136,7 @@ def _produce_steadily(bench: Bench, topic: Topic) -> None:
 
 
 def _read_times(bench: Bench, topic: Topic) -> dict[int, list[float]]:
-    """The time of every offset, as its record carries it."""
+    """Return the time of every offset, from its record."""
     options = {**bench.services.kafka_options, "group.id": topic.name, "enable.auto.commit": False}
     times: dict[int, list[float]] = {partition: [] for partition in topic.end_by_partition}
     consumer = Consumer(options)

@@ -1,4 +1,4 @@
-"""The same questions as the integrity suite's, as one asks them of Great Expectations without facts gathered before."""
+"""The questions of the integrity suite, asked of Great Expectations without gathering facts first."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ where next > _offset + 1
 
 
 def run_naive_suite(dsn: str, table: str, ranges: Sequence[OffsetRange]) -> bool:
-    """Ask for doublets, gaps, a number of rows and offsets within bounds; return whether everything passed."""
+    """Check doublets, gaps, the number of rows and the bounds of offsets; return whether all passed."""
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     source = context.data_sources.add_postgres("target", connection_string=_address(dsn))
@@ -38,7 +38,7 @@ def run_naive_suite(dsn: str, table: str, ranges: Sequence[OffsetRange]) -> bool
 
 
 def _address(dsn: str) -> str:
-    """The address as SQLAlchemy wants it."""
+    """Return the address in SQLAlchemy's form."""
     given = conninfo_to_dict(dsn)
     with psycopg.connect(dsn) as connection:
         password = connection.info.password

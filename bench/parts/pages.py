@@ -1,4 +1,4 @@
-"""What the pages in Airflow take over a thousand pipelines: the time of each, and of what goes on beside them."""
+"""The time of the pages in Airflow over a thousand pipelines, and of the work beside them."""
 
 import json
 import sys
@@ -43,7 +43,7 @@ LOG_CHARACTERS = 2_000
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Yield seconds of every page in every round, and what goes on beside them, in databases of their own."""
+    """Yield the seconds of every page in every round, and of the work beside them, in databases of their own."""
     many = FEW if bench.is_small else MANY
     folder = bench.services.home.local / PART
     (folder / "pipelines").mkdir(parents=True)
@@ -63,7 +63,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def _read_pages(bench: Bench, path_by_subject: Mapping[str, str], many: ManyPipelines) -> dict[str, Any]:
-    """Have a program ask for the pages; return its answers. Raises RuntimeError with what it has said last."""
+    """Run a program that asks for the pages; return its answers. Raises RuntimeError with its last words."""
     services = bench.services
     folder, log_file = services.home.local / PART, services.home.log_file(PART)
     asked = {
@@ -123,7 +123,7 @@ def _describe(bench: Bench, answers: Mapping[str, Any]) -> Iterator[Figure]:
 
 @contextmanager
 def _databases(bench: Bench) -> Iterator[None]:
-    """Make a database for the ledger and one for Airflow, and take them away."""
+    """Lend a database for the ledger and one for Airflow."""
     with psycopg.connect(bench.services.dsn, autocommit=True) as connection:
         for database in (LEDGER, AIRFLOW):
             connection.execute(f"create database {database}")

@@ -1,4 +1,4 @@
-"""What a batch costs by itself, and what each partition adds: batches of ten records in each of so many partitions."""
+"""The cost of a batch, and of each of its partitions: batches of ten records a partition."""
 
 from collections.abc import Iterator
 

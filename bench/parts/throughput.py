@@ -1,4 +1,4 @@
-"""Rows a second, and what they take: every contender and every limit in turn, round after round, on one topic."""
+"""Rows a second, and their cost: every contender and every limit in turn, round after round, on one topic."""
 
 import random
 from collections import defaultdict
@@ -20,17 +20,17 @@ from bench.targets.table import fresh_table, identify
 PART = "throughput"
 LIMITS = "limits"
 SINKS = "sinks"
-"""Those besides the table, with the peers that Spark has for them."""
+"""The other targets, with Spark's own sink as the peer."""
 BYTES_OF_A_MEGABYTE = 1_000_000
 
 
 def measure(
     bench: Bench, contenders: Sequence[Contender], *, part: str = PART, with_limits: bool = False
 ) -> Iterator[Figure]:
-    """Yield the figures of every round. Everybody is warm, and all who write to the same sink write the same rows.
+    """Yield the figures of every round. All contenders are warm, and all on the same target write the same rows.
 
-    The order is another one in each round, so that nobody always follows the one who leaves most work behind. It is the
-    same in every run.
+    Each round has another order, so that no contender always follows the one that leaves most work behind. Every run
+    has the same orders.
     """
     with ExitStack() as stack:
         entries: list[tuple[str, Subject, Running]] = []
@@ -50,7 +50,7 @@ def measure(
         for number in range(bench.rounds):
             for entry, subject, running in random.Random(number).sample(entries, len(entries)):  # noqa: S311
                 if entry != LIMITS:
-                    # Who has waited for the others is cold again: Spark ends Python workers that are idle for a minute.
+                    # A contender that has waited is cold again: Spark ends Python workers that are idle for a minute.
                     take(bench.services, subject, running, bench.warm_up)
                 taken = take(bench.services, subject, running, bench.topic)
                 per_second = f"{taken.rows_per_second:,.0f} rows/s"
@@ -78,7 +78,7 @@ def describe_taken(part: str, name: str, taken: Taken) -> Iterator[Figure]:
 
 
 def _write_copy_file(bench: Bench) -> Path:
-    """Write what COPY is to read: the rows of the topic, in PostgreSQL's own binary format."""
+    """Write the input of COPY: the rows of the topic, in PostgreSQL's own binary format."""
     bench.say("preparing the file for COPY")
     file = bench.services.home.local / "rows.copy"
     contender = batchledger.describe("exactly_once", bench.topic.records)

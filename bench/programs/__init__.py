@@ -1,1 +1,1 @@
-"""The programs that are measured, each a process of its own. They take orders from the bench; see ``orders``."""
+"""The measured programs, each a process of its own. They take orders from the bench; see ``orders``."""

@@ -1,7 +1,7 @@
-"""Structured Streaming as its manual has it, trigger AvailableNow, into what an order names. Run by spark-submit.
+"""Structured Streaming as its manual shows it, with trigger AvailableNow. Run by spark-submit.
 
-A table is written to by foreachBatch and JDBC append: the rows of each of the four partitions are a transaction of
-their own, and the checkpoint is written after them. Topics and Iceberg tables are written to by the sinks of their own.
+foreachBatch and JDBC append write a table: the rows of each of the four partitions are a transaction of their own, and
+the checkpoint is written after them. Spark's own sinks write topics and Iceberg tables.
 """
 
 import json
@@ -28,14 +28,14 @@ from bench.orders import (
 from bench.targets.table import SCHEMA
 
 PARTITIONS = 4
-# As Batchledger's own reads are tuned.
+# The tuning of Batchledger's own reads.
 KAFKA_OPTIONS = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
     "kafka.fetch.max.wait.ms": "10",
 }
-# As Batchledger's own producer is tuned.
+# The tuning of Batchledger's own producer.
 PRODUCER_OPTIONS = {
     "kafka.compression.type": "lz4",
     "kafka.linger.ms": "20",
@@ -80,7 +80,7 @@ def _start(rows: DataFrame, order: Order, checkpoint: Path) -> StreamingQuery:
             address = {"kafka.bootstrap.servers": os.environ[KAFKA_VARIABLE], "topic": order.target}
             writer = _as_records(rows, order).writeStream.format("kafka").options(**address, **PRODUCER_OPTIONS)
         case Sink.ICEBERG:
-            # These sinks are not told the number of a batch.
+            # These sinks do not get the number of a batch.
             numbered = rows.withColumnRenamed("_partition", "_kafka_partition").withColumn("_batch_id", F.lit(0))
             writer = numbered.writeStream.format("iceberg").outputMode("append")
     writer = writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint))
@@ -126,7 +126,7 @@ def _jdbc_options(table: str) -> dict[str, str]:
 
 
 def _is_drained(checkpoint: Path, order: Order) -> bool:
-    """Whether the newest micro-batch that the checkpoint has as committed ends where every partition does."""
+    """Whether the newest micro-batch that the checkpoint has as committed ends at the end of every partition."""
     numbers = [int(file.name) for file in checkpoint.glob("commits/*") if file.name.isdigit()]
     if not numbers:
         return False
@@ -136,12 +136,12 @@ def _is_drained(checkpoint: Path, order: Order) -> bool:
 
 
 def _session() -> SparkSession:
-    """The settings of the lake's catalog hold a password, and so are in no file."""
+    """Return the settings of the lake's catalog. They hold a password, so no file has them."""
     return SparkSession.builder.config(map=json.loads(os.environ.get(SPARK_SETTINGS_VARIABLE, "{}"))).getOrCreate()
 
 
 if __name__ == "__main__":
-    # The bench has used Spark Connect before, and its environment says so.
+    # The environment of the bench names a Spark Connect server.
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
     # Before the first order: a warm program has its session.
     _session()

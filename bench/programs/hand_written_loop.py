@@ -1,7 +1,7 @@
 """What a competent engineer writes by hand: one process, one consumer, COPY in binary. At least once, no audit.
 
 The rows are committed before the offsets, so a process that is killed in between writes its last rows twice. Partitions
-are assigned: being the only consumer it need not wait for a group to form.
+are assigned: the only consumer need not wait for a group to form.
 """
 
 import os
@@ -23,7 +23,7 @@ OPTIONS = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
     "fetch.wait.max.ms": 50,
-    # By default the client pauses for a second whenever it is 100,000 records ahead: half as many rows a second.
+    # By default the client pauses for a second whenever it is 100,000 records ahead, which halves the rows a second.
     "fetch.queue.backoff.ms": 10,
     "log_level": 3,
 }
@@ -33,10 +33,10 @@ def drain(order: Order) -> Mapping[str, float]:
     """Consume, parse, copy, commit, until every partition is at its end."""
     consumer = Consumer({**OPTIONS, "bootstrap.servers": os.environ[KAFKA_VARIABLE], "group.id": order.name})
     try:
-        # What no process of this group has committed yet has a negative offset, which means the beginning here.
+        # A negative offset means that the group has committed nothing: begin at the beginning.
         committed = consumer.committed([TopicPartition(order.topic, each) for each in order.end_by_partition], 30)
         next_offsets = {each.partition: each.offset for each in committed}
-        # Otherwise the client may find out a second later only who leads the partitions.
+        # Otherwise the client may learn a second later which brokers lead the partitions.
         consumer.list_topics(order.topic, timeout=30)
         consumer.assign([TopicPartition(order.topic, each, max(0, start)) for each, start in next_offsets.items()])
         with psycopg.connect(os.environ[DSN_VARIABLE]) as connection:
@@ -54,7 +54,7 @@ def drain(order: Order) -> Mapping[str, float]:
 def _copy(
     connection: "psycopg.Connection[tuple[object, ...]]", order: Order, messages: list[Message]
 ) -> dict[int, int]:
-    """Write the records of one poll; return the next offset of the partitions among them."""
+    """Write the records of one poll; return the next offsets of their partitions."""
     loads, to_moment, topic = orjson.loads, datetime.fromtimestamp, order.topic
     next_offsets: dict[int, int] = {}
     with connection.cursor().copy(COPY.format(identify(order.target))) as copy:

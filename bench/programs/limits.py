@@ -1,4 +1,4 @@
-"""What nobody can beat on this machine: parts of the work alone, in one process, each on all records of the topic."""
+"""The limits of this machine: single parts of the work, in one process, each on all records of the topic."""
 
 import io
 import os
@@ -23,25 +23,25 @@ _chunks: list[list[bytes]] = []
 
 
 def consume(order: Order) -> None:
-    """Receive every record, look at none."""
+    """Receive every record, and look at none."""
     for _ in _consume(order):
         pass
 
 
 def load(order: Order) -> None:
-    """Keep every value in memory; no limit itself."""
+    """Keep every value in memory; this is no limit itself."""
     _chunks[:] = [[message.value() or b"" for message in messages] for messages in _consume(order)]
 
 
 def parse_with_orjson(_: Order) -> None:
-    """Parse every value, one by one, and forget it: others are measured next."""
+    """Parse every value, one by one, and keep nothing."""
     while _chunks:
         for value in _chunks.pop():
             orjson.loads(value)
 
 
 def parse_with_arrow(_: Order) -> None:
-    """Parse every value into columns of known types, ten thousand at a time, and forget it."""
+    """Parse every value into columns of known types, ten thousand at a time, and keep nothing."""
     options = arrow_json.ParseOptions(explicit_schema=RECORD_SCHEMA, unexpected_field_behavior="ignore")
     while _chunks:
         arrow_json.read_json(io.BytesIO(b"\n".join(_chunks.pop())), parse_options=options)
@@ -65,7 +65,7 @@ WORK_BY_NAME: Mapping[str, Callable[[Order], None]] = {
 
 
 def work(order: Order) -> Mapping[str, float]:
-    """Do what the order's settings name."""
+    """Carry out the limit that the order's settings name."""
     WORK_BY_NAME[order.settings["work"]](order)
     return {}
 
@@ -75,12 +75,12 @@ def _consume(order: Order) -> Iterator[list[Message]]:
         "bootstrap.servers": os.environ[KAFKA_VARIABLE],
         "group.id": order.name,
         "enable.auto.commit": False,
-        # As the hand-written loop has it, and why.
+        # Like the hand-written loop, for the same reason.
         "fetch.queue.backoff.ms": 10,
     }
     consumer = Consumer(options)
     try:
-        # Otherwise the client may find out a second later only who leads the partitions.
+        # Otherwise the client may learn a second later which brokers lead the partitions.
         consumer.list_topics(order.topic, timeout=30)
         consumer.assign([TopicPartition(order.topic, partition, 0) for partition in order.end_by_partition])
         missing = order.records

@@ -1,8 +1,8 @@
-"""Batchledger's pages in Airflow, asked for in the process that answers: the time between a request and its answer.
+"""Requests for Batchledger's pages in Airflow, from inside the process that answers; each request is timed.
 
-No network and no browser: each request goes to the application that the plugin mounts, with the token of a user whom
-Airflow's own auth manager knows, and with Airflow's own database behind it. What stands around that application in
-Airflow's API server (its middleware, its access log) is left out.
+No network and no browser: each request goes to the application that the plugin mounts, with the token of a user of
+Airflow's own auth manager and with Airflow's own database. The rest of Airflow's API server (its middleware, its access
+log) is left out.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any, cast
 import httpx
 
 PAGES_VARIABLE = "BENCH_PAGES"
-"""Names the file with what to ask for."""
+"""Names the file with the questions."""
 ANSWERS_VARIABLE = "BENCH_ANSWERS"
 BUNDLE = "dags-folder"
 PATIENCE_SECONDS = 120.0
@@ -29,7 +29,7 @@ IS_READING = "The history is being read"
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for: pages by what they stand for, how often, whose history is long, and all DAGs."""
+    """The questions: pages by their meaning, how often, the pipeline with the long history, and all DAGs."""
 
     path_by_subject: dict[str, str]
     rounds: int
@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answers:
-    """Seconds of every round: of each page at each moment, and of what goes on beside them."""
+    """Seconds of every round: of each page at each moment, and of the work beside them."""
 
     start_seconds: float
     seconds_by_page: dict[str, dict[str, list[float]]]
@@ -49,7 +49,7 @@ class Answers:
 
 
 class Browser:
-    """One user, logged in, of one application."""
+    """One logged-in user of one application."""
 
     def __init__(self, app: Any, token: str) -> None:
         self.app = app
@@ -61,7 +61,7 @@ class Browser:
         )
 
     async def get(self, path: str) -> tuple[float, str]:
-        """Return how long an answer took, in seconds, and its text."""
+        """Return the seconds until the answer, and its text."""
         started = perf_counter()
         answer = await self._client.get(path)
         seconds = perf_counter() - started
@@ -71,7 +71,7 @@ class Browser:
 
 
 def prepare_airflow(dag_ids: Sequence[str]) -> str:
-    """Fill Airflow's own database, which is empty, with a DAG for each pipeline; return the token of its user."""
+    """Fill Airflow's empty database with a DAG for each pipeline; return the token of a user."""
     from airflow.api_fastapi.app import init_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from airflow.models.dag import DagModel
@@ -102,10 +102,10 @@ def prepare_airflow(dag_ids: Sequence[str]) -> str:
 
 
 async def read_page(token: str, path: str, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of one page: cold, when nothing was looked for yet; warm; and while all is looked for again.
+    """Return the seconds of one page: cold, when nothing was looked up yet; warm; and while all is looked up again.
 
-    ``cpu`` is what the process has used for a warm one, when nothing else goes on in it. The application is a new one
-    each time that it is cold, so nobody has looked at anything with it.
+    ``cpu`` is the CPU of the process for a warm page, without other work. Each cold page has a new application, which
+    has looked up nothing.
     """
     from batchledger.interfaces.page.app import build_app
 
@@ -113,7 +113,7 @@ async def read_page(token: str, path: str, rounds: int) -> dict[str, list[float]
     for _ in range(rounds):
         newcomer = Browser(build_app(), token)
         cold.append((await newcomer.get(path))[0])
-        # Otherwise the next one would wait for what this one has begun.
+        # Otherwise the next request would wait for the work of this one.
         await rest(newcomer.app.state.lookout)
     browser = Browser(build_app(), token)
     lookout = browser.app.state.lookout
@@ -131,25 +131,25 @@ async def read_page(token: str, path: str, rounds: int) -> dict[str, list[float]
 
 
 def list_watches(lookout: Any) -> list[Any]:
-    """Return everything that is looked for in the background."""
+    """Return everything that is looked up in the background."""
     return [lookout.overview, *lookout._sources.values(), *lookout._helds.values()]
 
 
 async def rest(lookout: Any) -> None:
-    """Wait until nothing is being looked for."""
+    """Wait until nothing is being looked up."""
     for watch in list_watches(lookout):
         await asyncio.to_thread(watch._done.wait, PATIENCE_SECONDS)
 
 
 def keep_fresh(lookout: Any) -> None:
-    """Let nothing be looked for by the next request."""
+    """Keep the next request from looking anything up."""
     for watch in list_watches(lookout):
         with watch._lock:
             watch._due_at = float("inf")
 
 
 def expire(lookout: Any) -> None:
-    """Let everything be looked for by the next request that needs it; all pipelines now, as on somebody else's page."""
+    """Let the next request look everything up that it needs. All pipelines begin now, as on another user's page."""
     for watch in list_watches(lookout):
         with watch._lock:
             watch._due_at = monotonic()
@@ -157,7 +157,7 @@ def expire(lookout: Any) -> None:
 
 
 async def settle(browser: Browser, path: str) -> None:
-    """Ask until the page has all that belongs on it."""
+    """Ask until the page is complete."""
     until = perf_counter() + PATIENCE_SECONDS
     while perf_counter() < until:
         await rest(browser.app.state.lookout)
@@ -168,7 +168,7 @@ async def settle(browser: Browser, path: str) -> None:
 
 
 async def read_history(token: str, path: str, rounds: int) -> dict[str, list[float]]:
-    """Return how long the history of a pipeline is read that nobody has looked at, and how long its page takes then."""
+    """Return how long the history of a new pipeline is read, and how long its page takes meanwhile."""
     from batchledger.interfaces.page.app import build_app
 
     complete, page = [], []
@@ -184,7 +184,7 @@ async def read_history(token: str, path: str, rounds: int) -> dict[str, list[flo
 
 
 def look_around(rounds: int, used: Callable[[], dict[str, float]]) -> dict[str, list[float]]:
-    """Return what a look at all pipelines takes: the first one, which reads all files, and those that follow."""
+    """Return the seconds of a look at all pipelines: of the first, which reads all files, and of the next ones."""
     from batchledger.interfaces.page.overview import OverviewFinder
 
     found: dict[str, list[float]] = {}
@@ -207,14 +207,14 @@ def look_around(rounds: int, used: Callable[[], dict[str, float]]) -> dict[str, 
 
 @contextmanager
 def timed(told: list[float]) -> Iterator[None]:
-    """Note how long the block takes."""
+    """Note the seconds of the block."""
     started = perf_counter()
     yield
     told.append(perf_counter() - started)
 
 
 async def main(asked: Asked) -> Answers:
-    """Ask for everything."""
+    """Ask all questions."""
     from bench.measuring import cpu_by_group
 
     token = prepare_airflow(asked.dag_ids)

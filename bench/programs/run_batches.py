@@ -28,7 +28,7 @@ def drain(order: Order) -> Mapping[str, float]:
 
 
 def _take_batch(platform: Platform, seconds_by_step: "defaultdict[str, float]") -> dict[int, int]:
-    """Take one batch through its life, each step timed; return the next offsets that it has reached."""
+    """Take one batch through its life and time each step; return its next offsets."""
     moment = perf_counter()
 
     def lap(step: str) -> None:

@@ -1,1 +1,1 @@
-"""Where rows go: a module for each kind of target. All of them know the role of ``target``."""
+"""The targets: a module for each kind. All have the role that ``target`` defines."""

@@ -1,6 +1,6 @@
 """The Iceberg table that is written to, in a catalog of the same PostgreSQL, files in a local folder.
 
-It is neither partitioned nor sorted, so that nobody has to shuffle.
+It is neither partitioned nor sorted, so that no writer has to shuffle.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class LakeTables:
             self.catalog.rest()
 
     def count_rows(self, name: str) -> int:
-        """See the role. The rows of the files, not what their lists say."""
+        """See the role. Counts the rows of the files, not the counts in their metadata."""
         return int(self._read(name, ("_offset",)).num_rows)
 
     def read_digest(self, name: str) -> str:
@@ -63,5 +63,5 @@ class LakeTables:
 
 
 def find_catalog() -> LakeCatalog:
-    """Return the catalog of the services, as Batchledger finds it."""
+    """Return the catalog of the services, found like Batchledger does."""
     return open_catalog(load_connection(CATALOG))

@@ -1,4 +1,4 @@
-"""The table that is written to, and what is asked of it: how much of a topic it holds, and when."""
+"""The table that is written to, and queries about it: how much of a topic it holds, and when."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,9 +8,9 @@ import psycopg
 from psycopg import sql
 
 SCHEMA = "public"
-"""Named everywhere: the user's own schema, which comes first in the search path, is the ledger's."""
+"""Every statement names it: the user's own schema, which comes first in the search path, belongs to the ledger."""
 
-# What Batchledger creates for the schema of ``records``, index included, so that all have the same table.
+# What Batchledger creates for the schema of ``records``, with its index, so that all have the same table.
 DDL = """
 create table {} (
     message_id text, device_id integer, seq bigint, amount double precision, note text,
@@ -19,7 +19,7 @@ create table {} (
 )
 """
 INDEX = "create index on {} using brin (_partition, _offset) with (autosummarize = on)"
-# Whatever number somebody gives to a batch is no content.
+# The numbers of batches are no content.
 DIGEST = """
 select sum(hashtextextended(
     row(message_id, device_id, seq, amount, note, _topic, _partition, _offset, extract(epoch from _timestamp))::text, 0
@@ -31,7 +31,7 @@ select _partition, max(_offset) + 1 from {table} where ctid >= %s::tid group by 
 
 
 def identify(table: str) -> sql.Identifier:
-    """As statements write it."""
+    """The name in statements."""
     return sql.Identifier(SCHEMA, table)
 
 
@@ -52,7 +52,7 @@ def fresh_table(dsn: str, name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Copies:
-    """How a table differs from the topic that it was filled from."""
+    """How a table differs from its topic."""
 
     lost: int
     doubled: int
@@ -65,7 +65,7 @@ def count_rows(dsn: str, table: str) -> int:
 
 
 def compare(dsn: str, table: str, records: int) -> Copies:
-    """Compare message ids, which are all of the topic's, each once: what is missing, and what is there again."""
+    """Compare the message ids with the topic, which has each once: count missing and repeated ones."""
     rows, distinct = _ask(dsn, sql.SQL("select count(*), count(distinct message_id) from {}").format(identify(table)))
     return Copies(lost=records - distinct, doubled=rows - distinct)
 
@@ -93,10 +93,10 @@ class Tables:
 
 @dataclass
 class Watch:
-    """Looks again and again how far a table has got.
+    """Asks again and again how far a table is filled.
 
-    After the first look it looks at the newest pages only, so that it costs little. A row that becomes visible more
-    than ``tail_pages`` behind the end of the table is not seen.
+    After the first look it reads the newest pages only, so that it costs little. It does not see a row that becomes
+    visible more than ``tail_pages`` before the end of the table.
     """
 
     connection: "psycopg.Connection[tuple[int, ...]]" = field(repr=False)

@@ -1,4 +1,4 @@
-"""The topic that is written to: the fields of a record as JSON, the device as key, where it comes from as headers."""
+"""The topic that is written to: the fields of a record as JSON, the device as key, its coordinates as headers."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Topics:
-    """See the role. As many partitions as the topic that is read."""
+    """See the role. The topic has as many partitions as the one that is read."""
 
     options: Mapping[str, str] = field(repr=False)
 
@@ -65,7 +65,7 @@ class Topics:
                         yield message
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)
-                    # The end of what is committed; behind an open transaction it is not the end of the partition.
+                    # The end of the committed records. If a transaction is open, the partition ends later.
                     elif (message.offset() or 0) >= pending.get(message.partition() or 0, 0):
                         pending.pop(message.partition() or 0, None)
                 if monotonic() > deadline:
@@ -76,7 +76,7 @@ class Topics:
 
 def _to_row(message: Message) -> object:
     record = json.loads(message.value() or b"{}")
-    # One writes 2, another one 2.0.
+    # One contender writes 2, another one 2.0.
     record["amount"] = float(record["amount"])
     headers = dict(message.headers() or ())
     return record, message.key(), message.partition(), *(headers[each] for each in HEADERS)

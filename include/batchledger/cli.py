@@ -1,7 +1,7 @@
-"""The command line: the same steps as Airflow's tasks, for when Airflow is down, and the questions people ask.
+"""The command line: the steps of Airflow's tasks, without Airflow, and answers to what people ask.
 
 Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 blocked or waiting for a person, 130 interrupted. ``--json``
-prints exactly one JSON document on standard output, none when the command ends by an error; everything else goes to
+prints exactly one JSON document on standard output, or none if the command ends by an error. Everything else goes to
 standard error.
 """
 
@@ -9,6 +9,8 @@ import logging
 import os
 import shlex
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 from rich.highlighter import NullHighlighter
@@ -25,7 +27,7 @@ from batchledger.interfaces.cli.commands import (
     replays,
     upkeep,
 )
-from batchledger.interfaces.cli.printing import standard_error
+from batchledger.interfaces.cli.printing import print_error, standard_error
 from batchledger.interfaces.unexpected import explain_unexpected
 from batchledger.local import commands as local
 from batchledger.local.samples import commands as samples
@@ -64,27 +66,36 @@ app.add_typer(alerts.app, name="alerts", rich_help_panel="Look")
 app.add_typer(quarantine.app, name="quarantine", rich_help_panel="Repair")
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"batchledger {metadata.version('batchledger')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _begin(context: typer.Context) -> None:
-    # Imported for a command, not for the list of commands.
+def _begin(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 -- its callback answers
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    # Imported only if a command runs: the list of commands does not need it.
     from batchledger.adapters.postgres.database import keep_connections
 
     context.with_resource(keep_connections())
 
 
 def main() -> None:
-    """Run the command line. A failure, also an unforeseen one, prints one sentence and exits with its code.
+    """Run the command line. A failure, foreseen or not, is printed, and the process exits with its code.
 
-    Interrupting it, and ending what reads its output, are no failures: nothing is printed.
+    Nothing is printed when a person interrupts the command, or when the reader of its output ends.
     """
     try:
         _prepare_environment()
         _configure_logging()
         app()
     except BatchledgerError as error:
-        style = "bold red" if error.exit_code else "bold"
-        standard_error.print(f"[{style}]{type(error).__name__}:[/]", end=" ")
-        standard_error.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        print_error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -100,7 +111,7 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Write what is left, unless its reader is gone: Python would print a trace about that when it ends."""
+    """Write what is left. If the reader is gone, discard it: otherwise Python prints a trace when it ends."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -117,7 +128,7 @@ def _prepare_environment() -> None:
 
 
 def _configure_logging() -> None:
-    """Show our own events on standard error, not by the root logger: Airflow takes that one when it is imported."""
+    """Show our own events on standard error. Not by the root logger: Airflow takes it over when it is imported."""
     handler = RichHandler(
         console=standard_error,
         show_path=False,

@@ -44,7 +44,6 @@ from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import (
     BatchledgerError,
     ConfigurationError,
-    FencedError,
     SetupError,
     StageRefusedError,
     StagingError,
@@ -54,6 +53,7 @@ from batchledger.model.incidents import Incident
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.progress import Reading
 from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
+from batchledger.model.refusals import taken_over
 from batchledger.monitoring.alerting import Alerting
 from batchledger.monitoring.health import PipelineHealth, survey
 from batchledger.monitoring.messages import Links
@@ -72,7 +72,7 @@ OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 SURVEYS_AT_ONCE = 8
 
-STAGE_JOB = Path(__file__).resolve().parents[2] / "spark_jobs" / "stage_batch.py"
+STAGE_JOB = Path(__file__).with_name("jobs") / "stage_batch.py"
 
 
 def ledger_dsn(pipeline: PipelineConfig) -> str:
@@ -93,11 +93,10 @@ def build_platform(
     follow: Follow | None = None,
     held: int | None = None,
 ) -> Platform:
-    """Build everything that the steps of one pipeline need; opens nothing yet.
+    """Build everything that the steps of one pipeline need. Opens nothing yet. Raises ConfigurationError.
 
-    ``open_session`` replaces the Spark session of the pipeline's connection; ``follow`` shows how far the stage step is
-    in its own way, instead of in the log. ``held`` is the batch at which the process that has started this one is at
-    work. Raises ConfigurationError.
+    ``open_session`` replaces the Spark session of the pipeline's connection. ``follow`` shows the progress of the stage
+    step, instead of the log. ``held``: the process that has started this one is at work on this batch.
     """
     kafka = source_options(pipeline)
     dsn = ledger_dsn(pipeline)
@@ -105,7 +104,7 @@ def build_platform(
     sink = build_sink(pipeline, dsn)
 
     def make_stager() -> Stager:
-        # Imported here because Spark costs seconds that the other steps need not pay.
+        # Imported here because Spark takes seconds, and the other steps do without it.
         from batchledger.adapters.decoding.decoder import RecordDecoder
         from batchledger.adapters.spark.stager import SparkStager
 
@@ -141,7 +140,7 @@ def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing)
     """Return how the stage step runs: in this process over Spark Connect, or in a process of spark-submit.
 
     The type of the Spark connection decides: ``spark_connect`` or ``spark``. Raises ConfigurationError for others.
-    ``follow`` is for those who do not see the log of spark-submit, in which the job itself says how far it is.
+    ``follow`` shows the progress of spark-submit to readers who do not see its log.
     """
     connection = _load_spark(pipeline)
     match connection.type:
@@ -156,7 +155,7 @@ def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing)
 def verify_pipeline(pipeline: PipelineConfig) -> Verification:
     """Prove the invariants over the whole history of a pipeline, and compare its target with the ledger.
 
-    Raises UnsettledError when replays did not let it come to an end.
+    Raises UnsettledError if replays keep it from an end.
     """
     dsn = ledger_dsn(pipeline)
     return prove(
@@ -170,7 +169,7 @@ def verify_pipeline(pipeline: PipelineConfig) -> Verification:
 def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit: int) -> FoundRecords:
     """Return the first ``limit`` records of the ranges, from Kafka or from quarantine.
 
-    Raises ConfigurationError when a range names a partition that Kafka does not have, and of which nothing is kept.
+    Raises ConfigurationError if neither Kafka nor quarantine has a partition of the ranges.
     """
     options = source_options(pipeline)
     quarantined = load_quarantined(ledger_dsn(pipeline), pipeline.name, ranges, limit + 1)
@@ -178,13 +177,17 @@ def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit:
     known = {*log, *(each.partition for each in quarantined)}
     unknown = [str(each.partition) for each in ranges if each.partition not in known]
     if unknown:
-        raise ConfigurationError(f"Kafka has no partition {', '.join(unknown)}; nothing was read.")
+        raise ConfigurationError(
+            f"Kafka has no partition {', '.join(unknown)}. Nothing was read.",
+            advice=f"See which partitions the pipeline reads: batchledger batches {pipeline.name}",
+            pipeline=pipeline.name,
+        )
     reach = find_reach(ranges, log)
     return combine_records(reach, read_first(options, reach.readable, limit + 1), quarantined, limit)
 
 
 def build_alerting(pipeline: PipelineConfig) -> Alerting:
-    """Build what the alerts of one pipeline need; opens nothing yet."""
+    """Build what the alerts of one pipeline need. Opens nothing yet."""
     return Alerting(
         pipeline=pipeline.name,
         incidents=PostgresIncidents(ledger_dsn(pipeline)),
@@ -197,7 +200,7 @@ def build_alerting(pipeline: PipelineConfig) -> Alerting:
 
 def open_channel(connection_id: str) -> Channel:
     """Return the channel behind an Airflow connection. Raises ConfigurationError."""
-    # Imported here because nobody needs all of them.
+    # Imported here because a pipeline rarely needs all of them.
     connection = load_connection(connection_id, ALERT_TYPES, "alerts")
     match connection.type:
         case "apprise":
@@ -214,14 +217,15 @@ def open_channel(connection_id: str) -> Channel:
             return WebhookChannel(connection_id, *http_request(connection))
         case _:
             raise ConfigurationError(
-                f"connection {connection_id} has type {connection.type!r}; alerts go through connections of type "
-                "'apprise', 'smtp' and 'http'.",
+                f"Connection {connection_id!r} has type {connection.type!r}. No alert was sent.",
+                why="Alerts go through connections of type 'apprise', 'smtp' and 'http'.",
+                advice="Change its type, or name another connection under alerts in the pipeline file.",
                 subject=connection_id,
             )
 
 
 def survey_pipelines(now: datetime) -> list[PipelineHealth]:
-    """Say how every pipeline of the folder stands, in the order of their names; a refused file is ``unknown``."""
+    """Return the state of every pipeline of the folder, ordered by name. A refused file is ``unknown``."""
 
     def look(path: Path) -> PipelineHealth:
         try:
@@ -235,14 +239,14 @@ def survey_pipelines(now: datetime) -> list[PipelineHealth]:
 
 
 def list_open_incidents() -> list[Incident]:
-    """Return the open incidents of every pipeline of the folder; of one whose ledger cannot be asked, none."""
+    """Return the open incidents of every pipeline of the folder. A ledger that cannot be asked adds none."""
 
     def look(path: Path) -> Sequence[Incident]:
         try:
             pipeline = read_pipeline_file(path)
             return PostgresIncidents(ledger_dsn(pipeline)).list_open(pipeline.name)
         except BatchledgerError:
-            # The survey says what is wrong with it.
+            # The survey says what is wrong with the pipeline.
             return []
 
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
@@ -250,14 +254,14 @@ def list_open_incidents() -> list[Incident]:
 
 
 def _airflow_url() -> str | None:
-    """Where people find Airflow, as its own configuration says."""
+    """Return the address of Airflow, as its own configuration says."""
     from airflow.sdk.configuration import conf
 
     return conf.get("api", "base_url", fallback=None) or None
 
 
 def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
-    """Build the sink of a pipeline, with its staging in the database of the ledger; opens nothing yet."""
+    """Build the sink of a pipeline, with its staging in the database of the ledger. Opens nothing yet."""
     match pipeline.sink:
         case PostgresSinkConfig() as sink:
             return PostgresSink(dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering)
@@ -271,7 +275,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             )
             return TopicSink(dsn, topic, tuple(sink.key or ()), pipeline.deduplication, pipeline.numbering)
         case IcebergSinkConfig() as sink:
-            # Imported here because it takes a second, which other pipelines need not pay.
+            # Imported here because it takes a second, and other pipelines do without it.
             from batchledger.adapters.iceberg.table import IcebergTable
             from batchledger.adapters.postgres.sinks.lake import LakeSink
 
@@ -313,9 +317,9 @@ def _make_row_checks(pipeline: PipelineConfig) -> RowChecks:
 
 @contextmanager
 def _lend_maintenance(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "Iterator[SparkSession | None]":
-    """Lend a session to maintain tables of a catalog; None where the pipeline has spark-submit, which keeps none.
+    """Lend a session to maintain tables of a catalog; None if the pipeline uses spark-submit, which keeps no session.
 
-    It is not that of the stage step: a session keeps the catalog that it has seen first under a name, and its login.
+    The stage step has another session: a session keeps the first catalog that it sees under a name, and its login.
     """
     if _load_spark(pipeline).type == "spark":
         yield None
@@ -337,9 +341,9 @@ def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
 
 
 def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, batch_id: int, run: str) -> Batch:
-    """Run the stage job by spark-submit, as Airflow's Spark provider does it; the job runs the same step.
+    """Run the stage job by spark-submit, as Airflow's Spark provider does. The job runs the same step.
 
-    This process is at work on the batch meanwhile, not the job: if it is killed, its batch is taken over.
+    This process, not the job, counts as at work on the batch: if it is killed, another run takes the batch over.
     """
     from airflow.exceptions import AirflowException
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -355,8 +359,9 @@ def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, 
             hook.submit(str(STAGE_JOB))
     except FileNotFoundError as error:
         raise SetupError(
-            f"{error.filename} is not on the PATH of this process; put Spark's bin folder (or that of the environment "
-            "where pyspark is installed) there.",
+            f"{error.filename} is not on the PATH of this process. {batch.label} was not staged.",
+            advice="Put the bin folder of Spark, or of the environment that has pyspark, on the PATH.",
+            batch_id=batch_id,
         ) from error
     except AirflowException as error:
         raise _explain_exit(platform.ledger.load_batch(batch_id), run, str(error)) from error
@@ -364,7 +369,7 @@ def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, 
 
 
 def _look_at_job(platform: Platform, before: Batch, run: str) -> Reading:
-    """Return what the job has read so far; nothing before it has opened an attempt that the batch did not have."""
+    """Return what the job has read so far: nothing until it has opened a new attempt."""
     batch = platform.ledger.load_batch(before.batch_id)
     if batch.attempt == before.attempt or batch.attempt_run != run:
         return Reading(0)
@@ -372,28 +377,24 @@ def _look_at_job(platform: Platform, before: Batch, run: str) -> Reading:
 
 
 def _explain_exit(batch: Batch, run: str, output: str) -> BatchledgerError:
-    """Say what the exit code of the stage job means; its own message is in the log."""
+    """Say what the exit code of the stage job means. Its own message is in the log."""
     found = re.search(r"Error code is: (\d+)", output)
     code = int(found[1]) if found else 1
     if batch.attempt_run not in (None, run):
-        return FencedError(
-            f"{batch.label}: run {run} is fenced by attempt {batch.attempt} of run {batch.attempt_run}, which has the "
-            f"batch {batch.state}. This run changed nothing visible.",
-            batch_id=batch.batch_id,
-            attempt=batch.attempt,
-            run=batch.attempt_run,
-        )
+        return taken_over(batch, run)
     kind = StagingError if code not in (2, 3) else StageRefusedError
     return kind(
-        f"the stage job of {batch.label} ended with exit code {code}; its own message is in the log above. Nothing is "
-        "visible.",
+        f"The stage job of {batch.label} ended with exit code {code}. Nothing is visible.",
+        advice="Read the message of the job itself in the log above. Then run it again: "
+        f"batchledger run {batch.pipeline} --batch {batch.batch_id}",
         batch_id=batch.batch_id,
     )
 
 
 def _wrong_spark_type(connection: Connection) -> ConfigurationError:
     return ConfigurationError(
-        f"connection {connection.connection_id} has type {connection.type!r}; allowed are 'spark_connect' (a warm "
-        "server) and 'spark' (spark-submit).",
+        f"Connection {connection.connection_id!r} has type {connection.type!r}. Nothing was staged.",
+        why="Allowed are 'spark_connect' (a server that stays warm) and 'spark' (spark-submit).",
+        advice="Change its type, or name another connection as spark in the pipeline file.",
         subject=connection.connection_id,
     )

@@ -237,7 +237,7 @@ def fenced_by_second_attempt(warehouse: Warehouse, attempt: Attempt) -> str:
         second = stage(warehouse, attempt.batch, "run-2")
     if state is BatchState.AUDITED:
         audit(warehouse, second)
-    return f"attempt {attempt.number} of run run-1 is fenced by attempt {second.number} of run run-2"
+    return rf"(?s)attempt {attempt.number} of run run-1 is fenced.*Attempt {second.number} of run run-2"
 
 
 def platform(warehouse: Warehouse, *, crash: Callable[[str], None] = no_crash, **parts: Any) -> Any:

@@ -126,7 +126,7 @@ def test_ledger_that_was_restored_finds_rows_that_none_of_its_batches_has_writte
     put_strangers(store)
     with psycopg.connect(store.dsn) as connection:
         connection.execute("update batchledger.pipeline set ledger_mark = 'before' where name = %s", [store.pipeline])
-    with pytest.raises(TargetChangedError, match=r"2 rows of orders\[0\] 3\.\.5, which") as refused:
+    with pytest.raises(TargetChangedError, match=r"2 rows of orders\[0\] 3\.\.5 that") as refused:
         deliver_second(store)
     assert refused.value.pipeline == store.pipeline
     assert life.next_offsets(store) == {SECOND.partition: SECOND.start}

@@ -112,7 +112,7 @@ def test_audited_batch_that_its_target_refuses_waits_for_a_person(warehouse: War
     with pytest.raises(BatchBlockedError, match="is blocked"):
         life.publish(warehouse, attempt)
     again = life.stage(warehouse, batch, "run-2")
-    with pytest.raises(FencedError, match="attempt 2 of run run-2"):
+    with pytest.raises(FencedError, match="Attempt 2 of run run-2"):
         warehouse.ledger.block(attempt, life.FAILED)
     life.audit(warehouse, again)
     assert life.publish(warehouse, again) == 3

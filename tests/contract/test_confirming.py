@@ -31,7 +31,7 @@ def test_batch_is_not_staged_for_a_topic_that_has_one_that_the_ledger_does_not_k
     lost = Attempt(replace(batch, batch_id=0, planned_at=life.NOW), 1, "before the restore")
     warehouse.sink.topic.require_usable(lost)
     warehouse.sink.topic.commit(lost, [], 0)
-    with pytest.raises(TargetRefusedError, match=r"batch=0 .*restored from a backup"):
+    with pytest.raises(TargetRefusedError, match=r"(?s)batch=0 .*restored from a backup"):
         life.stage(warehouse, batch)
 
 
@@ -58,7 +58,7 @@ def test_rules_that_were_changed_since_the_commit_have_to_be_restored_until_it_i
 ) -> None:
     without = warehouse.with_rules()
     for _ in range(2):
-        with pytest.raises(ConfigurationError, match=r"its rules \(dedupe, sequence,") as refused:
+        with pytest.raises(ConfigurationError, match=r"Its rules \(dedupe, sequence,") as refused:
             deliver(platform(without), attempt)
         assert refused.value.batch_id == attempt.batch.batch_id
         assert "Nothing was published" not in str(refused.value)
@@ -83,7 +83,7 @@ def test_pipeline_that_names_a_table_now_cannot_tell_what_was_committed_and_publ
             connection.execute(f"create schema if not exists {warehouse.schema}".encode())
             connection.execute(f"create table {warehouse.schema}.orders ({columns})".encode())
     for _ in range(2):
-        with pytest.raises(TargetChangedError, match="only the target can tell that it was announced to"):
+        with pytest.raises(TargetChangedError, match="Only the target of its announcement knows"):
             deliver(platform(table), attempt)
         assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.COMMITTING
     assert list(table.read_target()) == []
@@ -99,6 +99,8 @@ def test_staging_that_was_lost_since_the_commit_does_not_say_that_nothing_is_vis
     rows = f"batchledger_staging.b{attempt.batch.batch_id}_a{attempt.number}_rows"
     with psycopg.connect(warehouse.dsn) as connection:
         connection.execute(change.format(rows).encode())
-    with pytest.raises(StagingLostError, match=rf"shows the rows .* attempt {attempt.number} does not hold") as refused:
+    with pytest.raises(
+        StagingLostError, match=rf"(?s)shows the rows .* attempt {attempt.number} was changed by hand"
+    ) as refused:
         deliver(platform(warehouse.with_rules(deduplication=BY_ID)), attempt)
     assert "Nothing was published" not in str(refused.value)

@@ -111,7 +111,7 @@ def test_truncation_that_waited_for_a_replay_of_history_leaves_its_rows(warehous
     life.take_to_published(warehouse, SECOND)
     replay = life.take_replay_to_audited(warehouse, FIRST)
     rewound = decide_within_publication(warehouse, replay, lambda: empty_from_the_second_range_on(warehouse))
-    with pytest.raises(PositionConflictError, match=r"orders\[0\] 0\.\.3 came into its table"):
+    with pytest.raises(PositionConflictError, match=r"orders\[0\] 0\.\.3 came into the table"):
         rewound.result()
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST, SECOND])
     assert warehouse.prove().holds

@@ -107,7 +107,7 @@ def test_giving_up_discards_what_has_been_staged_only_by_the_id_of_its_batch(war
     life.stage(warehouse, open_batch)
     lost = OffsetRange(ORDERS_0, 0, 1)
     for named in (None, open_batch.batch_id + 1):
-        with pytest.raises(DecisionRefusedError, match="attempt 1 of run run-1 has it staged"):
+        with pytest.raises(DecisionRefusedError, match="Attempt 1 of run run-1 has the batch staged"):
             give_up(warehouse, lost, discard=named)
     assert warehouse.ledger.load_batch(open_batch.batch_id).state is BatchState.STAGED
     assert life.next_offsets(warehouse) == {ORDERS_0: 0, ORDERS_1: 10}

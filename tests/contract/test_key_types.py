@@ -68,7 +68,7 @@ def test_type_that_writes_remembered_keys_in_another_way_is_refused_before_anyth
     store = with_rule(warehouse, rule)
     life.publish(store, stage(store, NARROW, 1, 2))
     life.publish(store, stage(store, NARROW, 1, deleted=True))
-    with pytest.raises(ConfigurationError, match=f"^{rule} of .* now as decimals") as refused:
+    with pytest.raises(ConfigurationError, match=f"(?s)^{rule} of .* now as decimals") as refused:
         stage(store, MONEY, Decimal("1.00"))
     assert (refused.value.pipeline, refused.value.subject) == (store.pipeline, "number")
 

@@ -222,7 +222,7 @@ def test_server_that_is_down_is_told_with_what_to_do(rest_server: RestServer) ->
     error = fail_to_look_at(rest_server.connect(uri=f"http://{HOST}:{free_port()}"))
     assert type(error) is ServiceUnavailableError
     assert "do not answer" in str(error)
-    assert "Try again when they do, or correct the catalog's connection" in str(error)
+    assert "Try again when they answer, or correct the catalog's connection" in str(error)
 
 
 @pytest.mark.parametrize("login", [{"credential": f"{LOGIN}:{PASSWORD}"}, {"token": PASSWORD}], ids=["token", "config"])
@@ -241,11 +241,11 @@ def test_server_that_takes_a_request_and_says_nothing_is_not_waited_for_for_ever
 def test_login_that_the_server_refuses_has_to_be_corrected(rest_server: RestServer) -> None:
     error = fail_to_look_at(rest_server.connect(credential=f"nobody:{PASSWORD}"))
     assert type(error) is ConfigurationError
-    assert "refuses who logs in: invalid_client: no such client. Correct login and password" in str(error)
+    assert "refuses the login.\ninvalid_client: no such client.\nCorrect login and password" in str(error)
 
 
 def test_address_that_is_none_has_to_be_corrected(rest_server: RestServer) -> None:
     error = fail_to_look_at(rest_server.connect(uri=f"http://{LOGIN}:{PASSWORD}@:80"))
     assert type(error) is ConfigurationError
-    assert "no such catalog: InvalidURL" in str(error)
+    assert "no such catalog.\nInvalidURL" in str(error)
     assert "cannot be opened with the properties of its connection" in str(error)

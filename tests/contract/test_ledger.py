@@ -75,13 +75,13 @@ def test_s55_plans_stored_at_once_end_in_one_batch(warehouse: Warehouse) -> None
 
 def test_plan_that_does_not_start_at_the_position_is_refused_with_both_sides(warehouse: Warehouse) -> None:
     life.take_to_published(warehouse, FIRST)
-    with pytest.raises(PositionConflictError, match=r"orders\[0\] expected 0, found 3"):
+    with pytest.raises(PositionConflictError, match=r"orders\[0\]: expected 0, found 3"):
         life.store(warehouse, FIRST, run="run-2")
     assert warehouse.ledger.find_open_batch(warehouse.pipeline) is None
 
 
 def test_s51_plan_over_a_partition_without_a_position_is_refused(warehouse: Warehouse) -> None:
-    with pytest.raises(PositionConflictError, match=r"orders\[0\] expected 0, found None"):
+    with pytest.raises(PositionConflictError, match=r"orders\[0\]: expected 0, found None"):
         warehouse.ledger.store_plan(warehouse.pipeline, Plan((FIRST,), 0), "run-1")
     assert warehouse.ledger.find_open_batch(warehouse.pipeline) is None
 
@@ -262,7 +262,7 @@ def test_batch_whose_rows_are_refused_is_blocked_from_every_state_before_its_pub
 def test_i4_superseded_attempt_cannot_block_the_batch(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
     life.stage(warehouse, attempt.batch, "run-2")
-    with pytest.raises(FencedError, match="attempt 2 of run run-2"):
+    with pytest.raises(FencedError, match="Attempt 2 of run run-2"):
         warehouse.ledger.block(attempt, life.FAILED)
     assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.STAGED
 

@@ -65,7 +65,7 @@ def test_s66_lost_reply_to_a_commit_is_never_told_as_nothing_changed(warehouse_d
             with psycopg.connect(warehouse_dsn, autocommit=True) as other:
                 other.execute("select pg_terminate_backend(%s, 10000)", cursor.fetchone())
 
-    with pytest.raises(OutcomeUnknownError, match="lost in the COMMIT of: accept a loss"):
+    with pytest.raises(OutcomeUnknownError, match="lost during the COMMIT of: accept a loss"):
         lose_the_connection()
 
 

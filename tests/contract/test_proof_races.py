@@ -173,7 +173,7 @@ def test_proof_that_never_settles_says_so_and_what_is_certain(warehouse: Warehou
     batch = f"batch {first.batch.batch_id}"
     with pytest.raises(UnsettledError) as refused:
         looks.prove()
-    assert f"{proving.LOOKS} times that they were compared with the ledger ({batch}, {ORDERS_0})." in str(refused.value)
+    assert f"at each of {proving.LOOKS} looks ({batch}, {ORDERS_0})." in str(refused.value)
     assert f"Certain so far: {batch}, {OTHER}: the ledger accepted 20 rows, the target holds 19." in str(refused.value)
     assert looks.warehouse.prove().findings
 

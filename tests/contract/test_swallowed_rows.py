@@ -25,11 +25,11 @@ ADOPTED = """update batchledger.pipeline set target_identity = (
 SWALLOWING = {
     "trigger": (
         trigger("return case when new._offset % 2 = 0 then new end;"),
-        r"ignores 1 of the 2 rows .* It has: before trigger act\.",
+        r"(?s)ignores 1 of the 2 rows.*\sIt has: before trigger act\.",
     ),
     "rule": (
         ("create rule nothing as on insert to {t} do instead nothing",),
-        r"ignores 2 of the 2 rows .* It has: rule nothing\.",
+        r"(?s)ignores 2 of the 2 rows.*\sIt has: rule nothing\.",
     ),
     "trigger of a partition": (
         (
@@ -39,7 +39,7 @@ SWALLOWING = {
             ADOPTED,
             *trigger("return null;", timing="before insert on {s}.part"),
         ),
-        r"ignores 2 of the 2 rows .* It has: before trigger act\.",
+        r"(?s)ignores 2 of the 2 rows.*\sIt has: before trigger act\.",
     ),
     "view": (
         (
@@ -48,7 +48,7 @@ SWALLOWING = {
             ADOPTED,
             *trigger("return null;", timing="instead of insert on {t}"),
         ),
-        r"ignores 2 of the 2 rows .* It has: instead-of trigger act\.",
+        r"(?s)ignores 2 of the 2 rows.*\sIt has: instead-of trigger act\.",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The DAG files are parsed with every service down, import nothing heavy, and one bad file harms no other."""
+"""The DAG file is parsed with every service down, import nothing heavy, and one bad file harms no other."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from batchledger.interfaces.airflow.upkeep_dags import BUILDERS, DATA_DOCS
 from batchledger.interfaces.trigger_form import Field, RunFacts, read_request
 from batchledger.lifecycle.orders import CatchUp, Request
 from tests.conftest import ROOT
@@ -19,8 +20,9 @@ import json, sys
 sys.path.insert(0, {dags!r})
 import airflow.sdk
 before = set(sys.modules)
-import pipelines
-dags = {{dag.dag_id: dag for dag in vars(pipelines).values() if isinstance(dag, airflow.sdk.DAG)}}
+import batchledger_dags
+found = [each for each in vars(batchledger_dags).values() if isinstance(each, airflow.sdk.DAG)]
+dags = {{each.dag_id: each for each in found if "upkeep" not in each.tags}}
 print(json.dumps({{
     "chains": {{
         name: {{task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks}} for name, dag in dags.items()
@@ -31,6 +33,8 @@ print(json.dumps({{
     "defaults": {{name: dag.params.validate() for name, dag in dags.items()}},
     "timetables": {{name: type(dag.timetable).__name__ for name, dag in dags.items()}},
     "catchup": {{name: dag.catchup for name, dag in dags.items()}},
+    "file": batchledger_dags.__file__,
+    "upkeep": sorted(each.dag_id for each in found if "upkeep" in each.tags),
     "modules": sorted(set(sys.modules) - before),
 }}))
 """
@@ -103,7 +107,11 @@ def test_a_task_builds_no_dag_but_its_own(tmp_path: Path) -> None:
         write_pipeline(tmp_path, name)
     (tmp_path / "broken one.yaml").write_text("name: [")
     for dag_id, chain in {"clicks": CHAIN, "broken_one": {"plan": []}}.items():
-        assert parse(tmp_path, _AIRFLOW_PARSING_CONTEXT_DAG_ID=dag_id)["chains"] == {dag_id: chain}
+        report = parse(tmp_path, _AIRFLOW_PARSING_CONTEXT_DAG_ID=dag_id)
+        assert (report["chains"], report["upkeep"]) == ({dag_id: chain}, [])
+    for dag_id in BUILDERS:
+        report = parse(tmp_path, _AIRFLOW_PARSING_CONTEXT_DAG_ID=dag_id)
+        assert (report["chains"], report["upkeep"]) == ({}, [dag_id])
 
 
 def test_refused_file_becomes_a_dag_that_says_so_and_harms_no_other(tmp_path: Path) -> None:
@@ -122,6 +130,14 @@ def test_pipeline_may_have_any_legal_name_and_an_unreadable_file_harms_no_other(
     (tmp_path / "broken.yaml").write_bytes(b"name: \xff")
     report = parse(tmp_path)
     assert report["chains"] == {**dict.fromkeys(names, CHAIN), "broken": {"plan": []}}
+
+
+def test_refused_file_takes_neither_the_place_of_an_upkeep_dag_nor_a_name_of_the_dag_file(tmp_path: Path) -> None:
+    for name in (DATA_DOCS, "__file__"):
+        (tmp_path / f"{name}.yaml").write_text("name: [")
+    report = parse(tmp_path)
+    assert report["file"].endswith("batchledger_dags.py")
+    assert (report["chains"], report["upkeep"]) == ({"__file__": {"plan": []}}, sorted(BUILDERS))
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "include" / "pipelines").glob("*.yaml")))

@@ -18,9 +18,9 @@ sys.path.insert(0, {dags!r})
 import airflow.sdk
 NOTHING = airflow.sdk.AssetAll()
 before = set(sys.modules)
-import data_docs, housekeeping, ledger_audit, pipelines
-found = [each for file in (data_docs, housekeeping, ledger_audit) for each in vars(file).values()]
-dags = [each for each in found if isinstance(each, airflow.sdk.DAG)]
+import batchledger_dags
+found = [each for each in vars(batchledger_dags).values() if isinstance(each, airflow.sdk.DAG)]
+dags = [each for each in found if "upkeep" in each.tags]
 print(json.dumps({{
     dag.dag_id: {{
         "tasks": {{task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks}},
@@ -33,7 +33,7 @@ print(json.dumps({{
 }} | {{
     "tells": {{
         f"{{dag.dag_id}}.{{task.task_id}}": [asset.name for asset in task.outlets]
-        for dag in vars(pipelines).values() if isinstance(dag, airflow.sdk.DAG)
+        for dag in found
         for task in dag.tasks if task.outlets
     }}
 }}))
@@ -51,7 +51,7 @@ HEAVY = {
 
 
 def parse(folder: Path) -> dict:  # type: ignore[type-arg]
-    """Import the DAG files in a process of its own, where nothing is preloaded and no service can be reached."""
+    """Import the DAG file in a process of its own, where nothing is preloaded and no service can be reached."""
     environment = {**os.environ, "BATCHLEDGER_PIPELINES": str(folder)}
     code = REPORT.format(dags=str(ROOT / "dags"))
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

@@ -178,7 +178,7 @@ def test_backfill_of_a_day_that_was_written_after_later_days_fails_and_names_the
     (run,) = (each for each in airflow.list_runs(pipeline.name) if each.kind == "backfill")
     state, tries, error = plan_of(airflow, pipeline, run)
     assert (run.state, state, tries) == ("failed", "failed", 1)
-    assert f"its part of the log is empty. In {pipeline.name}, timestamps are out of order" in error
+    assert f"its part of the log is empty.\nTimestamps of {pipeline.name} are out of order" in error
     bounds = f"--from {since.isoformat()} --until {until.isoformat()}"
     assert f"in {pipeline.name}[0] 2..3" in error
     assert f"batchledger replay {pipeline.name} {bounds}" in error

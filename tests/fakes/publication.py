@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord
 from batchledger.model.claims import TargetClaim
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError
 from batchledger.model.offsets import TopicPartition, find_gaps, intersect
 from batchledger.model.refusals import fenced_by, never_published, position_conflict
@@ -143,7 +144,8 @@ class MemoryPublication(Publication):
         accounted = sum(balance.quarantined for balance in self._stored.balances)
         if len(staged) != accounted:
             raise StagingLostError(
-                f"{batch.label}: accounted for {accounted} quarantined records, found {len(staged)}."
+                f"The staged quarantine of {batch.label} has changed since its audit. Nothing was published.",
+                why=f"The audit accounted for {describe_count(accounted, 'record')}, staging holds {len(staged)}.",
             )
         self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
 

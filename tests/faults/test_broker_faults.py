@@ -115,7 +115,7 @@ def test_s50_broker_that_comes_back_without_its_last_records_stops_the_pipeline(
     with log.open("r+b") as file:
         file.truncate(kept)
     broker.up()
-    with pytest.raises(TopicChangedError, match="stands at 20, its readable end is 10") as refused:
+    with pytest.raises(TopicChangedError, match="is 20, the readable end is 10") as refused:
         run_batch.run_once(pipeline.platform(), "after")
     assert refused.value.subject == f"{pipeline.name}[0]"
     assert "was truncated" in str(refused.value)

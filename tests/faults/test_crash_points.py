@@ -25,7 +25,7 @@ POINTS = {
     "topic": {delivery: crash_points(delivery, is_foreign=True) for delivery in DeliveryMode},
     "lake": {delivery: crash_points(delivery, is_foreign=True) for delivery in DeliveryMode},
 }
-# The table of the README that says what becomes of a sink.
+# The table of docs/concepts/guarantees.md that says what becomes of a sink.
 TABLES = {"table": "table", "topic": "topic or lake", "lake": "topic or lake"}
 
 
@@ -59,8 +59,8 @@ OUTCOME_BY_COPIES = {0: "lost", 1: "once", 2: "twice"}
 
 
 def read_table(into: str) -> dict[tuple[str, str], str]:
-    """What the README says a crash leaves: by delivery mode and crash point."""
-    text = (ROOT / "README.md").read_text()
+    """What docs/concepts/guarantees.md says a crash leaves: by delivery mode and crash point."""
+    text = (ROOT / "docs" / "concepts" / "guarantees.md").read_text()
     (table,) = re.findall(rf"\| {TABLES[into]}, killed at \|.*?\n\n", text, re.DOTALL)
     head, _, *lines = [[cell.strip(" `*") for cell in line.strip("|").split("|")] for line in table.strip().split("\n")]
     return {(mode, line[0]): cell for line in lines for mode, cell in zip(head[1:], line[1:], strict=True)}
@@ -124,7 +124,7 @@ def test_killed_after_commit_nothing_is_done_twice(workplace: Workplace, point: 
     batch_id = pipeline.query("select batch_id from batchledger.batch where pipeline = %s", pipeline.name)[0][0]
     for step in (run_batch.stage, run_batch.audit, run_batch.publish):
         assert step(platform, batch_id, "killed").state is BatchState.PUBLISHED
-    with pytest.raises(FencedError, match="attempt 1 of run killed"):
+    with pytest.raises(FencedError, match="Attempt 1 of run killed"):
         run_batch.stage(platform, batch_id, "another run")
     assert run_batch.run_once(platform, "next") is None
     pipeline.assert_exact()

@@ -47,15 +47,15 @@ def test_paused_process_that_wakes_up_after_another_run_is_fenced_and_leaves_not
     pipeline.send(10)
     assert overtake(pipeline) is not None
     paused.wake()
-    assert "is fenced by attempt 2 of run overtaking, which has" in paused.wait()
+    assert "Attempt 2 of run overtaking has taken " in paused.wait()
     pipeline.assert_exact()
     assert pipeline.list_staging() == []
 
 
 LOST_IN_TRANSACTION = {
     "positions_moved": "ServiceUnavailableError: could not publish",
-    "rows_moved": "OutcomeUnknownError: the connection was lost in the COMMIT",
-    "before_commit": "OutcomeUnknownError: the connection was lost in the COMMIT",
+    "rows_moved": "OutcomeUnknownError: The connection was lost during the COMMIT",
+    "before_commit": "OutcomeUnknownError: The connection was lost during the COMMIT",
 }
 
 
@@ -80,9 +80,9 @@ def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_t
     assert overtaking is not None
     paused.wake()
     assert paused.wait().startswith(LOST_IN_TRANSACTION[point])
-    with pytest.raises(FencedError, match="run paused changes nothing") as told:
+    with pytest.raises(FencedError, match="Run paused changes nothing") as told:
         run_batch.publish(pipeline.platform(), overtaking.batch_id, "paused")
-    assert "is fenced by attempt 2 of run overtaking, which has it" in str(told.value)
+    assert "Attempt 2 of run overtaking has taken it over" in str(told.value)
     pipeline.assert_exact()
     assert pipeline.list_staging() == []
 
@@ -129,7 +129,7 @@ def test_two_processes_at_once_publish_the_batch_once(workplace: Workplace, runs
     loser, winner = sorted((each.wait(), run) for each, run in zip(both, runs, strict=True))
     assert winner[0] == "done"
     assert loser[0].startswith("FencedError")
-    assert f"attempt 1 of run {loser[1]} is fenced by attempt 2 of run {winner[1]}, which has the batch" in loser[0]
+    assert f"Attempt 2 of run {winner[1]} has taken the batch over" in loser[0]
     assert run_batch.run_once(pipeline.platform(), "after them") is None
     pipeline.assert_exact()
     assert pipeline.list_staging() == []
@@ -151,7 +151,7 @@ def test_publication_waits_for_the_one_before_it_and_is_not_lost(workplace: Work
     )
     first.wake()
     assert first.wait() == "done"
-    assert "cannot be attempted again: attempt 1 of run first has it published" in second.wait()
+    assert "Attempt 1 of run first has it published" in second.wait()
     assert run_batch.run_once(pipeline.platform(), "third") is None
     pipeline.assert_exact()
     assert pipeline.list_staging() == []

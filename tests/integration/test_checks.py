@@ -214,7 +214,7 @@ def test_values_that_are_distributed_otherwise_are_found(
         run(pipeline, f"usual {number}")
     assert own_checks(pipeline)[0].outcome is Outcome.PASSED
     produce(pipeline, 100, {index: change(index) for index in range(100)})
-    reason = "the distance of the values to those of 6|100.0% of the rows have no number, usually 0.0%"
+    reason = "the distance of the values to the 6 batches before|100.0% of the rows have no number, usually 0.0%"
     assert_found_by_the_check_alone(pipeline, reason)
 
 

@@ -1,4 +1,4 @@
-"""What ``docs/meaning.md`` says holds on every path of a record, with a real broker, Spark and PostgreSQL."""
+"""What ``docs/reference/meaning.md`` says holds on every path of a record, with a real broker, Spark and PostgreSQL."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from batchledger.interfaces.page import lookout, pipeline_view
+from batchledger.interfaces.page.batch_list import BatchQuery
 from batchledger.interfaces.page.overview import Standing
+from batchledger.interfaces.page.partition_list import PartitionQuery
 from batchledger.interfaces.page.pipeline_view import PipelineView, look_at_pipeline
 from batchledger.interfaces.page.ribbon import COLUMNS
 from batchledger.lifecycle import decisions, plans, run_batch
@@ -36,7 +38,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 def look_again(desk: Desk, pipeline: TestPipeline) -> PipelineView:
     desk.pages.state.lookout.expire(pipeline.name)
-    return look_at_pipeline(desk.pages.state.lookout, pipeline.config)
+    return look_at_pipeline(desk.pages.state.lookout, pipeline.config, PartitionQuery(), BatchQuery())
 
 
 def count(view: PipelineView) -> dict[Kind, int]:
@@ -51,7 +53,7 @@ def test_dag_that_is_no_pipeline_is_told_so(desk: Desk) -> None:
     for page in ("", "/batches/1", "/runs/manual__1", "/decisions", "/progress/manual__1", "/partitions/orders/0"):
         answer = desk.get(f"/a_dag_of_somebody{page}")
         assert answer.status_code == 404, page
-        assert "the DAG a_dag_of_somebody is no pipeline: there is no file of this name" in words(answer)
+        assert "The DAG a_dag_of_somebody is no pipeline: there is no pipeline file of this name" in words(answer)
 
 
 def test_batch_and_run_are_found_below_their_own_pipeline_only(workplace: Workplace, desk: Desk) -> None:
@@ -261,7 +263,7 @@ def test_what_is_published_after_the_look_at_the_history_is_no_gap_and_a_positio
     publish(pipeline)
     here = desk.pages.state.lookout
     here.source(pipeline.name).expire()
-    later = look_at_pipeline(here, pipeline.config)
+    later = look_at_pipeline(here, pipeline.config, PartitionQuery(), BatchQuery())
     assert (count(later), later.missing) == ({Kind.PUBLISHED: 10, Kind.UNREAD: 10}, [])
     assert 'aria-label="published 10, unread 10"' in desk.get(f"/{pipeline.name}/partitions/{pipeline.name}/0").text
     assert count(look_again(desk, pipeline)) == {Kind.PUBLISHED: 20}
@@ -400,7 +402,7 @@ def test_batch_that_is_committing_says_that_its_sink_is_asked_first(workplace: W
     with pytest.raises(KeyboardInterrupt):
         run_batch.run_once(pipeline.platform(crash=crash), "manual__1")
     ((batch,),) = pipeline.query("select batch_id from batchledger.batch where pipeline = %s", pipeline.name)
-    told = "nobody has confirmed yet"
+    told = "No attempt has confirmed that yet"
     assert told in words(desk.get(f"/{pipeline.name}/batches/{batch}"))
     run_batch.run_once(pipeline.platform(), "manual__2", batch)
     assert told not in words(desk.get(f"/{pipeline.name}/batches/{batch}"))

@@ -103,7 +103,7 @@ def test_order_for_a_reason_of_spaces_is_refused_before_anything_is_asked(workpl
     for reason in ("", "   ", "\t\n", "\u00a0"):
         for kind in ("pause", "rewind", "replay", "quarantine-replay"):
             refused = desk.preview(pipeline, kind, reason=reason, ranges=f"{pipeline.name}[0] 0..1", to="earliest")
-            assert (refused.status_code, "give a reason" in words(refused), desk.asked) == (409, True, []), kind
+            assert (refused.status_code, "Give a reason" in words(refused), desk.asked) == (409, True, []), kind
 
 
 def take_again(pipeline: TestPipeline, batch_id: int) -> None:
@@ -156,7 +156,7 @@ def test_approval_of_one_decision_carries_out_no_other(workplace: Workplace, des
     approval = read_approval(desk.preview(pipeline, "pause", batch=blocked))
     for kind in ("discard", "accept", "rewind", "retry", "replay", "resume"):
         refused = desk.confirm(pipeline, kind, approval, batch=blocked)
-        assert (refused.status_code, "something else was shown" in words(refused)) == (409, True), kind
+        assert (refused.status_code, "This was not shown to you" in words(refused)) == (409, True), kind
     assert (read_ledger(pipeline), desk.asked) == (before, [])
 
 

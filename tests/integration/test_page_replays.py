@@ -47,7 +47,7 @@ def test_replay_needs_a_dry_run_that_has_come_to_its_end(workplace: Workplace, d
     desk.airflow.state_by_run[pipeline.name, "manual__2"] = "failed"
     for run_id, shown in (("manual__1", unfinished), ("manual__2", failed)):
         refused = desk.confirm(pipeline, "replay", read_approval(shown), run=run_id)
-        assert (refused.status_code, "no dry run of this" in words(refused)) == (409, True)
+        assert (refused.status_code, "No dry run of this" in words(refused)) == (409, True)
         assert not offers(desk.follow(pipeline, run_id, read_approval(shown)))
     # Neither is one that has published something a dry run.
     assert desk.confirm(pipeline, "replay", read_approval(unfinished), run="run").status_code == 409
@@ -62,9 +62,9 @@ def test_replay_publishes_no_dry_run_but_the_one_that_was_signed(workplace: Work
     one, approval = rehearse(desk, pipeline, ranges=f"{pipeline.name}[0] 0..2")
     other, _ = rehearse(desk, pipeline, ranges=f"{pipeline.name}[0] 2..4")
     refused = desk.confirm(pipeline, "replay", approval, run=other)
-    assert (refused.status_code, "no dry run of this" in words(refused)) == (409, True)
+    assert (refused.status_code, "No dry run of this" in words(refused)) == (409, True)
     refused = desk.follow(pipeline, other, approval)
-    assert (refused.status_code, "another dry run was asked for" in words(refused)) == (409, True)
+    assert (refused.status_code, "is not the dry run that you started" in words(refused)) == (409, True)
     assert len(desk.asked) == 2
     assert desk.confirm(pipeline, "replay", approval, run=one).status_code == 200
     assert desk.asked[-1].fields["ranges"] == [f"{pipeline.name}[0] 0..2"]
@@ -207,7 +207,7 @@ def test_dry_run_is_looked_at_further_although_the_ledger_does_not_answer(
     desk.airflow.state_by_run[pipeline.name, "manual__1"] = "success"
     monkeypatch.setattr(acting, "ledger_dsn", lambda _: "host=127.0.0.1 port=1 user=nobody dbname=none")
     silent = desk.follow(pipeline, "manual__1", approval)
-    assert "the warehouse database says" in words(silent)
+    assert "The warehouse database says" in words(silent)
     poller = f'hx-post="/pipelines/{pipeline.name}/dry-runs/manual__1"'
     assert (silent.status_code, poller in silent.text, offers(silent)) == (200, True, False)
 

@@ -77,7 +77,7 @@ def test_data_set_is_written_by_an_idempotent_producer_only(monkeypatch: pytest.
     monkeypatch.delenv("BATCHLEDGER_PIPELINES")
     done = call_produce("flights", "--guarantee", "plain")
     assert isinstance(done.exception, ConfigurationError)
-    assert "add --records" in str(done.exception)
+    assert "--records 10000" in str(done.exception)
 
 
 @pytest.mark.parametrize(

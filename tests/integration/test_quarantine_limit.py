@@ -29,12 +29,12 @@ def test_topic_of_which_every_record_is_undecodable_is_blocked_and_not_published
     with pytest.raises(BatchBlockedError) as blocked:
         run_batch.run_once(pipeline.platform(), "run")
     told = str(blocked.value)
-    assert "Failed: quarantine_within_limit: too many of the records would be quarantined: 40; 100.0% of 40" in told
+    assert "quarantine_within_limit: too many of the records would be quarantined: 40; 100.0% of 40" in told
     assert f"for example {pipeline.name}[0]@0 (40 records: {NOT_DECODED}" in told
     assert f'See the records with: batchledger records {pipeline.name} "{pipeline.name}[0] 0..1"' in told
     assert "secret" not in told
     batch_id = blocked.value.batch_id
-    assert f"publish what is staged with: batchledger accept {batch_id}" in told
+    assert f"publish what is staged: batchledger accept {batch_id}" in told
     assert pipeline.query("select sum(next_offset) from batchledger.position where pipeline = %s", pipeline.name) == [
         (0,)
     ]

@@ -119,7 +119,7 @@ def test_ledger_older_than_its_table_appends_nothing_twice_and_goes_on_where_row
     pipeline = workshop.create()
     lose_a_day(pipeline, tmp_path / "ledger")
     pipeline.send(10)
-    with pytest.raises(BatchBlockedError, match=r"10 rows of .*\[0\] 5\.\.10.* which no") as told:
+    with pytest.raises(BatchBlockedError, match=r"10 rows of .*\[0\] 5\.\.10.* that no") as told:
         run(pipeline, "tomorrow")
     assert told.value.failed == (ACCEPTED_BY_TARGET,)
     assert pipeline.count_target_rows() == 20
@@ -174,5 +174,5 @@ def test_ledger_older_than_its_iceberg_table_writes_nothing_twice_and_says_what_
     pipeline.send(10)
     with pytest.raises(TargetChangedError, match="is not in this ledger") as refused:
         run(pipeline, "tomorrow")
-    assert "Restore a newer one" in str(refused.value)
+    assert "restore a newer ledger" in str(refused.value)
     assert pipeline.count_target_rows() == 20

@@ -100,7 +100,7 @@ def test_row_that_the_topic_refuses_blocks_the_batch_and_nothing_is_visible(work
     pipeline = workplace.create(into="topic", partitions=1, sink={"key": ["number"]})
     pipeline.send(3, partitions=1)
     pipeline.send_raw([(0, b'{"message_id": "without a number"}')])
-    with pytest.raises(BatchBlockedError, match=r"\(number\), for example .*@3") as blocked:
+    with pytest.raises(BatchBlockedError, match=r"(?s)\(number\).*For example .*@3") as blocked:
         run_batch.run_once(pipeline.platform(), "run")
     assert blocked.value.failed == (ACCEPTED_BY_TARGET,)
     assert pipeline.read_output() == []
@@ -135,7 +135,7 @@ def test_pipeline_does_not_read_what_it_writes(workplace: Workplace, monkeypatch
     content["sink"]["topic"] = pipeline.name
     pipeline.path.write_text(yaml.safe_dump(content))
     pipeline.send(3)
-    with pytest.raises(TargetChangedError, match="it would read its own rows for ever"):
+    with pytest.raises(TargetChangedError, match="would read its own rows for ever"):
         run_batch.run_once(pipeline.platform(), "run")
     assert pipeline.list_staging() == []
 

@@ -193,12 +193,12 @@ class Invariants(RuleBasedStateMachine):
             error = each.error
             if isinstance(error, FencedError):
                 owner = each.after.batches[error.batch_id]
-                names = [f"attempt {owner.attempt} of run {owner.run}"]
+                names = [f"attempt {owner.attempt} of run {owner.run}".lower()]
                 if owner.run == each.process.run:
                     names.append(f"attempt {owner.attempt} of the same run")
                 if owner.state == "discarded":
                     names.append("discarded by a person's decision")
-                assert any(name in str(error) for name in names), f"I4: {error} does not name {names[0]}"
+                assert any(name in str(error).lower() for name in names), f"I4: {error} does not name {names[0]}"
             elif each.is_superseded:
                 assert isinstance(error, SimulatedCrashError), f"I4: {each.process} was not told: {error!r}"
             else:

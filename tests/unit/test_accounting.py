@@ -20,9 +20,12 @@ from batchledger.model.balance import (
     classify_holes,
     combine_witnesses,
     count_classes,
+    describe_balance,
     describe_holes,
     find_unexplained,
+    give_up_unexplained,
 )
+from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 
 ORDERS_3 = OffsetRange(TopicPartition("orders", 3), 1200, 1500)
@@ -259,7 +262,7 @@ def test_holes_are_described_by_class_and_those_that_nothing_explains_with_what_
     explained = balance_batch(facts, HolePolicy.TRANSACTIONAL, has_transform=False)
     assert describe_holes(facts, explained) == "holes: aborted 2, markers 1"
     unexplained = balance_batch(facts, HolePolicy.NONE, has_transform=False)
-    assert "markers 1 (where transactions write to the topic, set source.holes: transactional)" in describe_holes(
+    assert "markers 1 (if transactions write to the topic, set source.holes: transactional)" in describe_holes(
         facts, unexplained
     )
     assert describe_holes([facts_of(visible=300, staged=300)], []) == ""
@@ -282,3 +285,52 @@ def test_unexplained_holes_are_those_of_the_classes_that_the_pipeline_does_not_d
         HolePolicy.TRANSACTIONAL: [hole(8, 9)],
         HolePolicy.COMPACTED: [hole(8, 9)],
     }
+
+
+def test_balance_is_told_by_what_the_offsets_became_without_what_is_zero() -> None:
+    told = Balance(OffsetRange(TopicPartition("orders", 0), 0, 5), accepted=4, filtered=1)
+    assert describe_balance(told) == "orders[0] 0..5: 5 offsets = 4 accepted + 1 filtered"
+
+
+def test_told_balance_names_every_line_and_what_is_unexplained() -> None:
+    told = Balance(OffsetRange(TopicPartition("orders", 0), 0, 3_000), accepted=1_000, accepted_loss=500)
+    assert describe_balance(told) == (
+        "orders[0] 0..3000: 3,000 offsets = 1,000 accepted + 500 accepted loss + 1,500 unexplained"
+    )
+
+
+def test_record_that_was_skipped_as_a_tombstone_was_not_dropped_by_the_transform() -> None:
+    facts = RangeFacts(hole(0, 10), 10, 1, 5, 5, 0, tombstones=3)
+    balance = balance_range(facts, HolePolicy.NONE, has_transform=True)
+    assert (balance.accepted, balance.quarantined, balance.tombstones, balance.filtered) == (5, 1, 3, 1)
+    assert balance.is_closed
+
+
+def test_row_whose_message_is_stored_already_is_a_duplicate_and_not_accepted() -> None:
+    balance = balance_range(RangeFacts(hole(0, 5), 5, 0, 5, 5, 0, duplicates=2), HolePolicy.NONE, has_transform=False)
+    assert (balance.accepted, balance.duplicates, balance.unexplained) == (3, 2, 0)
+
+
+def test_duplicates_that_staging_has_counted_are_joined_to_what_was_read() -> None:
+    staged = StagedRange(hole(0, 5), 5, 5, duplicates=2, known_duplicates=1)
+    (facts,) = combine_witnesses([WitnessedRange(hole(0, 5), 5, 0)], [staged], [HoleCounts()])
+    assert (facts.duplicates, facts.known_duplicates) == (2, 1)
+
+
+def test_hole_of_a_partition_whose_log_start_is_unknown_has_not_expired() -> None:
+    found = HoleEvidence((), (), {}, frozenset())
+    assert classify([hole(0, 5)], [hole(0, 1)], found) == (HoleCounts(markers=1),)
+
+
+def test_loss_that_is_accepted_closes_the_balance_and_one_that_was_counted_twice_is_refused_with_how_much() -> None:
+    (closed,) = give_up_unexplained([Balance(hole(0, 5), accepted=3)])
+    assert closed == Balance(hole(0, 5), accepted=3, accepted_loss=2)
+    with pytest.raises(DecisionRefusedError, match=r"orders\[3\] 0\.\.5 by 2\."):
+        give_up_unexplained([Balance(hole(0, 5), accepted=7)])
+
+
+def test_hole_that_no_balance_can_explain_is_told_with_what_to_do_and_one_remark_follows_the_other() -> None:
+    facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=HoleCounts(markers=1, unread=2))
+    told = describe_holes([facts], [balance_range(facts, HolePolicy.NONE, has_transform=False)])
+    assert told.startswith("holes: markers 1, unread 2 (if transactions write to the topic")
+    assert "transactional; unread are committed records" in told

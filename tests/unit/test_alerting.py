@@ -206,7 +206,7 @@ def test_channel_that_keeps_failing_is_told_through_the_others_and_so_is_its_rec
         desk.wait(minutes=10)
     failing = f"[batchledger] {PIPELINE}: alert channel ops does not deliver"
     assert mailbox.titles == [BLOCKED, failing]
-    assert "the endpoint of ops answered 500" in mailbox.pages[1]
+    assert "The endpoint of ops answered 500" in mailbox.pages[1]
     webhook.status = 200
     desk.report()
     assert webhook.titles == [BLOCKED]
@@ -378,7 +378,7 @@ def test_no_payload_and_no_secret_in_what_is_sent_stored_or_logged(
     assert not [text for text in (*told, *stored) if SECRET in text]
     # The control: it lies where the text of an alert would have come from.
     assert SECRET in repr(committed.failures)
-    assert "alert channel ops: the endpoint of ops answered 500" in caplog.text
+    assert "alert channel ops: The endpoint of ops answered 500" in caplog.text
 
 
 def test_pipeline_that_quarantines_a_record_in_each_batch_is_one_incident_and_told_once(

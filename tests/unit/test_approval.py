@@ -44,7 +44,7 @@ def test_every_kind_of_decision_reads_back(kind: DecisionKind) -> None:
 
 @pytest.mark.parametrize("other", [{"user": "ben"}, {"pipeline": "payments"}], ids=["user", "pipeline"])
 def test_what_was_shown_to_somebody_else_or_of_another_pipeline_is_refused(other: dict[str, str]) -> None:
-    assert_refused(sign(SHOWN, SECRET), "shown to somebody else", **other)
+    assert_refused(sign(SHOWN, SECRET), "shown to another person", **other)
 
 
 def test_approval_of_another_secret_is_refused() -> None:

@@ -108,7 +108,7 @@ def test_dry_run_of_an_acceptance_publishes_nothing(world: World) -> None:
 
 def test_no_decision_makes_wrong_rows_right(world: World) -> None:
     batch = block(world, staged_twice)
-    wrong = r"no_duplicate_offsets: rows that repeat an offset: 2.* Take it again"
+    wrong = r"(?s)no_duplicate_offsets: rows that repeat an offset: 2.*Take it again"
     with pytest.raises(DecisionRefusedError, match=wrong):
         accept(world.process(), batch.batch_id, BY_ANA)
     assert world.process().ledger.load_batch(batch.batch_id).state is BatchState.BLOCKED
@@ -121,7 +121,7 @@ def test_batch_whose_staging_is_gone_has_to_be_taken_again(world: World) -> None
     with pytest.raises(StagingLostError, match="staging holds 0") as emptied:
         accept(world.process(), batch.batch_id, BY_ANA)
     world.process().sink.drop_staging(Attempt(batch, 1, "first"))
-    with pytest.raises(StagingLostError, match=r"the staging of .* is gone") as dropped:
+    with pytest.raises(StagingLostError, match=r"The staging of .* is gone") as dropped:
         accept(world.process(), batch.batch_id, BY_ANA)
     for lost in (emptied.value, dropped.value):
         assert lost.batch_id == batch.batch_id
@@ -132,10 +132,10 @@ def test_batch_whose_staging_is_gone_has_to_be_taken_again(world: World) -> None
 def test_only_a_blocked_batch_is_accepted(world: World) -> None:
     planned = plans.plan(world.process(), "first")
     assert planned is not None
-    with pytest.raises(DecisionRefusedError, match="is planned, and only a blocked batch"):
+    with pytest.raises(DecisionRefusedError, match=r"is planned\. Only a blocked batch"):
         accept(world.process(), planned.batch_id, BY_ANA)
     run_batch.run_once(world.process(), "second")
-    with pytest.raises(DecisionRefusedError, match="published, by attempt 1 of run second") as refused:
+    with pytest.raises(DecisionRefusedError, match="Attempt 1 of run second has published it") as refused:
         accept(world.process(), planned.batch_id, BY_ANA)
     assert refused.value.batch_id == planned.batch_id
 
@@ -151,7 +151,7 @@ def test_newer_attempt_fences_an_acceptance(world: World) -> None:
             return super().accept(attempt, decision)
 
     late = replace(world.process(), decisions=LateDecisions(world.database))
-    with pytest.raises(FencedError, match="attempt 2 of run second"):
+    with pytest.raises(FencedError, match="Attempt 2 of run second"):
         accept(late, batch.batch_id, BY_ANA)
     assert world.times_published() == {}
 
@@ -193,7 +193,7 @@ def test_batch_of_another_pipeline_is_left_alone(world: World) -> None:
     platform = world.process()
     other = replace(platform, rules=replace(platform.rules, name="other"))
     for decide in (accept, discard):
-        with pytest.raises(UnknownBatchError, match=f"pipeline {platform.rules.name} has it"):
+        with pytest.raises(UnknownBatchError, match=f"a batch of pipeline {platform.rules.name}"):
             decide(other, batch.batch_id, BY_ANA)
     with pytest.raises(UnknownBatchError):
         plans.retake(other, batch.batch_id, "by-hand", BY_ANA)
@@ -218,7 +218,7 @@ def test_paused_pipeline_plans_nothing_and_its_open_batch_waits(world: World) ->
     run_batch.stage(world.process(), planned.batch_id, "first")
     assert pause(world.process(), BY_ANA).is_new
     assert not pause(world.process(), BY_BEN).is_new
-    with pytest.raises(PipelinePausedError, match="paused by ana@host"):
+    with pytest.raises(PipelinePausedError, match="ana@host paused it"):
         plans.plan(world.process(), "second")
     with pytest.raises(PipelinePausedError):
         plans.plan_replay(world.process(), Replay((OffsetRange(ORDERS_0, 0, 1),)), "second", BY_ANA, "key")
@@ -231,7 +231,7 @@ def test_paused_pipeline_plans_nothing_and_its_open_batch_waits(world: World) ->
 
 @pytest.mark.parametrize("decide", [pause, resume])
 def test_no_decision_without_a_reason(world: World, decide: Callable[[Platform, Decision], Decided]) -> None:
-    with pytest.raises(DecisionRefusedError, match="for a reason"):
+    with pytest.raises(DecisionRefusedError, match="needs a reason"):
         decide(world.process(), Decision("ana@host", " "))
 
 
@@ -276,10 +276,10 @@ def test_limit_that_comes_too_late_for_an_open_batch_is_refused_with_what_to_do(
     open_batch: tuple[World, Batch],
 ) -> None:
     world, batch = open_batch
-    with pytest.raises(DecisionRefusedError, match="is open with 6 offsets, and 5 were") as refused:
+    with pytest.raises(DecisionRefusedError, match="is open with 6 offsets; max_records asks for 5") as refused:
         plans.plan(world.process(), "manual", max_records=5, decision=BY_ANA)
     assert refused.value.batch_id == batch.batch_id
-    assert f"batchledger run {PIPELINE} --batch {batch.batch_id}. Then" in str(refused.value)
+    assert f"batchledger run {PIPELINE} --batch {batch.batch_id}\nThen" in str(refused.value)
     assert list(world.process().decisions.load_decisions(batch.batch_id)) == []
     catch_up(world)
     assert_exactly_once(world)
@@ -305,7 +305,7 @@ def test_batch_between_its_commits_whose_records_expired_is_published_by_accepti
     with pytest.raises(DecisionRefusedError, match="rows are visible already") as refused:
         accept_loss(world.process(), [lost], BY_ANA)
     assert refused.value.batch_id == 1
-    assert "batchledger accept 1." in str(refused.value)
+    assert "batchledger accept 1 " in str(refused.value)
     assert accept(world.process(), 1, BY_ANA).is_new
     assert not accept(world.process(), 1, BY_ANA).is_new
     assert world.process().ledger.load_batch(1).state is BatchState.PUBLISHED
@@ -331,5 +331,5 @@ def test_batch_between_its_commits_that_lost_its_staging_too_leaves_by_emptying_
 
 def test_audited_batch_without_visible_rows_is_not_accepted(world: World) -> None:
     batch = stage_and_audit(world.process(), "first")
-    with pytest.raises(DecisionRefusedError, match="is audited, and only a blocked batch"):
+    with pytest.raises(DecisionRefusedError, match=r"is audited\. Only a blocked batch"):
         accept(world.process(), batch.batch_id, BY_ANA)

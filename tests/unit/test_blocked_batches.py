@@ -43,7 +43,7 @@ def test_row_lost_on_the_way_to_staging_blocks_the_batch(world: World) -> None:
 def test_blocked_batch_stops_the_pipeline_until_it_is_taken_again(world: World) -> None:
     with pytest.raises(BatchBlockedError):
         run_batch.run_once(world.process(alter=staged_twice), "run-1")
-    with pytest.raises(BatchBlockedError, match=r"Failed: .*no_duplicate_offsets"):
+    with pytest.raises(BatchBlockedError, match="no_duplicate_offsets"):
         plans.plan(world.process(), "run-2")
     run_batch.run_once(world.process(), "run-3", batch_id=1)
     assert_exactly_once(world)

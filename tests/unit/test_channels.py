@@ -60,14 +60,14 @@ def test_webhook_counts_every_other_answer_as_not_delivered(
 ) -> None:
     webhook.status = status
     connect_webhook(monkeypatch, "ops", webhook.url)
-    with pytest.raises(ChannelError, match=f"the endpoint of ops answered {status}"):
+    with pytest.raises(ChannelError, match=f"The endpoint of ops answered {status}"):
         open_channel("ops").send(MESSAGE)
 
 
 def test_webhook_that_is_down_or_misspelt_is_told_without_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in (f"http://{HOST}:{free_port()}/hooks/s3cret", "http://[s3cret/"):
         connect_webhook(monkeypatch, "ops", url)
-        with pytest.raises(ChannelError, match="the endpoint of ops could not be used") as refused:
+        with pytest.raises(ChannelError, match="The endpoint of ops could not be used") as refused:
             open_channel("ops").send(MESSAGE)
         assert "s3cret" not in str(refused.value)
 
@@ -97,7 +97,7 @@ def test_mail_that_is_refused_or_cannot_be_sent_is_told_by_its_code(
 
 def test_mail_needs_to_know_who_writes_and_to_whom(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     connect_mail(monkeypatch, "mail", mailbox.port, to_email="")
-    with pytest.raises(ConfigurationError, match="needs from_email and to_email"):
+    with pytest.raises(ConfigurationError, match="lacks from_email or to_email"):
         open_channel("mail").send(MESSAGE)
 
 
@@ -112,7 +112,7 @@ def test_apprise_tells_when_a_service_has_not_delivered(webhook: Webhook, monkey
     """The provider's hook does not."""
     webhook.status = 500
     connect_apprise(monkeypatch, "slack", f"json://ana:s3cret@{HOST}:{webhook.port}/s3cret")
-    with pytest.raises(ChannelError, match=r"not everything .* to JSON\.$"):
+    with pytest.raises(ChannelError, match=r"Not everything .* to JSON\.$"):
         open_channel("slack").send(MESSAGE)
 
 
@@ -125,7 +125,7 @@ def test_apprise_without_a_service_is_refused(urls: tuple[str, ...], monkeypatch
 
 
 def test_connection_of_another_type_is_no_channel() -> None:
-    with pytest.raises(ConfigurationError, match="alerts go through connections of") as refused:
+    with pytest.raises(ConfigurationError, match="Alerts go through connections of") as refused:
         open_channel("warehouse")
     assert refused.value.subject == "warehouse"
 
@@ -160,5 +160,5 @@ def test_trial_message_says_whether_it_arrived(webhook: Webhook, monkeypatch: py
 def test_trial_message_is_given_up_in_time(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
     webhook.may_answer.clear()
     connect_webhook(monkeypatch, "ops", webhook.url)
-    with pytest.raises(ChannelError, match=r"no answer within 0\.2 s"):
+    with pytest.raises(ChannelError, match=r"did not answer within 0\.2 s"):
         try_channel(open_channel, "ops", seconds=0.2)

@@ -91,7 +91,7 @@ def test_columns_of_provenance_may_be_checked(tmp_path: Path) -> None:
         ({**NOT_NULL, "severity": "fatal"}, "'fatal' is not allowed; allowed: 'critical', 'warning' or 'info'"),
         ({**NOT_NULL, "on_failure": "drop"}, "'drop' is not allowed; allowed: 'block', 'quarantine' or 'publish'"),
         ({**NOT_NULL, "severity": "info", "on_failure": "block"}, "with severity info leave it out"),
-        ({**ROWS, "on_failure": "quarantine"}, "names no failing rows, so that none can be set aside"),
+        ({**ROWS, "on_failure": "quarantine"}, "names no failing rows, so none can be set aside"),
         (
             {"type": "expect_compound_columns_to_be_unique", "column_list": ["id"], "on_failure": "quarantine"},
             "names no failing rows",

@@ -196,16 +196,16 @@ def test_fault_of_a_statement_is_told() -> None:
 @pytest.mark.parametrize(
     ("check", "expected"),
     [
-        (RequestedCheck("odd", "expect_column_values_to_be_in_set", {"column": 5}), "check odd cannot be built"),
+        (RequestedCheck("odd", "expect_column_values_to_be_in_set", {"column": 5}), "Check odd cannot be built"),
         (
             RequestedCheck("odd", "expect_column_values_to_not_be_null", {"column": "a", "row_condition": "a >"}),
-            "check odd cannot be built from its arguments: unable to parse condition",
+            "Check odd cannot be built from its arguments. Nothing was staged.\nunable to parse condition",
         ),
         (RequestedCheck("odd", "json:dumps", {}), "json:dumps is no Expectation of Great Expectations"),
         (RequestedCheck("odd", "json:nothing", {}), "json:nothing cannot be loaded"),
         (
             RequestedCheck("odd", ROWS.type, {"min_value": 1}, on_failure=OnFailure.QUARANTINE),
-            "check odd names no failing rows",
+            "Check odd names no failing rows",
         ),
     ],
 )

@@ -22,7 +22,7 @@ PLAIN = {"bootstrap.servers": "a:9092"}
 )
 def test_connection_with_an_unsafe_option_is_refused_by_its_id(extra: dict[str, object], reason: str) -> None:
     """S136, S137."""
-    with pytest.raises(ConfigurationError, match=f"connection kafka_default: .*{reason}"):
+    with pytest.raises(ConfigurationError, match=f"Connection 'kafka_default' .*\n.*{reason}"):
         check_connection_options("kafka_default", extra)
 
 

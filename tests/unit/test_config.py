@@ -190,7 +190,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         ),
         (
             changed(source__tombstones="delete", dedupe={"key": ["id"], "remember": "1d"}, **UPSERT),
-            "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes",
+            "dedupe.key: a tombstone would count as a duplicate of the record that it deletes",
         ),
         (changed(sink={"type": "hive"}), "sink.type: 'hive' is not allowed; allowed: 'postgres', 'kafka'"),
         (changed(sink={"type": "kafka"}), "orders.yaml: sink.topic: this key is required"),
@@ -277,7 +277,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(schedule="@anything"), "schedule: '@anything': not a cron expression"),
         (changed(transform="no colon"), "transform: 'no colon': write module:function, such as"),
         (changed(name="Orders"), "name: 'Orders': write a small letter, then small letters, digits and _, 63 at most"),
-        (changed(name="other"), "name: 'other' differs from the file name; call the file other.yaml"),
+        (changed(name="other"), "name: 'other' differs from the file name.\nCall the file other.yaml"),
         ("just text", "not a pipeline: it has no keys"),
         ("a: [", "not readable as YAML"),
     ],
@@ -296,9 +296,9 @@ def test_bad_file_is_refused_with_file_key_value_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        ("enable.auto.commit", "offsets are moved by the ledger only"),
-        ("kafka.enable.auto.commit", "offsets are moved by the ledger only"),
-        ("group.id", "partitions are assigned, never subscribed"),
+        ("enable.auto.commit", "only the ledger moves offsets"),
+        ("kafka.enable.auto.commit", "only the ledger moves offsets"),
+        ("group.id", "the reader assigns partitions and never subscribes"),
         ("failOnDataLoss", "lost records must stop the pipeline"),
         ("auto.offset.reset", "must stop the pipeline, not be replaced"),
         ("key.deserializer", "records are read as bytes"),
@@ -352,16 +352,16 @@ def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_unknown_pipeline_is_answered_with_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, GOOD)
     monkeypatch.setenv(pipeline_file.PIPELINES_VARIABLE, str(tmp_path))
-    with pytest.raises(UnknownPipelineError, match="did you mean 'orders'") as refused:
+    with pytest.raises(UnknownPipelineError, match="Did you mean 'orders'") as refused:
         pipeline_file.load_pipeline("order")
     assert refused.value.pipeline == "order"
 
 
 @pytest.mark.parametrize("content", ["", "- a list"])
-def test_file_without_any_key_is_refused_in_one_sentence(tmp_path: Path, content: str) -> None:
+def test_file_without_any_key_is_refused_with_what_it_needs(tmp_path: Path, content: str) -> None:
     file = tmp_path / "empty.yaml"
     file.write_text(content)
-    with pytest.raises(ConfigurationError, match="it has no keys; name, source and sink"):
+    with pytest.raises(ConfigurationError, match=r"it has no keys\.\nWrite at least name, source and sink"):
         read_pipeline_file(file)
 
 

@@ -34,9 +34,9 @@ def test_message_names_file_and_key_the_type_the_nearest_name_and_where_an_examp
     with pytest.raises(ConnectionMissingError) as told:
         build_platform(config)
     assert str(told.value) == (
-        "/etc/pipelines/orders.yaml: sink.catalog: Airflow knows no connection 'lakehouse'; did you mean 'lake'? "
-        "Define one of type iceberg, for example as the environment variable AIRFLOW_CONN_LAKEHOUSE "
-        '(README, "Into an Iceberg table").'
+        "/etc/pipelines/orders.yaml: sink.catalog: Airflow knows no connection 'lakehouse'.\nDid you mean 'lake'?\n"
+        "Define one of type iceberg, for example as the environment variable AIRFLOW_CONN_LAKEHOUSE. The documentation "
+        "shows one: guides/iceberg"
     )
 
 
@@ -67,13 +67,13 @@ def test_every_key_that_names_a_connection_is_told_with_what_would_fit(
         monkeypatch.setenv("AIRFLOW_CONN_OTHER_WAREHOUSE", "postgres://etl:secret@db/warehouse")
     with pytest.raises(ConnectionMissingError) as told:
         choose_stage_step(pipeline(**changes)) if key == "spark" else build_platform(pipeline(**changes))
-    assert str(told.value).startswith(f"/etc/pipelines/orders.yaml: {key}: Airflow knows no connection 'x'; ")
-    assert f"; defined here: {defined}. Define one" in str(told.value)
+    assert str(told.value).startswith(f"/etc/pipelines/orders.yaml: {key}: Airflow knows no connection 'x'.\n")
+    assert f"Defined here: {defined}.\nDefine one" in str(told.value)
     assert f"of type {type_}, " in str(told.value)
 
 
 def test_channel_of_alerts_is_told_too() -> None:
-    with pytest.raises(ConnectionMissingError, match=r"^alerts: .*; did you mean 'pager'\?") as told:
+    with pytest.raises(ConnectionMissingError, match=r"(?s)^alerts: .*Did you mean 'pager'\?") as told:
         open_channel("pagers")
     assert told.value.subject == "pagers"
     assert "of type apprise or smtp or http" in str(told.value)
@@ -81,7 +81,7 @@ def test_channel_of_alerts_is_told_too() -> None:
 
 def test_local_services_are_named_only_for_a_connection_that_they_define(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow.sdk.BaseHook.get_connection", _know_nothing)
-    with pytest.raises(ConnectionMissingError, match="with: batchledger up") as told:
+    with pytest.raises(ConnectionMissingError, match="services: batchledger up") as told:
         load_connection("lake")
     assert find_missing_service(told.value) == told.value.subject == "lake"
     with pytest.raises(ConnectionMissingError) as told:
@@ -91,10 +91,9 @@ def test_local_services_are_named_only_for_a_connection_that_they_define(monkeyp
     assert "batchledger up" not in str(told.value)
 
 
-def test_sections_that_are_named_are_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for section in {*connections._SECTION_BY_TYPE.values(), connections._OTHER_SECTION}:
-        assert f"## {section}\n" in text
+def test_pages_that_are_named_are_in_the_documentation() -> None:
+    for page in {*connections._PAGE_BY_TYPE.values(), connections._OTHER_PAGE}:
+        assert (ROOT / "docs" / f"{page}.md").exists()
 
 
 def _know_nothing(connection_id: str) -> None:

@@ -14,7 +14,6 @@ from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE, DocsFolder
 from batchledger.interfaces.data_docs.site import write_docs
 from batchledger.interfaces.page import data_docs
 from batchledger.interfaces.page.app import build_app
-from tests.conftest import ROOT
 from tests.fakes.docs import figures, history
 
 
@@ -93,7 +92,7 @@ def test_page_over_all_pipelines_tells_of_those_alone_whose_dag_the_user_may_see
 def test_ways_from_airflows_pages_begin_where_airflow_does(monkeypatch: pytest.MonkeyPatch) -> None:
     for base_url, prefix in (("http://127.0.0.1:18080", ""), ("https://host/airflow/", "/airflow")):
         monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
-        plugin = runpy.run_path(str(ROOT / "plugins" / "batchledger_plugin.py"))["BatchledgerPlugin"]
+        plugin = runpy.run_module("batchledger.interfaces.plugin")["BatchledgerPlugin"]
         assert [each["href"] for each in plugin.external_views] == [
             f"{prefix}/batchledger/pipelines",
             f"{prefix}/batchledger/pipelines/{{DAG_ID}}",

@@ -36,7 +36,7 @@ def refusal(folder: Path, content: str | bytes) -> str:
     assert message.startswith(f"{path}: ")
     assert len(message) < LONGEST_MESSAGE
     assert SECRET not in message
-    return message.removeprefix(f"{path}: not readable as YAML: ")
+    return message.removeprefix(f"{path}: not readable as YAML.\n")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_nothing_but_a_file_is_read(tmp_path: Path) -> None:
     }.items():
         path = tmp_path / f"{name}.yaml"
         make(path)
-        with pytest.raises(ConfigurationError, match="not readable as YAML: it is not a file"):
+        with pytest.raises(ConfigurationError, match=r"not readable as YAML\.\nit is not a file"):
             read_pipeline_file(path)
 
 

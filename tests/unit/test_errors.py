@@ -100,7 +100,13 @@ ALSO: dict[type[BatchledgerError], dict[str, Any]] = {
 def example(kind: type[BatchledgerError]) -> tuple[BatchledgerError, dict[str, Any]]:
     """An error with everything that it can be about, and this."""
     own = next((ALSO[each] for each in kind.__mro__ if each in ALSO), {})
-    values = {"message": "batch 17 of flights is stopped; do this.", **ABOUT, **own}
+    values = {
+        "message": "batch 17 is stopped.",
+        "why": "It is late.\nIt is dark.",
+        "advice": "Do this.",
+        **ABOUT,
+        **own,
+    }
     return kind(**values), values
 
 
@@ -115,7 +121,7 @@ def test_error_pickles_with_message_and_fields(kind: type[BatchledgerError], pro
     error, values = example(kind)
     carried = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 -- our own bytes
     assert type(carried) is kind
-    assert str(carried) == values["message"]
+    assert str(carried) == "batch 17 is stopped.\nIt is late.\nIt is dark.\nDo this."
     assert {name: getattr(carried, name) for name in values} == values
 
 
@@ -138,7 +144,7 @@ def test_what_an_error_is_about_goes_into_a_document() -> None:
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_whatever_an_error_is_about_can_be_stored(kind: type[BatchledgerError]) -> None:
     error, values = example(kind)
-    assert set(json.loads(json.dumps(error.where))) == set(values) - {"message"}
+    assert set(json.loads(json.dumps(error.where))) == set(values) - {"message", "why", "advice"}
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)

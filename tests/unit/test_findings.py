@@ -1,4 +1,4 @@
-"""The catalogue of findings: a row has all that is asked of it, and the README tells of each kind of incident."""
+"""The catalogue of findings: a row has all that is asked of it, and the reference tells of each kind of incident."""
 
 import re
 from pathlib import Path
@@ -6,16 +6,16 @@ from pathlib import Path
 from batchledger.model.checks import Severity
 from batchledger.model.findings import IncidentKind, LedgerCheck, PipelineState
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-KINDS_OF_README = {
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "states-and-incidents.md").read_text("utf-8")
+KINDS_OF_PAGE = {
     kind
-    for line in README.partition("| kind | begins when |")[2].partition("\nWhat cannot be asked")[0].splitlines()
+    for line in PAGE.partition("| kind | begins when |")[2].splitlines()
     for kind in re.findall(r"`(\w+)`", line.partition("|")[2].partition("|")[0])
 }
 
 
-def test_readme_says_of_each_kind_when_it_begins() -> None:
-    assert set(IncidentKind) == KINDS_OF_README
+def test_reference_says_of_each_kind_when_it_begins() -> None:
+    assert set(IncidentKind) == KINDS_OF_PAGE
 
 
 def test_each_check_of_the_audit_has_a_promise_and_what_it_finds_is_told_in_words() -> None:

@@ -1,4 +1,4 @@
-"""What a record means is what ``docs/meaning.md`` says: each of its rows, alone and among other records."""
+"""What a record means is what ``docs/reference/meaning.md`` says: each of its rows, alone and among other records."""
 
 import json
 import math

@@ -16,6 +16,7 @@ from batchledger.model.offsets import (
     find_gaps,
     find_overlaps,
     merge_ranges,
+    single_offset,
     split_ranges,
 )
 
@@ -213,3 +214,16 @@ def test_portions_hold_every_range_once_in_order_and_no_more_than_asked_for(
     assert all(portion for portion in portions)
     assert all(count_offsets(portion) <= offsets or len(portion) == 1 for portion in portions)
     assert all(count_offsets(one) + len(after[0]) > offsets for one, after in pairwise(portions))
+
+
+def test_single_offset_is_a_range_that_holds_it_and_no_other() -> None:
+    assert single_offset("orders", 3, 1200) == OffsetRange(ORDERS_3, 1200, 1201)
+
+
+def test_s6_largest_numbers_of_kafka_are_read_and_none_beyond_either() -> None:
+    assert (
+        str(OffsetRange.parse(f"orders[{2**31 - 1}] 0..{LARGEST_OFFSET}")) == f"orders[{2**31 - 1}] 0..{LARGEST_OFFSET}"
+    )
+    for text in (f"orders[{2**31}] 0..1", f"orders[0] 0..{LARGEST_OFFSET + 1}"):
+        with pytest.raises(ValueError, match="Kafka has no partition or offset"):
+            OffsetRange.parse(text)

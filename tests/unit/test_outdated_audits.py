@@ -169,14 +169,14 @@ def test_newer_attempt_fences_the_one_that_audits_again(world: World) -> None:
         run_batch.run_once(world.process(), "other", late.batch_id)
 
     platform = replace(world.process(), make_auditor=lambda: (take_over(), MemoryAuditor())[1])
-    with pytest.raises(FencedError, match="attempt 2 of run other"):
+    with pytest.raises(FencedError, match="Attempt 2 of run other"):
         publish(platform, late, "late")
     assert copies_by_id(world) == Counter("abc")
 
 
 @pytest.mark.parametrize(
     ("lane", "advice"),
-    [(Lane.LIVE, "the next run stages the batch again"), (Lane.REPLAY, "batchledger run orders_copy")],
+    [(Lane.LIVE, "The next run stages the batch again"), (Lane.REPLAY, "batchledger run orders_copy")],
 )
 def test_message_of_lost_staging_says_who_stages_the_batch_again(world: World, lane: Lane, advice: str) -> None:
     """No next run takes a replay."""

@@ -245,9 +245,9 @@ def test_s24_recreated_topic_is_refused_with_both_ids_and_the_choices() -> None:
     with pytest.raises(TopicChangedError) as refusal:
         check_source("orders_copy", positions_at(50), recreated, ["orders"])
     message = str(refusal.value)
-    assert "topic orders is not the one this pipeline was reading" in message
-    assert "expected id topic-1 on cluster cluster-a, found id topic-2 on cluster cluster-a" in message
-    assert "Choices: point the connection back, or read the new topic under a new pipeline name" in message
+    assert "Topic orders is not the one that this pipeline was reading" in message
+    assert "Expected id topic-1 on cluster cluster-a, found id topic-2 on cluster cluster-a" in message
+    assert "Point the connection back.\nOr read the topic again under a new pipeline name" in message
     assert (refusal.value.subject, refusal.value.expected, refusal.value.found) == (
         "orders",
         TopicIdentity("cluster-a", "topic-1"),
@@ -264,26 +264,28 @@ def test_same_topic_id_on_another_cluster_is_refused() -> None:
 
 @pytest.mark.parametrize("positions", [(), positions_at(50)], ids=["never read", "read before"])
 def test_s22_s23_missing_topic_is_refused_and_named(positions: tuple[Position, ...]) -> None:
-    with pytest.raises(TopicChangedError, match="topic orders does not exist") as refusal:
+    with pytest.raises(TopicChangedError, match="Topic orders does not exist") as refusal:
         check_source("orders_copy", positions, LogState({}, {}), ["orders"])
     assert refusal.value.subject == "orders"
-    assert "stays where it is until the topic is back" in str(refusal.value)
+    assert "keeps it until the topic is back" in str(refusal.value)
 
 
 def test_s25_vanished_partition_is_refused_and_named() -> None:
-    with pytest.raises(TopicChangedError, match=r"no longer exists .* at offset 7 of it") as refusal:
+    with pytest.raises(TopicChangedError, match=r"(?s)no longer exists.* is 7 there") as refusal:
         check_source("orders_copy", positions_at(5, 7), log_of((0, 10)), ["orders"])
     assert refusal.value.subject == "orders[1]"
-    assert "Choices" in str(refusal.value)
 
 
 def test_s50_every_position_beyond_the_log_end_is_named_with_the_choices() -> None:
     with pytest.raises(TopicChangedError) as refusal:
         check_source("orders_copy", positions_at(11, 5, 12), log_of((0, 10), (0, 10), (0, 10)), ["orders"])
     message = str(refusal.value)
-    assert "orders[0] stands at 11, its readable end is 10; orders[2] stands at 12, its readable end is 10" in message
+    assert (
+        "orders[0]: the position is 11, the readable end is 10.\norders[2]: the position is 12, the readable end is 10."
+        in message
+    )
     assert "orders[1]" not in message
-    assert "Choices: bring the records back, or read the topic again under a new pipeline name" in message
+    assert "Bring the records back.\nOr read the topic again under a new pipeline name" in message
 
 
 def test_s37_every_lost_range_is_named_with_the_choices() -> None:
@@ -291,7 +293,7 @@ def test_s37_every_lost_range_is_named_with_the_choices() -> None:
         check_source("orders_copy", positions_at(2, 5, 0), log_of((4, 10), (5, 10), (1, 1)), ["orders"])
     message = str(refusal.value)
     assert "3 offsets were removed from Kafka before they were read: orders[0] 2..4, orders[2] 0..1" in message
-    assert "Choices: restore the records; or go on without them" in message
+    assert "Restore the records.\nOr go on without them" in message
     assert 'accept-loss orders_copy "orders[0] 2..4" "orders[2] 0..1" --reason WHY' in message
     assert [str(each) for each in refusal.value.ranges] == ["orders[0] 2..4", "orders[2] 0..1"]
     assert not refusal.value.retryable

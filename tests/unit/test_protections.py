@@ -21,7 +21,7 @@ def publish_a_stale_plan(world: World, protections: frozenset[Protection]) -> No
 
 
 def test_s56_stale_plan_is_refused_by_the_comparison_of_positions(world: World) -> None:
-    with pytest.raises(PositionConflictError, match=r"orders\[0\] expected 0, found 10"):
+    with pytest.raises(PositionConflictError, match=r"orders\[0\]: expected 0, found 10"):
         publish_a_stale_plan(world, ALL_PROTECTIONS)
     assert_exactly_once(world)
 

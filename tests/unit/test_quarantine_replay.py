@@ -209,7 +209,7 @@ def test_more_than_one_batch_can_hold_is_refused_by_a_run_and_a_dry_run_with_the
         with pytest.raises(ReplayRefusedError, match="3 records would be 2 batches") as refused:
             ask()
         assert refused.value.ranges == (OffsetRange(ORDERS_0, 2, 4),)
-        assert "orders[0] 2..4." in str(refused.value)
+        assert "orders[0] 2..4\n" in str(refused.value)
     assert world.database.committed.batches == batches
     first = Replay(Quarantined(refused.value.ranges))
     batch = plans.plan_replay(world.process(), first, "again", ANA, "again")

@@ -1,4 +1,4 @@
-"""The README's table of sinks, modes and guarantees; that the tests which it names exist, ``test_scenarios`` says."""
+"""The table of sinks, modes and guarantees; ``test_scenarios`` shows that the tests which it names exist."""
 
 import re
 
@@ -10,7 +10,7 @@ SINKS = 3
 
 
 def test_every_cell_of_the_guarantees_names_a_test() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "concepts" / "guarantees.md").read_text(encoding="utf-8")
     section = text.partition("### Which sink, which mode, which guarantee")[2].partition("\n## ")[0]
     _, _, *rows = [line for line in section.splitlines() if line.startswith("|")]
     cells = [cell for row in rows for cell in row.strip("| ").split(" | ")[1:]]

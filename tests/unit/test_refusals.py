@@ -31,15 +31,15 @@ BEFORE = Target("public.flights", "16412")
     [
         (
             refusals.fenced_by(BATCH, STALE),
-            "attempt 1 of run run-1 is fenced by attempt 2 of run run-2, which has the batch published.",
+            "Attempt 2 of run run-2 has taken the batch over and has it published.",
         ),
         (
             refusals.fenced_by(replace(BATCH, state=BatchState.DISCARDED), STALE),
-            "batch 17 of flights was discarded by a person's decision, run run-1 changes nothing.",
+            "batch 17 of flights was discarded by a person's decision. Run run-1 changes nothing.",
         ),
         (
             refusals.closed(BATCH, "run-3"),
-            "batch 17 of flights cannot be attempted again: attempt 2 of run run-2 has it published.",
+            "Attempt 2 of run run-2 has it published.",
         ),
         (
             refusals.published_already(replace(BATCH, ranges=(*BATCH.ranges, OffsetRange(FLIGHTS_4, 0, 5)))),
@@ -47,31 +47,31 @@ BEFORE = Target("public.flights", "16412")
         ),
         (
             refusals.position_conflict(BATCH, {FLIGHTS_3: 1300}),
-            "flights[3] expected 1200, found 1300. Somebody else moved it; nothing was changed.",
+            "flights[3]: expected 1200, found 1300\nSee which run or decision has moved the position: ",
         ),
         (
             refusals.position_conflict(BATCH, {FLIGHTS_3: 900}),
-            "flights[3] expected 1200, found 900. An earlier batch has to be published first",
+            "flights[3]: expected 1200, found 900\nAn earlier batch is published first",
         ),
         (
             refusals.plan_overtaken("flights", BATCH.ranges, {FLIGHTS_3: 1300}),
-            "ranges for flights do not start at its stored position: flights[3] expected 1200, found 1300.",
+            "another run has moved it.\nflights[3]: expected 1200, found 1300",
         ),
         (
             refusals.outcome_pending(replace(BATCH, state=BatchState.COMMITTING)),
-            "attempt 2 of batch 17 of flights, by run run-2, has begun to commit to its sink, and nobody has confirmed",
+            "Attempt 2 of run run-2 has begun to commit, and has not confirmed it yet.",
         ),
         (
             refusals.target_changed("flights", BEFORE, "public.flights", "16500"),
-            "published to public.flights (id 16412) before; public.flights is another one (id 16500).",
+            "ipeline flights published to public.flights (id 16412) before; public.flights is another one (id 16500).",
         ),
         (
             refusals.target_changed("flights", BEFORE, "public.flights", None),
-            "public.flights is not there. It was dropped or renamed. Nothing was written. Bring it back",
+            "it was dropped or renamed.\nBring it back.",
         ),
         (
             refusals.target_owned("flights", "public.flights", "flights_old"),
-            "public.flights belongs to another pipeline, flights_old, which has published to it; flights wrote nothing",
+            "flights_old has published to it.",
         ),
     ],
 )

@@ -185,7 +185,7 @@ def test_partition_whose_records_have_all_expired_is_named_as_empty() -> None:
 def test_expired_offsets_are_refused_by_name_and_left_out_on_request() -> None:
     asked = (OffsetRange(FIRST, 3, 8),)
     resolved = resolve_ranges("orders_copy", asked, log_of(first=(5, 9)))
-    with pytest.raises(ExpiredError, match=r"2 offsets of these: .*--allow-expired") as refused:
+    with pytest.raises(ExpiredError, match=r"(?s)2 offsets of these: .*--allow-expired") as refused:
         plan_ranges("orders_copy", Replay(asked), resolved)
     assert refused.value.ranges == (OffsetRange(FIRST, 3, 5),)
     plan = plan_ranges("orders_copy", Replay(asked, allow_expired=True), resolved)
@@ -201,9 +201,9 @@ def test_replay_is_delivered_in_one_transaction_and_in_its_own_lane() -> None:
     ("asked", "message"),
     [
         ([OffsetRange(FIRST, 3, 10)], r"orders\[0\] ends at 9"),
-        ([OffsetRange(SECOND, 0, 1)], r"orders\[1\] 0\.\.1 cannot be read: orders_copy reads orders\[0\]\."),
-        ([OffsetRange(FIRST, 3, 6), OffsetRange(FIRST, 5, 8)], "name each offset once"),
-        ([OffsetRange(FIRST, 3, 3)], "at least one of them"),
+        ([OffsetRange(SECOND, 0, 1)], r"orders\[1\] 0\.\.1 cannot be read\.\norders_copy reads orders\[0\]\."),
+        ([OffsetRange(FIRST, 3, 6), OffsetRange(FIRST, 5, 8)], "Name each offset once"),
+        ([OffsetRange(FIRST, 3, 3)], "at least one, for"),
         ([], "no range at all"),
     ],
 )

@@ -299,7 +299,7 @@ def test_interval_that_has_records_elsewhere_too_takes_its_part_and_says_so() ->
     planned = look(Log(rows_at(1, 2, 50, 51, 3, 4), published=6).build(), Interval(at(0), at(10)))
     assert planned.ranges == (cut(0, 2),)
     (told,) = planned.notes
-    assert "outside of the interval's part of the log, in orders[0] 4..6" in told
+    assert "outside the interval's part of the log, in orders[0] 4..6" in told
 
 
 def test_records_without_a_timestamp_belong_to_no_window_and_are_counted() -> None:

@@ -100,9 +100,9 @@ def test_rewind_to_a_moment_goes_to_the_first_record_at_or_after_it_and_never_fo
 @pytest.mark.parametrize(
     ("to", "message"),
     [
-        ({ORDERS_0: 11}, r"orders\[0\]@11 lies ahead: p stands at 10.* batchledger skip p"),
+        ({ORDERS_0: 11}, r"(?s)orders\[0\]@11 lies ahead.* of p is 10\..*batchledger skip p"),
         ({ORDERS_0: 3}, r"Kafka holds orders\[0\] from 4 on"),
-        ({TopicPartition("other", 0): 0}, r"no position in other\[0\]; it has read orders\[0\], orders\[1\]"),
+        ({TopicPartition("other", 0): 0}, r"no position in other\[0\]\.\nIt has read orders\[0\], orders\[1\]"),
     ],
     ids=["forwards", "expired", "unknown"],
 )
@@ -114,7 +114,7 @@ def test_named_offset_that_is_ahead_or_gone_is_refused_with_what_is_there(
 
 
 def test_truncation_needs_every_partition() -> None:
-    with pytest.raises(DecisionRefusedError, match=r"orders\[1\] would not be read again"):
+    with pytest.raises(DecisionRefusedError, match=r"would not be read again: orders\[1\]"):
         resolve_rewind("p", Rewind({ORDERS_0: 5}, truncate=True), positions(10, 5), log(4, 0), {})
 
 
@@ -245,7 +245,7 @@ def test_truncation_keeps_no_promise_for_what_is_not_read_again_and_is_refused(
     """--allow-expired is about what Kafka has removed, not about what would be left out."""
     world.broker.expire(ORDERS_0, before=3)
     later = Rewind({ORDERS_0: 7, ORDERS_1: 0}, truncate=True, allow_expired=allow_expired)
-    with pytest.raises(DecisionRefusedError, match="4 offsets that lie before") as refused:
+    with pytest.raises(DecisionRefusedError, match="4 offsets before") as refused:
         rewind(world.process(), later, BY_ANA)
     assert refused.value.ranges == (OffsetRange(ORDERS_0, 3, 7),)
     assert "Rewind to earliest" in str(refused.value)

@@ -1,4 +1,4 @@
-"""docs/scenarios.md is true: what it names exists and cites its scenario, what tests cite is in it, no row is empty.
+"""docs/testing/scenarios.md is true: what it names exists and cites it, what tests cite is in it, no row is empty.
 
 And no page names what does not exist, or says of something that it is not there yet: such words go stale unnoticed.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-PAGE = ROOT / "docs" / "scenarios.md"
+PAGE = ROOT / "docs" / "testing" / "scenarios.md"
 SOURCES = ("include", "tests", "dags", "plugins", "spark_jobs", "docs", "bench")
 _ROW = re.compile(r"^\| (S\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
 _NAMED = re.compile(r"`((?:test_|[A-Z])\w+)`")

@@ -208,7 +208,7 @@ def test_who_looks_for_members_is_not_among_them(home: Home) -> None:
 
 
 def test_a_command_that_fails_tells_its_last_words(home: Home) -> None:
-    with pytest.raises(ServiceUnavailableError, match=r"3: no luck today \(log: .*/toy\.log\)"):
+    with pytest.raises(ServiceUnavailableError, match=r"3\.\nIt said: no luck today \(log: .*/toy\.log\)"):
         processes.run(home, SERVICE, launch(home, "print('no luck today', flush=True); sys.exit(3)"), 20)
 
 

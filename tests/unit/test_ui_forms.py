@@ -245,7 +245,7 @@ def test_dry_run_is_not_shown_to_be_taken_again_because_no_run_would() -> None:
 def test_rehearsal_refuses_what_could_not_be_carried_out() -> None:
     world = blocked_world()
     asked = at_once(DecisionKind.SKIP, {"ranges": "orders[0] 11..12"})
-    with pytest.raises(DecisionRefusedError, match="begins at the stored position"):
+    with pytest.raises(DecisionRefusedError, match="Begin a skip at the stored position"):
         explain(world.process(), asked, BY_ANA)
     wrong = read_world()
     with pytest.raises(BatchBlockedError):
@@ -278,12 +278,12 @@ def test_dropping_names_exactly_the_records_that_leave_quarantine() -> None:
         (DecisionKind.DISCARD, {"batch": "1.5"}, "batch", "'1.5' is not"),
         (DecisionKind.DISCARD, {"batch": "\N{ARABIC-INDIC DIGIT THREE}"}, "batch", "is not the number"),
         (DecisionKind.RETRY, {"batch": "9" * 19}, "batch", "is not the number"),
-        (DecisionKind.ACCEPT_LOSS, {}, "ranges", "name at least one"),
+        (DecisionKind.ACCEPT_LOSS, {}, "ranges", "Name at least one"),
         (DecisionKind.ACCEPT_LOSS, {"ranges": "orders 1..2"}, "ranges", "'orders 1..2' is not an offset range"),
         (DecisionKind.SKIP, {"ranges": "orders[0] 5..4"}, "ranges", "is not a range"),
         (DecisionKind.SKIP, {"ranges": "orders[0] 1..2, orders[1] 1..2"}, "ranges", "is not an offset range"),
         (DecisionKind.SKIP, {"ranges": "orders[0] 1..2", "discard_batch": "x"}, "discard_batch", "'x' is not"),
-        (DecisionKind.QUARANTINE_DROP, {"ranges": " \n "}, "ranges", "name at least one"),
+        (DecisionKind.QUARANTINE_DROP, {"ranges": " \n "}, "ranges", "Name at least one"),
         (
             DecisionKind.QUARANTINE_DROP,
             {"ranges": f"orders[0] 0..{2**63}"},
@@ -296,11 +296,11 @@ def test_dropping_names_exactly_the_records_that_leave_quarantine() -> None:
             "ranges",
             "Kafka has no partition",
         ),
-        (DecisionKind.REWIND, {}, "to", "to earliest, to one moment, or once for each partition"),
+        (DecisionKind.REWIND, {}, "to", "earliest, one moment, or once for each partition"),
         (DecisionKind.REWIND, {"to": "yesterday"}, "to", "'yesterday' is neither a moment"),
         (DecisionKind.REWIND, {"to": "orders[0]@1\norders[0]@2"}, "to", "once for each partition"),
         (DecisionKind.REWIND, {"to": "orders[0]@1\nearliest"}, "to", "once for each partition"),
-        (DecisionKind.TRIGGER, {}, "kind", "trigger is not ordered here"),
+        (DecisionKind.TRIGGER, {}, "kind", "trigger is no order of this page"),
     ],
 )
 def test_decision_is_refused_by_the_name_of_its_field(
@@ -379,14 +379,14 @@ def validated(run: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "fields", "field", "told"),
     [
-        (DecisionKind.REPLAY, {}, "ranges", "name what to publish again"),
+        (DecisionKind.REPLAY, {}, "ranges", "Name what to publish again"),
         (DecisionKind.REPLAY, {**LINES, "since": "2026-11-20"}, "ranges", "not both"),
         (DecisionKind.REPLAY, {"since": "2026-11-20", "until": "soon"}, "until", "until: 'soon' is neither a moment"),
         (DecisionKind.REPLAY, {"since": "2026-11-21", "until": "2026-11-20"}, "until", "until: "),
         (DecisionKind.REPLAY, {"ranges": "orders[0] 1-2"}, "ranges", "'orders[0] 1-2' is not an offset range"),
         (DecisionKind.REPLAY, {"ranges": "payments[0] 1..2"}, "ranges", "does not read this topic"),
         (DecisionKind.REPLAY, {"ranges": "orders[0] 1..3\norders[0] 2..4"}, "ranges", "named more than once"),
-        (DecisionKind.QUARANTINE_REPLAY, {}, "ranges", "name at least one"),
+        (DecisionKind.QUARANTINE_REPLAY, {}, "ranges", "Name at least one"),
         (DecisionKind.QUARANTINE_REPLAY, {"ranges": "orders[0] 2..2"}, "ranges", "holds no offset"),
         (DecisionKind.RETRY, {"batch": "seventeen"}, "batch", "'seventeen' is not the number of a batch"),
         (DecisionKind.REPLAY, {**LINES, "reason": " "}, "reason", "needs it"),

@@ -1,8 +1,8 @@
 """No error ends as a stack trace on a terminal: an unforeseen error is one sentence, and a private file."""
 
-import importlib.util
 import os
 import re
+import runpy
 import stat
 import subprocess
 import sys
@@ -14,6 +14,7 @@ import typer
 
 from batchledger import cli
 from batchledger.interfaces.unexpected import explain_unexpected
+from batchledger.jobs import stage_batch
 from batchledger.model.errors import BatchBlockedError
 from tests.conftest import ROOT
 from tests.forked import run_command
@@ -74,7 +75,7 @@ def test_what_is_no_surprise_leaves_no_file(
 ) -> None:
     assert run_with(error, monkeypatch, tmp_path) == code
     assert not (tmp_path / "log").exists()
-    assert capfd.readouterr().err == ("BatchBlockedError: wait\n" if code == 3 else "")
+    assert capfd.readouterr().err == ("error: wait\n" if code == 3 else "")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -123,12 +124,10 @@ def test_reader_who_stops_reading_is_no_error(tmp_path: Path) -> None:
 
 
 def load_job() -> Callable[[], int]:
-    spec = importlib.util.spec_from_file_location("stage_batch", ROOT / "spark_jobs" / "stage_batch.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main  # type: ignore[no-any-return]
+    """The file of the checkout leads into the package."""
+    main: Callable[[], int] = runpy.run_path(str(ROOT / "spark_jobs" / "stage_batch.py"))["main"]
+    assert main is stage_batch.main
+    return main
 
 
 def test_stage_job_ends_with_one_sentence_too(
@@ -136,11 +135,13 @@ def test_stage_job_ends_with_one_sentence_too(
 ) -> None:
     main = load_job()
     monkeypatch.setenv("BATCHLEDGER_LOCAL", str(tmp_path))
-    monkeypatch.setitem(main.__globals__, "load_pipeline", {}.__getitem__)
+    monkeypatch.setattr(stage_batch, "load_pipeline", {}.__getitem__)
     monkeypatch.setattr(sys, "argv", ["stage_batch.py", "--pipeline", "orders", "--batch", "1", "--run", "r"])
     assert main() == 1
     (file,) = (tmp_path / "log").iterdir()
     told = capfd.readouterr().err
-    assert told.startswith("the stage job of batch 1 of orders ended by an error that was not foreseen: KeyError. The")
+    assert told.startswith(
+        "the stage job of batch 1 of orders ended by an error that was not foreseen: KeyError, in batchledger/jobs/"
+    )
     assert str(file) in told
     assert "Traceback" not in told

@@ -1,8 +1,8 @@
 """The ``checks`` of a pipeline file: what an entry may say, and what its arguments may be.
 
-Types and arguments are validated against the JSON schemas that Great Expectations ships, so that a wrong one is told
-while a DAG file is parsed; the library itself, whose import takes seconds, is not imported. A class of one's own is
-only looked for here: what it makes of its arguments is seen before a batch is staged.
+Types and arguments are validated against the JSON schemas that Great Expectations ships, so a fault shows while a DAG
+file is parsed. The library itself is not imported, because that takes seconds. A class of one's own is only looked up
+here: the stage step checks its arguments before it stages a batch.
 """
 
 import ast
@@ -234,7 +234,7 @@ def _is_expectation(each: Any) -> bool:
 def _read_expectation(expectation: Mapping[str, Any], of_all: Mapping[str, Any]) -> dict[str, Any]:
     meta = expectation.get("meta") or {}
     own = {name: meta[name] for name in ("severity", "on_failure") if name in meta}
-    # Great Expectations writes "critical" also where nobody has asked for it, so the entry knows better.
+    # Great Expectations writes "critical" even if no person has asked for it, so the entry wins.
     exported = {"severity": expectation["severity"]} if expectation.get("severity") else {}
     said = {**exported, **of_all, **own}
     if "severity" not in of_all and said.get("severity", Severity.CRITICAL) != Severity.CRITICAL:

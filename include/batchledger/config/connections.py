@@ -1,7 +1,7 @@
 """Airflow connections as frozen values: the same ones for Airflow's tasks and for the command line.
 
-They are read through Airflow's own lookup (environment variables, secrets backends, inside a task the API server), so
-that a secret has one home. ``repr`` shows no password.
+Airflow's own lookup finds them: environment variables, secrets backends, and the API server inside a task. So a secret
+has one home. ``repr`` shows no password.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from batchledger.config.kafka_options import check_connection_options
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
 
 LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default"})
-"""Those that ``batchledger up`` defines, by the names that pipeline files have as their defaults."""
+"""``batchledger up`` defines these connections. Their names are the defaults of a pipeline file."""
 
 SPARK_TYPES = ("spark-connect", "spark")
 ALERT_TYPES = ("apprise", "smtp", "http")
@@ -31,10 +31,11 @@ _KEEPALIVES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-"""How long libpq waits for a server that does not answer; the last one in milliseconds."""
-_SECTION_BY_TYPE = {"iceberg": "Into an Iceberg table", **dict.fromkeys(ALERT_TYPES, "Alerts")}
-_OTHER_SECTION = "Connections"
+"""How long libpq waits for a server that does not answer, in seconds; the last one in milliseconds."""
+_PAGE_BY_TYPE = {"iceberg": "guides/iceberg", **dict.fromkeys(ALERT_TYPES, "guides/alerts")}
+_OTHER_PAGE = "reference/connections"
 _PREFIX = "AIRFLOW_CONN_"
+_GIVE_ADDRESS = "Set its host, or uri in its extra."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class Connection:
 def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str = "") -> Connection:
     """Return a connection. Raises ConnectionMissingError when Airflow knows none of that id.
 
-    ``types`` are those that would do, as Airflow writes them, and ``asked_by`` says where the id stands, such as
-    ``/etc/pipelines/orders.yaml: sink.catalog``: both are for that message, and nothing is compared with them.
+    ``types`` are the types that fit, as Airflow writes them. ``asked_by`` says where the id stands, such as
+    ``/etc/pipelines/orders.yaml: sink.catalog``. Both serve the message only: nothing is compared with them.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
@@ -77,7 +78,7 @@ def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str
 
 
 def find_missing_service(error: BatchledgerError) -> str:
-    """Return the connection that the error misses, if the local services would define it; else an empty text."""
+    """Return the id of the missing connection if the local services would define it, else an empty text."""
     is_missing = isinstance(error, ConnectionMissingError) and error.subject in LOCAL_CONNECTIONS
     return error.subject or "" if is_missing else ""
 
@@ -87,27 +88,33 @@ def _missing(connection_id: str, types: Sequence[str], asked_by: str) -> Connect
     wanted = {_plain(each) for each in types}
     fitting = sorted(name for name, type_ in _list_known().items() if not types or _plain(type_) in wanted)
     close = difflib.get_close_matches(connection_id, fitting, n=1)
-    defined = f"; defined here: {', '.join(fitting)}." if fitting else "."
-    instead = f"; did you mean {close[0]!r}?" if close else defined
+    defined = f"Defined here: {', '.join(fitting)}." if fitting else ""
     needed = f" of type {' or '.join(types)}" if types else ""
-    section = _SECTION_BY_TYPE.get(types[0], _OTHER_SECTION) if types else _OTHER_SECTION
-    local = ", or start the local services with: batchledger up" if connection_id in LOCAL_CONNECTIONS else ""
+    page = _page_of(*types)
+    local = "\nOr start the local services: batchledger up" if connection_id in LOCAL_CONNECTIONS else ""
     return ConnectionMissingError(
-        f"{place}Airflow knows no connection {connection_id!r}{instead} Define one{needed}, for example as the "
-        f'environment variable {_PREFIX}{connection_id.upper()} (README, "{section}"){local}.',
+        f"{place}Airflow knows no connection {connection_id!r}.",
+        why=f"Did you mean {close[0]!r}?" if close else defined,
+        advice=f"Define one{needed}, for example as the environment variable {_PREFIX}{connection_id.upper()}. The "
+        f"documentation shows one: {page}{local}",
         subject=connection_id,
     )
 
 
+def _page_of(*types: str) -> str:
+    """Return the page of the documentation that shows a connection of these types."""
+    return _PAGE_BY_TYPE.get(types[0], _OTHER_PAGE) if types else _OTHER_PAGE
+
+
 def _list_known() -> dict[str, str]:
-    """Return the type by id of what variables of this process and Airflow's local file define; others list nothing."""
+    """Return types by id: from this process's variables and Airflow's local file. Other backends cannot list theirs."""
     from airflow.exceptions import AirflowException
     from airflow.sdk.configuration import conf
     from airflow.secrets.local_filesystem import load_connections_dict
 
     variables = {name: text for name, text in os.environ.items() if name.startswith(_PREFIX)}
     known = {name.removeprefix(_PREFIX).lower(): _read_type(text) for name, text in variables.items()}
-    # What is wrong with others is not what is to be told here.
+    # A fault of another connection does not concern this error.
     with suppress(AirflowException, OSError, ValueError):
         settings = json.loads(conf.get("secrets", "backend_kwargs", fallback="") or "{}")
         if "connections_file_path" in settings:
@@ -117,14 +124,14 @@ def _list_known() -> dict[str, str]:
 
 
 def _read_type(text: str) -> str:
-    """Return the type of a connection that is written as JSON or as a URI; empty where it is neither."""
+    """Return the type of a connection that is written as JSON or as a URI, empty if it is neither."""
     with suppress(ValueError):
         return str(json.loads(text).get("conn_type", "")) if text.startswith("{") else text.partition("://")[0]
     return ""
 
 
 def _plain(type_: str) -> str:
-    """As in a URI, where a scheme has no underscore, a type may be written spark-connect."""
+    """Return a type with underscores: a URI, whose scheme has none, says spark-connect."""
     return type_.replace("-", "_")
 
 
@@ -153,17 +160,17 @@ def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, s
     """Return the name of an Iceberg catalog, the properties by which PyIceberg opens it, and what differs in Spark.
 
     The extra holds PyIceberg's own properties: ``type`` (``sql`` in a PostgreSQL, ``rest``, ``hive``, ``glue``),
-    ``warehouse``, those of object stores. Where the catalog is, and who logs in there, the connection's fields say. The
-    catalog has the name of the connection, unless ``catalog`` in the extra says another one; ``spark`` there is an
-    object with the properties of Spark's catalog that are not the same. ``session`` are libpq's ``options`` of the
-    sessions of a catalog in a PostgreSQL.
+    ``warehouse``, and the properties of object stores. The connection's fields say where the catalog is, and who logs
+    in there. The catalog has the name of the connection, unless ``catalog`` in the extra says another one. ``spark``
+    there is an object with the properties that differ in Spark's catalog. ``session`` holds libpq's ``options`` for the
+    sessions of a catalog in a PostgreSQL. Raises ConfigurationError.
     """
     _require_type(connection, "iceberg")
     spark = connection.extra.get("spark", {})
     if not isinstance(spark, dict):
         raise ConfigurationError(
-            f"connection {connection.connection_id} has {spark!r} as spark in its extra; an object with properties of "
-            "Spark's catalog is needed there.",
+            f"Connection {connection.connection_id!r} has {spark!r} as spark in its extra. Nothing was opened.",
+            advice="Write an object there, with the properties of Spark's catalog.",
             subject=connection.connection_id,
         )
     properties = {name: str(value) for name, value in connection.extra.items() if not isinstance(value, dict)}
@@ -176,20 +183,20 @@ def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, s
         case "hive":
             properties.setdefault("uri", f"thrift://{connection.host}:{connection.port or 9083}")
             if not (connection.host or "uri" in connection.extra):
-                raise _wrong_catalog(connection, "no address of a Hive metastore: a host, or uri in its extra")
+                raise _wrong_catalog(connection, "no address of a Hive metastore", _GIVE_ADDRESS)
         case "glue":
             pass
         case other:
             raise ConfigurationError(
-                f"connection {connection.connection_id} has a catalog of type {other!r}; allowed are sql, rest, hive "
-                "and glue.",
+                f"Connection {connection.connection_id!r} has a catalog of type {other!r}. Nothing was opened.",
+                advice="Write sql, rest, hive or glue as type in its extra.",
                 subject=connection.connection_id,
             )
     return name, properties, {name: str(value) for name, value in spark.items()}
 
 
 def _database_address(connection: Connection, uri: str | None, session: str) -> str:
-    """Return where a catalog in a database is, with the password; waits for a PostgreSQL end as those of the ledger do.
+    """Return where a catalog in a database is, with the password. Waits for a PostgreSQL are bounded as in the ledger.
 
     Otherwise a process that is paused between its UPDATE and its COMMIT would hold every batch of its table.
     """
@@ -197,8 +204,10 @@ def _database_address(connection: Connection, uri: str | None, session: str) -> 
     try:
         address = make_url(uri) if uri else URL.create("postgresql+psycopg", *fields)
     except ArgumentError:
-        # What it says may hold the password.
-        raise _wrong_catalog(connection, "no address of a database as uri in its extra") from None
+        # Its words may hold the password.
+        raise _wrong_catalog(
+            connection, "no address of a database as uri in its extra", "Write postgresql+psycopg://host/database."
+        ) from None
     if address.get_backend_name() == "postgresql":
         bounds = {name: str(value) for name, value in _KEEPALIVES.items()} | {"options": session}
         address = address.update_query_dict({**bounds, **address.query})
@@ -206,32 +215,33 @@ def _database_address(connection: Connection, uri: str | None, session: str) -> 
 
 
 def _rest_properties(connection: Connection, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return where a REST catalog is and who logs in, unless the properties say it; the host may be a whole URL."""
+    """Return where a REST catalog is and who logs in, unless the properties say so. The host may be a whole URL."""
     uri = properties.get("uri") or (http_request(connection)[0] if connection.host else "")
     if not uri.startswith(("http://", "https://")):
-        raise _wrong_catalog(connection, "no address of a REST catalog: a host, or uri in its extra")
+        raise _wrong_catalog(connection, "no address of a REST catalog", _GIVE_ADDRESS)
     if "@" in uri.split("/")[2]:
-        raise _wrong_catalog(connection, "a login in the address of its catalog; give it as login and password")
+        raise _wrong_catalog(connection, "a login in the address of its catalog", "Give it as login and password.")
     refused = sorted({"auth", "ssl"} & connection.extra.keys())
     if refused:
         raise _wrong_catalog(
             connection,
-            f"{refused[0]} in its extra, which is not passed on. Log in by login and password or by token, with "
-            "oauth2-server-uri where the catalog itself gives no tokens; the environment variable REQUESTS_CA_BUNDLE "
-            "names certificates",
+            f"{refused[0]} in its extra, which Batchledger does not pass on",
+            "Log in by login and password, or by token. If the catalog itself gives no tokens, set oauth2-server-uri.\n"
+            "Name certificates in the environment variable REQUESTS_CA_BUNDLE.",
         )
     login = {"credential": f"{connection.login}:{connection.password or ''}"} if connection.login else {}
     return {**login, **properties, "uri": uri}
 
 
-def _wrong_catalog(connection: Connection, what: str) -> ConfigurationError:
-    return ConfigurationError(f"connection {connection.connection_id} has {what}.", subject=connection.connection_id)
+def _wrong_catalog(connection: Connection, what: str, advice: str) -> ConfigurationError:
+    name = connection.connection_id
+    return ConfigurationError(f"Connection {name!r} has {what}. Nothing was opened.", advice=advice, subject=name)
 
 
 def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str, str] | None]:
     """Return URL, headers and basic authentication of an HTTP connection, as Airflow's HTTP provider reads one.
 
-    The host may be a whole URL, which a webhook usually is; every key of the extra is a header.
+    The host may be a whole URL, as it usually is for a webhook. Every key of the extra is a header.
     """
     host = connection.host or ""
     port = f":{connection.port}" if connection.port else ""
@@ -243,7 +253,8 @@ def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str
 def _require_type(connection: Connection, expected: str) -> None:
     if connection.type != expected:
         raise ConfigurationError(
-            f"connection {connection.connection_id} has type {connection.type!r}; a connection of type {expected!r} "
-            "is needed here.",
+            f"Connection {connection.connection_id!r} has type {connection.type!r}. Nothing was opened.",
+            why=f"A connection of type {expected!r} is needed here.",
+            advice=f"Change its type, or name another connection. The documentation shows one: {_page_of(expected)}",
             subject=connection.connection_id,
         )

@@ -2,7 +2,7 @@
 
 A file has at most ``LARGEST_BYTES``, also with every alias of YAML written out, and ``DEEPEST`` levels. Keys are text
 and come once. Tags are refused: nothing of a file makes another object than text, numbers, moments, lists and mappings.
-Every fault is a ValueError with its line; none quotes what else is in the file, which may be somebody else's. If the
+Every fault is a ValueError with its line; none quotes other content of the file, which may be private. If the
 system refuses a file, for example because there is none, the error is an OSError.
 """
 

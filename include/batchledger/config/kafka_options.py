@@ -1,8 +1,8 @@
 """Which Kafka client options a connection or a pipeline file may set.
 
 Allow-lists, not block-lists: Kafka login modules, interceptors, deserialisers and OAuth endpoints can run code or read
-files (CVE-2025-27817, CVE-2025-27818; S136, S137), and group or reset options would let Kafka move a position that
-the ledger owns. Connections use librdkafka's names, as Airflow's own Kafka provider does. No I/O.
+files (CVE-2025-27817, CVE-2025-27818; S136, S137). Group and reset options would let Kafka move a position that the
+ledger owns. Connections use librdkafka's names, as Airflow's own Kafka provider does. No I/O.
 """
 
 import difflib
@@ -24,9 +24,9 @@ CONSUMER_OPTIONS = (
 
 REASON_BY_UNSAFE_OPTION: Mapping[str, str] = MappingProxyType(
     {
-        "enable.auto.commit": "offsets are moved by the ledger only",
-        "auto.commit.interval.ms": "offsets are moved by the ledger only",
-        "group.id": "positions live in the ledger; partitions are assigned, never subscribed",
+        "enable.auto.commit": "only the ledger moves offsets",
+        "auto.commit.interval.ms": "only the ledger moves offsets",
+        "group.id": "the ledger holds the positions, and the reader assigns partitions and never subscribes",
         "auto.offset.reset": "a position that no longer exists must stop the pipeline, not be replaced",
         "failondataloss": "lost records must stop the pipeline, not be skipped",
         "isolation.level": "set source.isolation instead",
@@ -60,17 +60,25 @@ def check_connection_options(connection: str, options: Mapping[str, object]) -> 
     for option in options:
         reason = explain_refusal(option, CONNECTION_OPTIONS)
         if reason is not None:
-            raise ConfigurationError(f"connection {connection}: {reason}.", subject=connection)
+            raise ConfigurationError(
+                f"Connection {connection!r} cannot be used. Nothing was opened.",
+                why=f"{reason}.".replace("?.", "?"),
+                advice=f"Correct the extra of connection {connection!r}.",
+                subject=connection,
+            )
     if not options.get("bootstrap.servers"):
         raise ConfigurationError(
-            f"connection {connection}: bootstrap.servers is missing from its extra; write "
-            '{"bootstrap.servers": "host:9092"}.',
+            f"Connection {connection!r} names no broker. Nothing was opened.",
+            why="bootstrap.servers is missing from its extra.",
+            advice='Write into its extra: {"bootstrap.servers": "host:9092"}',
             subject=connection,
         )
     mechanism = options.get("sasl.mechanism")
     if mechanism is not None and mechanism not in SASL_MECHANISMS:
         raise ConfigurationError(
-            f"connection {connection}: sasl.mechanism {mechanism} is not one of {', '.join(SASL_MECHANISMS)}.",
+            f"Connection {connection!r} cannot be used. Nothing was opened.",
+            why=f"Its sasl.mechanism {mechanism} is not one of {', '.join(SASL_MECHANISMS)}.",
+            advice=f"Correct the extra of connection {connection!r}.",
             subject=connection,
         )
     return {option: str(value) for option, value in options.items()}

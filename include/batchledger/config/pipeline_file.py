@@ -1,8 +1,8 @@
 """Pipeline files into frozen configuration, completely validated before any connection is opened.
 
-The one place that reads the environment: ``BATCHLEDGER_PIPELINES`` names the folder of pipeline files. A message
-names file, key, value and the allowed or nearest name. Imports no Spark, Kafka or Great Expectations, because Airflow
-parses DAG files through this module.
+This module alone reads the environment: ``BATCHLEDGER_PIPELINES`` names the folder of pipeline files. A message names
+file, key, value and the allowed or nearest name. It imports no Spark, Kafka or Great Expectations, because Airflow
+parses DAG files through it.
 """
 
 import difflib
@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
 from batchledger.config.documents import read_yaml
+from batchledger.config.places import default_pipelines_folder
 from batchledger.config.sections import (
     AuditConfig,
     ConnectionId,
@@ -49,7 +50,7 @@ from batchledger.model.records.rules import Deduplication, SequenceRule, Tombsto
 from batchledger.planning.live import StartPolicy
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
-DEFAULT_PIPELINES_FOLDER = Path(__file__).resolve().parents[2] / "pipelines"
+DEFAULT_PIPELINES_FOLDER = default_pipelines_folder()
 
 SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
 
@@ -65,7 +66,7 @@ def _check_cron(value: str) -> str:
 
 
 class PipelineConfig(Section):
-    """One pipeline file; its keys are those of the file."""
+    """One pipeline file. Its fields are the keys of the file."""
 
     name: Annotated[
         str, written_as(r"[a-z][a-z0-9_]{0,62}", "a small letter, then small letters, digits and _, 63 at most")
@@ -99,7 +100,7 @@ class PipelineConfig(Section):
 
     @model_validator(mode="after")
     def _columns_can_be_stored(self) -> "PipelineConfig":
-        """What a transform makes of them is seen when they are staged."""
+        """Without a transform only: the stage step sees which columns a transform makes."""
         if self.transform is None:
             deleted = [DELETED_COLUMN] if self.source.tombstones is TombstonePolicy.DELETE else []
             declared = [each.name for each in self.source.columns]
@@ -110,7 +111,7 @@ class PipelineConfig(Section):
 
     @model_validator(mode="after")
     def _key_columns_exist(self) -> "PipelineConfig":
-        """A transform may add columns; what its rows have is seen when they are staged."""
+        """Without a transform only: it may add columns, which the stage step sees."""
         if self.transform is None:
             _require_declared("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
             _require_declared("sink.key", self.sink.key or [], self.source.columns)
@@ -125,7 +126,7 @@ class PipelineConfig(Section):
         if tombstones is TombstonePolicy.KEEP and self.transform is None and self.sink.is_keyed:
             raise ValueError(
                 "source.tombstones: keep makes rows without a key, which the sink refuses; allowed: quarantine, skip, "
-                "delete, or a transform that gives them one"
+                "delete, or a transform that adds a key"
             )
         if tombstones is TombstonePolicy.DELETE:
             if not self.sink.is_keyed:
@@ -136,7 +137,7 @@ class PipelineConfig(Section):
             _require_declared("sink.key", key, self.source.columns)
             if self.dedupe is not None and set(self.dedupe.key) <= set(key):
                 raise ValueError(
-                    "dedupe.key: a tombstone would pass for a duplicate of the record that it deletes; name a column "
+                    "dedupe.key: a tombstone would count as a duplicate of the record that it deletes; name a column "
                     "that is not in sink.key"
                 )
         return self
@@ -155,7 +156,7 @@ class PipelineConfig(Section):
                 if topic in self.source.topics and connection == self.source.connection:
                     raise ValueError(
                         f"sink.topic: {topic!r} is in source.topics; the pipeline would read its own rows. Name "
-                        "another topic in sink.topic; it is created where there is none"
+                        "another topic in sink.topic; it is created if it does not exist"
                     )
         return self
 
@@ -164,7 +165,7 @@ class PipelineConfig(Section):
         for entry, check in zip(self.checks, self.requested_checks, strict=True):
             if check.on_failure is OnFailure.QUARANTINE and entry.is_row_level is False:
                 raise ValueError(
-                    f"checks: {check.name} names no failing rows, so that none can be set aside; allowed: on_failure: "
+                    f"checks: {check.name} names no failing rows, so none can be set aside; allowed: on_failure: "
                     "block or publish"
                 )
             if self.transform is None:
@@ -177,27 +178,27 @@ class PipelineConfig(Section):
 
     @property
     def requested_checks(self) -> tuple[RequestedCheck, ...]:
-        """What the file asks to be judged on the rows of every batch."""
+        """The checks that the file asks for, on the rows of every batch."""
         return name_checks(self.checks, self.on_check_failure)
 
     @property
     def warehouse(self) -> str:
-        """The connection of the database that holds the ledger: the sink's own where that is a table."""
+        """The connection of the ledger's database: the sink's own if the sink is a PostgreSQL table."""
         return self.sink.connection if isinstance(self.sink, PostgresSinkConfig) else self.ledger or "warehouse"
 
     @property
     def folder(self) -> Path:
-        """Where the file lies."""
+        """The folder of the file."""
         return self._folder
 
     @property
     def file(self) -> Path:
-        """The file itself, which has the pipeline's name."""
+        """The file itself. It has the pipeline's name."""
         return self._folder / f"{self.name}.yaml"
 
     @property
     def deduplication(self) -> Deduplication | None:
-        """The idempotent consumer, where the file asks for it."""
+        """The idempotent consumer, if the file asks for it."""
         if self.dedupe is None:
             return None
         remember = timedelta(seconds=self.dedupe.remember)
@@ -205,7 +206,7 @@ class PipelineConfig(Section):
 
     @property
     def numbering(self) -> SequenceRule | None:
-        """The producers' own numbering, where the file tells of it."""
+        """The producers' own numbering, if the file declares it."""
         if self.sequence is None:
             return None
         return SequenceRule(
@@ -214,7 +215,7 @@ class PipelineConfig(Section):
 
     @property
     def rules(self) -> PipelineRules:
-        """What the steps need to know of the file."""
+        """The part of the file that the steps need."""
         start = self.source.start
         return PipelineRules(
             name=self.name,
@@ -243,9 +244,9 @@ def find_pipeline_files() -> list[Path]:
 
 
 def name_in_airflow(path: Path) -> str:
-    """Return the name of a pipeline file as Airflow takes it for an id; that of a pipeline is its own.
+    """Return the name of a pipeline file as an id that Airflow takes. A valid file keeps its name.
 
-    Only a file that is refused can have other characters: ``my orders.yaml`` is ``my_orders``.
+    Only a file that is refused can have other characters: ``my orders.yaml`` becomes ``my_orders``.
     """
     return re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)
 
@@ -257,15 +258,18 @@ def load_pipeline(name: str) -> PipelineConfig:
         if path.stem == name:
             return read_pipeline_file(path)
     names = [path.stem for path in files]
+    hint = _nearest(name, names)
     raise UnknownPipelineError(
-        f"there is no pipeline {name!r} in {pipelines_folder()}; {_nearest(name, names)}", pipeline=name
+        f"There is no pipeline {name!r} in {pipelines_folder()}.",
+        advice=f"{hint[0].upper()}{hint[1:]}\nSee all pipelines: batchledger status",
+        pipeline=name,
     )
 
 
 def read_pipeline_file(path: Path) -> PipelineConfig:
     """Read and validate one file. Raises ConfigurationError that lists its faults with file, key and value.
 
-    For every file, the time that this takes and the length of the message are bounded.
+    Its time and the length of its message are bounded, whatever the file holds.
     """
     # A name that is not UTF-8 could be neither printed nor sent.
     file = str(path).encode("utf-8", "backslashreplace").decode()
@@ -273,10 +277,12 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         content = read_yaml(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigurationError(f"{file}: not readable as YAML: {reason}", subject=file) from error
+        raise ConfigurationError(f"{file}: not readable as YAML.", why=str(reason), subject=file) from error
     if not isinstance(content, dict):
         raise ConfigurationError(
-            f"{file}: not a pipeline: it has no keys; name, source and sink are required.", subject=file
+            f"{file}: not a pipeline: it has no keys.",
+            advice="Write at least name, source and sink. The documentation shows all: reference/pipeline-file",
+            subject=file,
         )
     try:
         pipeline = PipelineConfig.model_validate(content, context={"folder": path.parent})
@@ -288,7 +294,8 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         raise ConfigurationError("\n".join(f"{file}: {fault}" for fault in faults), subject=file) from None
     if pipeline.name != path.stem:
         raise ConfigurationError(
-            f"{file}: name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml.",
+            f"{file}: name: {pipeline.name!r} differs from the file name.",
+            advice=f"Call the file {pipeline.name}.yaml, or correct the name in it.",
             subject=file,
         )
     return pipeline
@@ -303,7 +310,7 @@ _SINK_TYPES: Mapping[str, type[Section]] = {
 
 def _explain(fault: Any) -> str:
     loc = [str(part) for part in fault["loc"]]
-    # Which kind of a sink is meant is part of the place, but not of the file.
+    # Pydantic puts the type of the sink into the place. The file has no such key.
     place = [part for number, part in enumerate(loc) if (loc[0], number) != ("sink", 1) or part not in _SINK_TYPES]
     key = shorten(".".join(place)) or "file"
     match fault["type"]:
@@ -317,7 +324,7 @@ def _explain(fault: Any) -> str:
         case "union_tag_invalid":
             return f"{key}.type: {quote(fault['ctx']['tag'])} is not allowed; allowed: {fault['ctx']['expected_tags']}"
         case "value_error":
-            # A rule between sections names its keys itself.
+            # A rule about several sections names its keys itself.
             return f"{key}: {quote(fault['input'])}: {fault['ctx']['error']}" if place else str(fault["ctx"]["error"])
         case _:
             return f"{key}: {quote(fault['input'])}: {fault['msg']}"

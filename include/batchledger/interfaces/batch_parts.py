@@ -1,4 +1,4 @@
-"""What the parts of a stored batch come to: its balance over ranges, and the steps of an attempt. Pure."""
+"""The parts of a stored batch added up: its balance over all ranges, and the steps of an attempt. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from datetime import datetime
 from batchledger.adapters.postgres.ledger.history import AttemptRecord, RangeRecord
 from batchledger.model.balance import BALANCE_LINES
 
-# How attempts end that came as far as their audit, and no further.
+# The outcomes of attempts whose last step was the audit.
 ENDED_BY_AUDIT = ("blocked", "compared")
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A step of an attempt; ``seconds`` is None while it goes on, or where it was never reached."""
+    """A step of an attempt; ``seconds`` is None while it goes on, or if it was never reached."""
 
     name: str
     began_at: datetime
@@ -29,16 +29,16 @@ def sum_balance(ranges: Sequence[RangeRecord]) -> Mapping[str, int] | None:
         return None
     lines = (*BALANCE_LINES, "holes", "unexplained")
     sums = {line: sum(getattr(each, line) or 0 for each in ranges) for line in lines}
-    # What is left are the holes of ledgers from before the classes, which have their sum only.
+    # Ledgers from before the classes have only the sum of the holes: what is left is theirs.
     sums["holes"] -= sums["aborted"] + sums["markers"] + sums["compacted"]
     return {line: count for line, count in sums.items() if count or line in ("accepted", "unexplained")}
 
 
 def list_steps(attempt: AttemptRecord) -> list[StepTime]:
-    """Return the steps that an attempt has begun, in their order, each with how long it took.
+    """Return the steps that an attempt has begun, in their order, each with its duration.
 
-    Whatever an audit has ended, as it blocks a batch or closes a dry run, was not published by that attempt. Of one
-    that a person has accepted, publishing counts from its audit on.
+    An attempt that ended with its audit has no publish step: the batch was blocked, or the dry run was over. If a
+    person has accepted the batch, the publish step begins at the audit.
     """
     names = ("stage", "audit", "publish")
     begins = (attempt.opened_at, attempt.staged_at, attempt.audited_at)

@@ -1,7 +1,7 @@
 """Batches and pipelines as HTML: what the page and Data Docs share, and how values read in both.
 
-A template escapes everything that is put into it, and a name that it is not given is an error. The folder ``templates``
-holds what both show; each has the rest in a folder of its own.
+A template escapes every value, and raises an error for a name that it is not given. Both use the folder ``templates``,
+and each has a folder of its own for the rest.
 """
 
 import re
@@ -21,7 +21,7 @@ _SIGNS = {Outcome.PASSED: "✔", Outcome.FAILED: "✘", Outcome.NOT_RUN: "⚠", 
 
 
 def load_templates(package: str, **names: Any) -> Environment:
-    """Return the templates of a package, and those that all share; ``names`` are known to each of them."""
+    """Return the templates of a package and the shared ones; each of them knows ``names``."""
     templates = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader(__package__)]),
         autoescape=True,
@@ -48,7 +48,7 @@ def load_templates(package: str, **names: Any) -> Environment:
 
 
 def _ago(moment: datetime, now: datetime) -> str:
-    """Return how long ago something was, in its largest unit: ``3 min ago``; ``in 5 h`` where it is yet to come."""
+    """Return how long ago something was, in its largest unit: ``3 min ago``; ``in 5 h`` if it is yet to come."""
     away = abs(now - moment)
     if away < timedelta(seconds=1):
         return "now"
@@ -57,11 +57,11 @@ def _ago(moment: datetime, now: datetime) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration in its two largest units, one of less than a minute with a tenth of a second."""
+    """Return a duration in its two largest units; below a minute, in seconds with one decimal."""
     return describe_duration(timedelta(seconds=seconds)) if seconds >= 60 else f"{seconds:.1f} s"
 
 
 def _payload(value: bytes | None) -> str:
-    """Return bytes as text in which nothing is hidden, cut where it is very long."""
+    """Return bytes as text in which nothing is hidden; a very long text is cut."""
     text = escape(value)
     return text if len(text) <= PAYLOAD_CHARACTERS else f"{text[:PAYLOAD_CHARACTERS]}… ({len(value or b''):,} bytes)"

@@ -1,6 +1,6 @@
-"""How people write moments, coordinates and what they choose by them, whether on a command line or in a form. Pure.
+"""How people write moments, coordinates and bounds, on a command line or in a form. Pure.
 
-Every function here raises ValueError with what was found and what is meant.
+Every function here raises ValueError, which says what was found and what was expected.
 """
 
 import re
@@ -18,7 +18,7 @@ RewindTarget = Literal[StartPolicy.EARLIEST] | datetime | Mapping[TopicPartition
 
 
 def parse_moment(text: str) -> datetime:
-    """Read a moment: without a zone it is in UTC, a date is its first moment."""
+    """Read a moment. Without a zone it is in UTC; a date stands for its first moment."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -30,13 +30,13 @@ def parse_moment(text: str) -> datetime:
 
 
 def parse_coordinate(text: str) -> tuple[TopicPartition, int] | None:
-    """Read ``orders[3]@1200``; None when it is something else."""
+    """Read ``orders[3]@1200``; None if it is something else."""
     found = _COORDINATE.fullmatch(text)
     return (TopicPartition(found["topic"], int(found["partition"])), int(found["offset"])) if found else None
 
 
 def parse_bounds(since: str, until: str) -> Window | OffsetRange:
-    """Read two moments, or two coordinates of one partition; the second one is not part of it.
+    """Read two moments, or two coordinates of one partition; the second one is the exclusive end.
 
     Example: ``2026-11-20`` and ``2026-11-21`` are one day in UTC, ``orders[3]@10`` and ``orders[3]@25`` are
     ``orders[3] 10..25``.
@@ -46,7 +46,7 @@ def parse_bounds(since: str, until: str) -> Window | OffsetRange:
         return Window(parse_moment(since), parse_moment(until))
     if first is not None and last is not None and first[0] == last[0]:
         return OffsetRange(first[0], first[1], last[1])
-    raise ValueError("where it begins and where it ends are two moments, or two offsets of one partition")
+    raise ValueError("name two moments, or two offsets of one partition")
 
 
 def parse_target(texts: Sequence[str]) -> RewindTarget:
@@ -58,5 +58,5 @@ def parse_target(texts: Sequence[str]) -> RewindTarget:
     if len(offsets) == len(texts) and texts:
         return offsets
     if len(texts) != 1:
-        raise ValueError("a rewind goes to earliest, to one moment, or once for each partition to orders[3]@1200")
+        raise ValueError("name earliest, one moment, or once for each partition an offset such as orders[3]@1200")
     return parse_moment(texts[0])

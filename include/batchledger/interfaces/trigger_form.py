@@ -1,8 +1,8 @@
 """What a run is asked to do: the fields of the trigger form, checked and turned into a request, and back. Pure.
 
-A run that nobody filled in a form for, a scheduled one, catches up. A backfill run publishes the records of its
-interval again, whatever its run id says: Airflow lets a run that a backfill takes again keep its old one. Everything
-that JSON schema cannot say about the fields is checked here, and refused by the name of the field.
+A scheduled run has no form: it catches up. A backfill run publishes the records of its interval again. The run id does
+not show a backfill, because a run that a backfill takes again keeps its old id. This module checks what JSON schema
+cannot say about the fields, and a refusal begins with the name of the field.
 """
 
 import difflib
@@ -77,9 +77,9 @@ REASON_OF_DRY_RUN = "a dry run"
 class RunFacts:
     """What Airflow tells a task of its run.
 
-    ``interval`` is None for runs without a logical date. ``times_cleared`` counts how often somebody had the run, or
-    a part of it, done again. ``created_by`` is None for scheduled runs. ``started_at`` is the same for all tasks of the
-    run and all their tries, and tells the run from a deleted one of the same id.
+    ``interval`` is None for runs without a logical date. ``times_cleared`` counts how often a person cleared the run or
+    a part of it. ``created_by`` is None for scheduled runs. ``started_at`` is the same for all tasks of the run and all
+    their tries; it differs from that moment of a deleted run with the same id.
     """
 
     run_id: str
@@ -91,21 +91,21 @@ class RunFacts:
 
     @property
     def request(self) -> str:
-        """What tells a request from another one, and stays the same when a task is tried again.
+        """The identity of a request, which stays the same when a task is tried again.
 
-        A run that is cleared asks anew, and so does one that is created again under the id of a deleted one: those of
-        backfills are made of the interval, and nothing else.
+        A run that is cleared asks anew. A run that is created under the id of a deleted one asks anew, too: the id
+        of a backfill run is made of its interval alone.
         """
         started = f"@{self.started_at.isoformat()}" if self.started_at else ""
         return f"{self.run_id}#{self.times_cleared}{started}"
 
 
 def read_request(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Request:
-    """Return what the run is asked to do. Raises ConfigurationError, one line for each fault, each with its field.
+    """Return what the run is asked to do. Raises ConfigurationError with one line for each fault, led by its field.
 
     ``configuration`` is the run's. A setting of Airflow decides whether it has passed the form's JSON schema, so each
-    field is looked at here, too. The form sends every field, so an empty one counts as not given. What other tools
-    leave there is ignored, unless its name is nearly a field's.
+    field is checked here, too. The form sends every field, so an empty one counts as not given. Names that other tools
+    leave there are ignored, unless they are nearly a field's.
     """
     _refuse_misspelt(configuration)
     given = {field: configuration[field] for field in Field if not _is_empty(field, configuration.get(field))}
@@ -133,19 +133,20 @@ def read_request(configuration: Mapping[str, Any], run: RunFacts, topics: Sequen
 
 
 def _order_of_backfill(action: Action, given: Mapping[Field, Any], run: RunFacts) -> Request:
-    """Publish the interval of the run again; it has to have one, which runs of older timetables do not."""
+    """Publish the interval of the run again. Raises ConfigurationError if it has none, as runs of older timetables."""
     if action is not Action.CATCH_UP:
         raise ConfigurationError(
-            f"{Field.ACTION}: a backfill publishes the interval of each of its runs again, found {action}. Leave it at "
-            f"{Action.CATCH_UP}, or trigger a single run.",
+            f"{Field.ACTION}: a backfill publishes the interval of each of its runs again, found {action}.",
+            advice=f"Leave {Field.ACTION} at {Action.CATCH_UP}, or trigger a single run.",
             subject=Field.ACTION,
         )
     _check_fields(given, (), OPTIONAL_OF_BACKFILL, "a backfill")
     since, until = run.interval or (None, None)
     if since is None or until is None or since >= until:
         raise ConfigurationError(
-            f"run {run.run_id} has no interval to publish again: it was created before the pipeline had this schedule. "
-            f"Trigger a run with {Field.ACTION} {Action.REPLAY_WINDOW} instead."
+            f"Run {run.run_id} has no interval to publish again.",
+            why="It was created before the pipeline had this schedule.",
+            advice=f"Trigger a run with {Field.ACTION} {Action.REPLAY_WINDOW} instead.",
         )
     interval = Interval(since, until)
     more = f": {given[Field.REASON]}" if Field.REASON in given else ""
@@ -162,9 +163,9 @@ def _republish(
 
 
 def write_request(order: Replay | Retake, reason: str, *, is_dry_run: bool = False) -> dict[str, Any]:
-    """Return the configuration of a run that is asked for an order: ``read_request`` of it is the order again.
+    """Return the configuration of a run that carries out the order: ``read_request`` turns it into the order again.
 
-    An interval of a backfill has none: Airflow makes such runs.
+    A backfill's interval has no configuration: Airflow makes such runs.
     """
     asked: dict[Field, Any] = {Field.REASON: reason}
     if isinstance(order, Retake):
@@ -191,7 +192,7 @@ def _write_what(what: Window | Quarantined | tuple[OffsetRange, ...]) -> dict[Fi
 
 
 def _decide(run: RunFacts, reason: str) -> Decision:
-    """Name who asked. Airflow keeps the creator of a run and does not say who cleared it: only its audit log does."""
+    """Name who asked. Airflow keeps the creator of a run; only its audit log says who cleared it."""
     decided_by = run.created_by or UNKNOWN_USER
     if run.times_cleared:
         cleared = f"a run of {run.created_by}" if run.created_by else "a scheduled run"
@@ -215,8 +216,9 @@ def _read_window(given: Mapping[Field, Any]) -> Window:
     since, until = (_read_moment(field, given[field]) for field in (Field.WINDOW_SINCE, Field.WINDOW_UNTIL))
     if since >= until:
         raise ConfigurationError(
-            f"{Field.WINDOW_UNTIL}: has to be after {Field.WINDOW_SINCE}, found {until.isoformat()} and "
-            f"{since.isoformat()}",
+            f"{Field.WINDOW_UNTIL}: has to be after {Field.WINDOW_SINCE}",
+            why=f"Found {Field.WINDOW_SINCE} {since.isoformat()} and {Field.WINDOW_UNTIL} {until.isoformat()}.",
+            advice="Exchange the two, or change one of them.",
             subject=Field.WINDOW_UNTIL,
         )
     return Window(since, until)
@@ -226,12 +228,14 @@ def _read_moment(field: Field, text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
-            # Overflows if the moment is in the years 1 to 9999 in its own zone only.
+            # Overflows if the moment lies in the years 1 to 9999 in its own zone, and outside of them in UTC.
             return moment.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
     raise ConfigurationError(
-        f"{field}: {quote(text)} is not a moment with a zone; write for example 2026-11-21T00:00:00Z", subject=field
+        f"{field}: {quote(text)} is not a moment with a zone",
+        advice="Write for example 2026-11-21T00:00:00Z",
+        subject=field,
     )
 
 
@@ -267,7 +271,7 @@ def _refuse(faults: Sequence[str]) -> None:
 
 
 def _is_empty(field: Field, value: Any) -> bool:
-    """Whether the form would send this for the field when it was left alone, or emptied again."""
+    """Whether the form sends this value for a field that was left alone or emptied."""
     if field in SWITCHES and value is False:
         return True
     if field is Field.RANGES and isinstance(value, list):
@@ -280,7 +284,7 @@ def _is_blank(value: Any) -> bool:
 
 
 def _explain(field: Field, value: Any) -> str | None:
-    """Return what is wrong with the type of a value that is not empty, in words; None when nothing is."""
+    """Return what is wrong with the type of a value that is not empty, in words; None if nothing is."""
     if field is Field.RANGES:
         is_fine = isinstance(value, list) and all(isinstance(each, str) for each in value)
         wanted = "a list of texts such as orders[3] 1200..1500"

@@ -1,6 +1,6 @@
-"""The edge of a process: an unforeseen error ends as one sentence, with its trace in a file of its own.
+"""The edge of a process: an unforeseen error becomes one sentence, and its trace a file of its own.
 
-The sentence says what kind of error it was and where, never its text: that may hold a record or a secret. The file
+The sentence gives the kind and the place of the error, never its text, which may hold a record or a secret. The file
 has the text, and only its owner can read it. Standard library only.
 """
 
@@ -16,7 +16,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def explain_unexpected(error: BaseException, what: str, local: Path) -> str:
-    """Write the trace to a new file below ``local``, and without that folder a temporary one; return what to tell.
+    """Write the trace to a new file below ``local``, or to a temporary one; return the sentence to show.
 
     ``what`` is what ended, such as ``batchledger run orders``.
     """
@@ -27,7 +27,7 @@ def explain_unexpected(error: BaseException, what: str, local: Path) -> str:
 
 
 def _name(error: BaseException) -> str:
-    """Return the kind of the error; what the system says of a file is no secret."""
+    """Return the kind of the error. An error of the system keeps its text and file name, which are no secret."""
     kind = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         return f"{kind}: {error.strerror}" + (f": {error.filename}" if error.filename else "")
@@ -35,14 +35,14 @@ def _name(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the last line of this project's own that was at work."""
+    """Return the line of this project's own code that was reached last."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if Path(each.filename).is_relative_to(_PACKAGE)]
     return f", in {Path(own[-1].filename).relative_to(_PACKAGE.parent)}, line {own[-1].lineno}" if own else ""
 
 
 def _write_trace(error: BaseException, what: str, folders: Sequence[Path]) -> Path | None:
-    """Return the file, which only its owner can read; None when no folder takes one."""
+    """Return the file, which only its owner can read; None if no folder takes one."""
     now = datetime.now(UTC)
     text = "".join([f"{now.isoformat()} {what}, Python {sys.version}\n", *traceback.format_exception(error)])
     for folder in folders:

@@ -1,4 +1,4 @@
-"""The audit of the ledger and housekeeping, with concrete adapters: one pass each, for Airflow and the command line."""
+"""One audit of the ledger and one housekeeping pass with concrete adapters, for Airflow and the command line."""
 
 import logging
 from collections import defaultdict
@@ -36,9 +36,9 @@ HOUSEKEEPER = "batchledger housekeeping"
 
 
 def audit_and_tell(pipeline: PipelineConfig, newest: int | None = None) -> LedgerAudit:
-    """Audit a pipeline now, and tell what has begun and what is over. The results are stored before anything is sent.
+    """Audit a pipeline now, store the results, then send which incidents have begun and which are over.
 
-    Raises what ``audit_pipeline`` does, and nothing because of a channel.
+    Raises what ``audit_pipeline`` raises; a channel that fails raises nothing.
     """
     audit = audit_pipeline(pipeline, datetime.now(UTC), newest)
     tell(build_alerting(pipeline), audit.findings, audit.audited_at)
@@ -46,13 +46,13 @@ def audit_and_tell(pipeline: PipelineConfig, newest: int | None = None) -> Ledge
 
 
 def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None = None) -> LedgerAudit:
-    """Prove a pipeline and look at what is going on; store the results, and return what people are to know.
+    """Prove a pipeline and look at what is going on; store the results, and return what people should know.
 
-    With ``newest`` only what its newest batches have published is proved, 0 is the whole history; without it, the
-    pipeline file says how much. Raises ServiceUnavailableError when the ledger does not answer; a Kafka that does not
-    is a result.
+    ``newest`` limits the proof to what that many newest batches have published; 0 is the whole history, and None leaves
+    it to the pipeline file. Raises ServiceUnavailableError if the ledger does not answer; if Kafka does not answer,
+    that is a result.
     """
-    # Great Expectations costs seconds that the other commands need not pay.
+    # Importing Great Expectations takes seconds, which the other commands need not spend.
     from batchledger.adapters.expectations.ledger import judge
 
     dsn, limits = ledger_dsn(pipeline), AuditLimits()
@@ -61,7 +61,7 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
     work = load_work(dsn, pipeline.name)
     questions.append(ask_open_batches(work.batches, now, limits))
     questions.append(ask_staging(work.tables, now, limits))
-    # The ledger before the source, so that a batch that is published meanwhile is no loss.
+    # The ledger is read before the source. Otherwise a batch that is published in between would look like a loss.
     stored, health = alerting.incidents.load_facts(pipeline.name), survey(platform, now)
     shared = find_conditions(stored, health, alerting.deadlines, now)
     questions += ask_findings(shared, health, alerting.deadlines, now)
@@ -74,9 +74,9 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
 def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:
     """Remove what is left behind in ledger and sink of every pipeline file; a dry run only says what it would remove.
 
-    A file that is refused is left out, and nothing of its quarantine is removed. When a ledger, or what a sink needs,
-    does not answer, the others are done first. Raises ServiceUnavailableError, and of a sink TargetChangedError, or
-    ConfigurationError when its connection is wrong.
+    A file that is refused is left out, and its quarantine stays whole. If a ledger or a sink fails, the others are done
+    first. Raises ServiceUnavailableError; a sink also raises TargetChangedError, or ConfigurationError if its
+    connection is wrong.
     """
     pipelines_by_dsn: dict[str, list[PipelineConfig]] = defaultdict(list)
     failures: list[BatchledgerError] = []
@@ -112,13 +112,13 @@ def tidy(
     keep_seconds_by_pipeline: Mapping[str, float],
     keeping: Keeping | None = None,
 ) -> Housekeeping:
-    """Remove what is left behind in one ledger: of ``pipelines``, and of those that planned something once.
+    """Remove what is left behind in one ledger by ``pipelines``, and by any other pipeline that has planned something.
 
-    ``keep_seconds_by_pipeline`` says how long quarantine keeps records.
+    ``keep_seconds_by_pipeline`` says how long the quarantine of a pipeline keeps records.
     """
     kept, found = keeping or Keeping(), house.look()
     removals = house.drop_staging(find_orphaned(found.tables, found.now))
-    # A pipeline is audited, and has incidents, before it first plans.
+    # A pipeline can have audits and incidents before it first plans.
     for pipeline in sorted({*pipelines, *found.open_planned_at}):
         open_planned_at = found.open_planned_at.get(pipeline, ())
         removals.append(house.forget_keys(pipeline, choose_forgetting(found.now, open_planned_at)))
@@ -145,7 +145,7 @@ def tidy_sink(sink: Sink, *, is_dry_run: bool) -> Housekeeping:
 
 
 def _log(removals: Sequence[Removal], is_dry_run: bool) -> tuple[Removal, ...]:
-    """Log what was removed; return what is worth telling."""
+    """Log what was removed; return only what a person should see."""
     for each in removals:
         if each.count:
             verb = "would remove" if is_dry_run else "removed"
@@ -154,7 +154,7 @@ def _log(removals: Sequence[Removal], is_dry_run: bool) -> tuple[Removal, ...]:
 
 
 def _ask_history(pipeline: PipelineConfig, sink: Sink, newest: int | None) -> tuple[Coverage, list[Question]]:
-    """Prove the history, or what the newest batches have published of it where there are more."""
+    """Prove the whole history, or the part that the ``newest`` batches have published if there are more."""
     dsn, name = ledger_dsn(pipeline), pipeline.name
     since = find_window(dsn, name, newest) if newest else None
     try:

@@ -1,4 +1,4 @@
-"""What terminal and page say in the same words: sentences, bytes, outcomes, and what a decision has changed. Pure."""
+"""What terminal and page say in the same words: sentences, bytes, outcomes, and the changes of a decision. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,24 +17,24 @@ WORDS_BY_OUTCOME = {
 
 
 def as_sentence(text: str) -> str:
-    """Return a text that stands elsewhere behind a colon, or after a name, as a sentence."""
+    """Return a text as a sentence: with a capital letter and a full stop."""
     return f"{text[0].upper()}{text[1:]}."
 
 
 def escape(value: bytes | None) -> str:
-    """Return bytes as text that no terminal takes for a command: what is not printable ASCII is escaped."""
+    """Return bytes as text with everything but printable ASCII escaped, so that no terminal takes it for a command."""
     return "(no value)" if value is None else repr(value)[2:-1]
 
 
 def summarise_changes(record: DecisionRecord) -> str:
-    """What a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``."""
+    """Return what a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``."""
     changes = [f"{what}: {before} → {after}" for what, before, after in list_changes(record)]
     more = f" and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
     return ", ".join(changes[:CHANGES_SHOWN]) + more
 
 
 def list_changes(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
-    """Yield what, before and after, of everything that is not the same on both sides."""
+    """Yield name, value before and value after of everything that changed."""
     before, after = _flatten(record.before or {}), _flatten(record.after or {})
     for what in {**before, **after}:
         if before.get(what) != after.get(what):

@@ -1,7 +1,7 @@
-"""Who begins: a run leaves a batch alone at which another one is demonstrably at work (``presence``).
+"""Who begins: a run leaves a batch alone while another run is demonstrably at work on it (``presence``).
 
-Without it a run that is started more often than a batch takes would fence the one before, for ever. What is published
-does not depend on it: every write carries the number of its attempt (I4).
+Otherwise runs that start more often than a batch takes would fence each other for ever. The published rows do not
+depend on it: every write carries the number of its attempt (I4).
 """
 
 import time
@@ -22,9 +22,9 @@ Wait = Callable[[float], None]
 
 @contextmanager
 def begin_work(platform: Platform, batch_id: int, run: str) -> Iterator[Platform]:
-    """Be at work on a batch for the duration of the block; yield the platform for it. Raises AtWorkError.
+    """Be at work on a batch for the duration of the block, and yield the platform for it. Raises AtWorkError.
 
-    Within such a block, in this process or in one that it has started for a step, it does nothing.
+    It does nothing within such a block, in this process or in one that it has started for a step.
     """
     if platform.held == batch_id:
         yield platform
@@ -43,7 +43,7 @@ def hand_on(platform: Platform, batch_id: int, run: str) -> None:
 
 @contextmanager
 def go_on_with_work(platform: Platform, batch_id: int, run: str) -> Iterator[Platform]:
-    """The same for a run that has its attempt already: it goes on, even if another run is about to start."""
+    """Do the same for a run that has its attempt already: it goes on, even if another run is about to start."""
     if platform.held == batch_id:
         yield platform
         return
@@ -59,7 +59,7 @@ def require_left(platform: Platform, batch: Batch, run: str) -> None:
 
 
 def find_other(platform: Platform, batch_id: int, run: str | None = None) -> Presence | None:
-    """Return which other run than ``run`` is at work on the batch; None when none is, or not for certain any more."""
+    """Return which other run than ``run`` is at work on the batch; None if none is, or if that is no longer certain."""
     found = platform.presences.find(batch_id)
     if found is None or found.run == run or not found.lasts(platform.patience):
         return None
@@ -69,9 +69,9 @@ def find_other(platform: Platform, batch_id: int, run: str | None = None) -> Pre
 def wait_until_left(
     platform: Platform, batch_id: int, run: str | None = None, wait: Wait = time.sleep, seconds: float | None = None
 ) -> bool:
-    """Return when no other run than ``run`` is at work on the batch any more; False when that took ``seconds``.
+    """Return once no other run than ``run`` is at work on the batch; False if that took ``seconds``.
 
-    A run that is at work may take hours. One that has died or stalls is waited for no longer than others wait for it.
+    A run at work may take hours. For a run that has died or stalls, the wait ends with its presence.
     """
     polls = 0
     while find_other(platform, batch_id, run) is not None:

@@ -1,8 +1,8 @@
-"""Judges what an attempt has staged, by everything that is known of it, and stores the result.
+"""Judges the staging of an attempt, by all facts about it, and stores the result.
 
-What was read is compared with what was staged (I7), offsets without a record are looked into once more, and the rows
-are judged by the checks of the pipeline file. Judging changes nothing but the result (I6), and what a check sets aside
-within the attempt's own staging (``row_audit``).
+An audit compares the read records with the staged rows (I7), and reads offsets without a record once more. The checks
+of the pipeline file judge the rows. Judging changes only the result (I6), and the attempt's own staging if a check sets
+rows aside (``row_audit``).
 """
 
 import logging
@@ -35,19 +35,19 @@ logger = logging.getLogger(__name__)
 
 
 def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
-    """Judge what is staged and store the result; ``state`` is the one that the batch has to be in until then.
+    """Judge the staged rows and store the result. ``state`` is the state that the batch has to be in until then.
 
-    Also an audit that became outdated judges the rows again: a row that is no duplicate any more would be published
-    without having been judged.
+    An audit that repeats an outdated one judges the rows again: otherwise a row that is no longer a duplicate would be
+    published unjudged.
 
-    Returns the batch as a twin of this very step has left it, if one was faster.
+    Returns the batch as a twin of this step has left it, if one was faster.
     """
     batch = attempt.batch
     try:
         rows = judge_rows(platform, attempt)
         facts = _gather_facts(platform, attempt, rows)
     except StagingLostError as error:
-        # Whoever superseded this attempt has removed its tables, or a twin that has published from them.
+        # A newer attempt has removed its tables, or a twin that has published from them.
         chosen, found = find_next(platform, attempt, error, {BatchState.PUBLISHED})
         if chosen is Next.TAKE_RESULT:
             return found
@@ -58,7 +58,7 @@ def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Ba
     try:
         batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
     except FencedError as error:
-        # Airflow may start a twin of this very step, which was faster with the same attempt.
+        # Airflow may start a twin of this step, which was faster with the same attempt.
         chosen, found = find_next(platform, attempt, error, [each for each in BatchState if each.is_permitted])
         if chosen is Next.TAKE_RESULT:
             return found
@@ -72,14 +72,16 @@ def _require_staging(attempt: Attempt, facts: AttemptFacts) -> None:
     batch = attempt.batch
     if facts.reported > facts.set_aside and not any(each.staged for each in facts.ranges):
         raise StagingLostError(
-            f"{batch.label}: {facts.reported} rows were staged by attempt {attempt.number} and all are gone; a crash "
-            f"of the database empties unlogged tables. Nothing is visible; {stage_again(batch)} (S113).",
+            f"{batch.label} has lost its staged rows. Nothing is visible.",
+            why=f"Attempt {attempt.number} staged {facts.reported} rows, and all are gone. A crash of the database "
+            "empties unlogged tables.",
+            advice=stage_again(batch),
             batch_id=batch.batch_id,
         )
 
 
 def _tell_outcome(batch: Batch, checks: Sequence[CheckResult]) -> None:
-    """Log what an audit has made of a batch. Raises BatchBlockedError or CheckNotRunError."""
+    """Log the outcome of an audit. Raises BatchBlockedError or CheckNotRunError."""
     if batch.state is BatchState.BLOCKED:
         raise blocked(batch, checks)
     if batch.state is BatchState.STAGED:
@@ -91,7 +93,7 @@ def _tell_outcome(batch: Batch, checks: Sequence[CheckResult]) -> None:
 
 
 def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> AttemptFacts:
-    """Put together everything that is judged, of one staged attempt whose rows have been judged."""
+    """Gather all facts about one staged attempt, after its rows were judged."""
     batch, ledger, rules = attempt.batch, platform.ledger, platform.rules
     ranges, unexplained_holes = _gather_ranges(platform, attempt, rows.staged)
     facts = AttemptFacts(
@@ -120,9 +122,9 @@ def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> Attem
 def _gather_ranges(
     platform: Platform, attempt: Attempt, staged: Sequence[StagedRange]
 ) -> tuple[tuple[RangeFacts, ...], tuple[OffsetRange, ...]]:
-    """Put together what was read, what was staged, and what a second read says of the offsets without a record.
+    """Combine the read records, the staged rows, and a second read of the offsets without a record.
 
-    Beside the facts come the holes that the pipeline does not allow for.
+    Returns the facts, and the holes that the pipeline does not allow.
     """
     seen, holes = platform.evidence.summarise(attempt), platform.evidence.find_holes(attempt)
     counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
@@ -130,7 +132,7 @@ def _gather_ranges(
         by_class = classify_holes(holes, platform.source.look_into(holes))
         counts = count_classes([each.range for each in seen], by_class)
         holes = find_unexplained(by_class, platform.rules.holes)
-        # Another topic under the name would have told of other records.
+        # Another topic of the same name would have shown other records.
         require_same_topics(platform, attempt.batch)
     return combine_witnesses(seen, staged, counts), tuple(holes)
 
@@ -138,7 +140,7 @@ def _gather_ranges(
 def _with_offenders(
     checks: Sequence[CheckResult], platform: Platform, attempt: Attempt, facts: AttemptFacts
 ) -> tuple[CheckResult, ...]:
-    """Let each check that failed name what fails it; nothing is asked about the others, which may cost seconds."""
+    """Let each failed check name its offenders. The others are not asked: that may cost seconds."""
     failed = {IntegrityCheck(each.name) for each in checks if each.outcome is Outcome.FAILED}
     if not failed:
         return tuple(checks)

@@ -1,6 +1,6 @@
-"""Take batches until everything is published that could be read in the beginning.
+"""Take batches until everything is published that was readable at the beginning.
 
-What arrives meanwhile is not waited for: beside a producer that never rests there would be no end.
+Records that arrive meanwhile do not count: a producer that never rests would leave no end.
 """
 
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def catch_up(
     platform: Platform, name_run: Callable[[], str], stage_step: StageStep | None = None, wait: Wait = time.sleep
 ) -> Iterator[Batch]:
-    """Yield each batch that was published, until the positions are at the log ends of the first moment, or beyond.
+    """Yield each published batch, until the positions have reached the log ends of the first moment.
 
     ``name_run`` names the run of each batch; ``stage_step`` as for ``run_once``. Another run that is at work on the
     open batch is waited for, however long it takes. Ends earlier when nothing is left to do: what is held back by an
@@ -33,7 +33,7 @@ def catch_up(
         try:
             batch = run_once(platform, run, stage_step=stage_step)
         except AtWorkError as error:
-            logger.info("%s It is waited for.", error)
+            logger.info("%s This run waits for it.", error.message)
             wait_until_left(platform, error.batch_id, run, wait)
         else:
             if batch is None:
@@ -44,7 +44,7 @@ def catch_up(
 
 
 def _has_reached(platform: Platform, end_by_partition: Mapping[TopicPartition, int]) -> bool:
-    """Whether nothing is left of what lay before the ends; a partition without a position was never planned."""
+    """Whether nothing is left before the ends. A partition without a position was never planned."""
     positions = load_positions(platform)
     return all(
         partition in positions and positions[partition].next_offset >= end

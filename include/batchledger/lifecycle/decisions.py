@@ -1,4 +1,4 @@
-"""What a person decides when the pipeline cannot: each decision is checked, then recorded with what it changes.
+"""Decisions of people, for cases that the pipeline cannot decide: each is checked, then recorded with its effect.
 
 A decision says who, why and exactly what; the ledger keeps it for ever. It is stored together with its effect in one
 transaction, under the locks of a publication and against what was looked at before: a position, an attempt, an epoch.
@@ -62,29 +62,29 @@ def accept_loss(
 ) -> Decided:
     """Account for offsets that Kafka no longer holds, and move exactly their partitions past them.
 
-    Each range has to start at the position of its partition and to lie below the log start: what can still be read is
-    never given up by it, and what the open batch has staged only when ``discard`` is its id. Raises
-    DecisionRefusedError, TopicChangedError, PositionConflictError.
+    Each range has to start at the position of its partition and to lie below the log start, so no readable record is
+    given up. Staged records of the open batch are given up only if ``discard`` is its id. Raises DecisionRefusedError,
+    TopicChangedError, PositionConflictError.
     """
     return _give_up(platform, DecisionKind.ACCEPT_LOSS, lost, decision, discard)
 
 
 def skip(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision, discard: int | None = None) -> Decided:
-    """Give up offsets that can be read, as ``accept_loss`` does it with those that are gone.
+    """Give up offsets that can be read, as ``accept_loss`` gives up lost ones.
 
-    Each range has to start at the position of its partition and to end at the readable end or before. Where records
-    were lost, that is accepted first.
+    Each range has to start at the position of its partition and to end at the readable end or before. If records were
+    lost, accept the loss first.
     """
     return _give_up(platform, DecisionKind.SKIP, ranges, decision, discard)
 
 
 def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
-    """Publish a blocked batch as it is staged; offsets that nobody has explained become an accepted loss.
+    """Publish a blocked batch as it is staged. Unexplained offsets become an accepted loss.
 
-    Also an audited one whose rows are visible already (at_least_once), so that it needs no record of Kafka any more. It
-    is published by the attempt that was blocked, so whoever opens a newer one fences it. Repeated after a crash it
-    publishes what was accepted. Raises DecisionRefusedError when the rows themselves are wrong, or the target that has
-    refused them still does; StagingLostError when they are gone; and what ``run_batch.publish`` raises.
+    An audited batch whose rows are visible already (at_least_once) can be accepted too: it then needs no record of
+    Kafka any more. The blocked attempt publishes it, so a newer attempt fences it. Repeated after a crash, it publishes
+    what was accepted. Raises DecisionRefusedError if the rows are wrong, or the target still refuses them;
+    StagingLostError if they are gone; and what ``run_batch.publish`` raises.
     """
     require_reason(decision)
     batch = load_batch(platform, batch_id)
@@ -104,9 +104,9 @@ def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
 
 
 def discard(platform: Platform, batch_id: int, decision: Decision) -> Decided:
-    """Close a batch that is not published. The next run plans what it held of the live lane; a replay is over.
+    """Close a batch that is not published. The next run plans the offsets of a live one; a replay is over.
 
-    Raises DecisionRefusedError when it is published, or its rows are visible already (at_least_once).
+    Raises DecisionRefusedError if it is published, or its rows are visible already (at_least_once).
     """
     require_reason(decision)
     batch = load_batch(platform, batch_id)
@@ -116,14 +116,14 @@ def discard(platform: Platform, batch_id: int, decision: Decision) -> Decided:
 
 
 def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
-    """Open the pipeline's next epoch further back; what it publishes replaces what earlier epochs hold.
+    """Open the pipeline's next epoch further back. Its rows replace the rows of earlier epochs.
 
-    Where the target cannot replace, readers see it once more: that is logged before it is decided, and told by the
-    ``warning`` of what comes of it.
+    If the target cannot replace rows, readers see them once more: a log line says so before the decision, and the
+    ``warning`` of the result after it.
 
-    Raises DecisionRefusedError where it does not go backwards or Kafka holds nothing any more, ExpiredError when rows
-    would be removed that nobody can read again, TopicChangedError, and PositionConflictError when somebody else was
-    faster: with another rewind, or with rows that this one would remove unseen.
+    Raises DecisionRefusedError if it does not go backwards or Kafka no longer holds the offsets, ExpiredError if it
+    would remove rows that cannot be read again, TopicChangedError, and PositionConflictError if another rewind was
+    faster, or new rows came that this one would remove unseen.
     """
     require_reason(decision)
     rules = platform.rules
@@ -157,11 +157,11 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
 
 
 def adopt_target(platform: Platform, decision: Decision) -> Decided:
-    """Let the pipeline go on with the target that its file names, which was restored or moved, once it is proved.
+    """Let the pipeline go on with a restored or moved target, the one that its file names, once it is proved.
 
-    What was proved is recorded; the ``warning`` says what the proof leaves open. The decision adopts the very target
-    that was looked at: if another one takes its place, the next publication refuses it. Raises DecisionRefusedError
-    when there is no target, when it differs from the ledger, or is another pipeline's; and UnsettledError.
+    The decision records the proof; the ``warning`` says what it leaves open. It adopts the very target that was proved:
+    if another one takes its place, the next publication refuses it. Raises DecisionRefusedError if there is no target,
+    or it differs from the ledger, or belongs to another pipeline; and UnsettledError.
     """
     require_reason(decision)
     name = platform.rules.name
@@ -170,8 +170,9 @@ def adopt_target(platform: Platform, decision: Decision) -> Decided:
         raise nothing_to_adopt(name)
     if found is None:
         raise DecisionRefusedError(
-            f"what the section sink of {name} names is not there, so {name} cannot adopt it; it published to "
-            f"{before.name}. Restore it first, or correct the section sink.",
+            f"The target that the section sink of {name} names is not there. Nothing was adopted.",
+            why=f"{name} published to {before.name} before.",
+            advice="Restore it first, or correct the section sink.",
             pipeline=name,
         )
     if found == before:
@@ -186,7 +187,7 @@ def adopt_target(platform: Platform, decision: Decision) -> Decided:
 
 
 def drop_quarantined(platform: Platform, ranges: Sequence[OffsetRange] | None, decision: Decision) -> Decided:
-    """Remove records from quarantine for good: what it has of the ranges, or all."""
+    """Remove records from quarantine for good: those in the ranges, or all."""
     require_reason(decision)
     name = platform.rules.name
     found = merge_ranges(each.range for each in platform.ledger.find_quarantined(name, ranges))
@@ -194,7 +195,7 @@ def drop_quarantined(platform: Platform, ranges: Sequence[OffsetRange] | None, d
 
 
 def pause(platform: Platform, decision: Decision) -> Decided:
-    """Plan nothing new until ``resume``; what is planned may be finished by the run that has planned it."""
+    """Plan nothing new until ``resume``. A run may finish the batch that it has planned."""
     require_reason(decision)
     return _log(platform, platform.decisions.pause(platform.rules.name, decision))
 
@@ -216,8 +217,8 @@ def _give_up(
         return Decided(standing, is_new=False)
     stored = load_positions(platform)
     log = platform.source.read_log(rules.topics)
-    # A partition that was added and lost its beginning before it was ever planned has no position yet. Where a topic
-    # starts that was never read is for the next plan to say.
+    # A new partition may have lost its beginning before it was ever planned: it has no position yet. The next plan
+    # decides where a topic starts that was never read.
     topics = {each.topic for each in stored}
     chosen = choose_first_positions(stored, log, rules.start, {})
     first = tuple(each for each in chosen if each.partition.topic in topics)
@@ -243,38 +244,38 @@ def _require_allowed(
 ) -> None:
     if kind is DecisionKind.ACCEPT_LOSS:
         allowed = find_losses(positions, log)
-        what = (
-            f"lost are {describe_ranges(allowed)}" if allowed else f"{pipeline} has lost nothing that is not accepted"
-        )
-        rule = "accepted as lost is only what Kafka has removed before it was read, from the stored position on"
+        what = f"Lost: {describe_ranges(allowed)}." if allowed else f"{pipeline} has no loss that is not accepted."
+        rule = "Name what Kafka has removed before it was read, from the stored position on."
     else:
         _require_not_lost(pipeline, ranges, find_losses(positions, log))
         ends = {each: held.end for each, held in log.log_by_partition.items()}
         unread = [each for each in positions if each.next_offset < ends[each.partition]]
         allowed = [OffsetRange(each.partition, each.next_offset, ends[each.partition]) for each in unread]
-        what = f"unread are {describe_ranges(allowed)}" if allowed else f"{pipeline} has read everything there is"
-        rule = "a skip begins at the stored position and ends at the readable end or before"
+        what = f"Unread: {describe_ranges(allowed)}." if allowed else f"{pipeline} has read everything there is."
+        rule = "Begin a skip at the stored position, and end it at the readable end or before."
     for each in ranges:
         if not any(
             each.start == one.start and each.until <= one.until and each.partition == one.partition for one in allowed
         ):
-            raise DecisionRefusedError(f"{each} cannot be given up ({kind}): {what}; {rule}.", ranges=(each,))
+            raise DecisionRefusedError(
+                f"{each} cannot be given up ({kind}). Nothing was changed.", why=what, advice=rule, ranges=(each,)
+            )
 
 
 def _require_not_lost(pipeline: str, ranges: Sequence[OffsetRange], losses: Sequence[OffsetRange]) -> None:
-    """Raise when a skip would pass for something else than it is: it would hide that records were lost."""
+    """Raise if a skip would hide that records were lost."""
     for lost in losses:
         if any(each.partition == lost.partition for each in ranges):
             raise DecisionRefusedError(
-                f"{lost.partition} cannot be skipped yet: Kafka has removed {lost} before it was read, and a loss is "
-                f'accepted by its name: batchledger accept-loss {pipeline} "{lost}" --reason WHY. Then skip what '
-                "follows.",
+                f"{lost.partition} cannot be skipped yet. Nothing was changed.",
+                why=f"Kafka has removed {lost} before it was read. A skip would hide this loss.",
+                advice=f'Accept the loss first: batchledger accept-loss {pipeline} "{lost}" --reason WHY',
                 ranges=(lost,),
             )
 
 
 def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
-    """Raise unless a person may take upon himself what holds the attempt up, and its rows are still there."""
+    """Raise unless a person may accept what blocks the attempt, and its rows are still there."""
     batch = attempt.batch
     again = f"Take it again: batchledger run {batch.pipeline} --batch {batch.batch_id}"
     if batch.is_dry_run:
@@ -282,8 +283,8 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
     is_between_commits = batch.state is BatchState.AUDITED and platform.ledger.has_rows(batch.batch_id)
     if batch.state is not BatchState.BLOCKED and not is_between_commits:
         raise DecisionRefusedError(
-            f"{batch.label} is {batch.state}, and only a blocked batch can be accepted. See it with: batchledger batch "
-            f"{batch.batch_id}.",
+            f"{batch.label} is {batch.state}. Only a blocked batch can be accepted.",
+            advice=f"Look at it: batchledger batch {batch.batch_id}",
             batch_id=batch.batch_id,
         )
     checks = platform.ledger.load_checks(batch.batch_id)
@@ -291,8 +292,9 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
     wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in CHECKS_NEVER_ACCEPTED]
     if wrong or not (failed or is_between_commits):
         raise DecisionRefusedError(
-            f"{batch.label} cannot be accepted: {'; '.join(wrong) or 'no check has judged it'}. No decision makes "
-            f"wrong rows right. {again}, or discard it.",
+            f"{batch.label} cannot be accepted: no decision makes wrong rows right. Nothing was changed.",
+            why="\n".join(wrong) or "No check has judged it.",
+            advice=f"{again}\nOr discard it: batchledger discard {batch.batch_id} --reason WHY",
             batch_id=batch.batch_id,
         )
     balances = platform.decisions.load_balances(batch.batch_id)
@@ -302,28 +304,34 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
         with platform.sink.read_staged(attempt) as rows:
             staged = sum(each.rows for each in rows.summarise())
     except StagingLostError as error:
-        raise StagingLostError(f"the staging of {batch.label} is gone. {again}", batch_id=batch.batch_id) from error
+        raise StagingLostError(
+            f"The staging of {batch.label} is gone.", advice=again, batch_id=batch.batch_id
+        ) from error
     if staged != audited or {each.range for each in balances} != set(batch.ranges):
         raise StagingLostError(
-            f"the audit of {batch.label} found {audited} rows, staging holds {staged}. {again}", batch_id=batch.batch_id
+            f"The staging of {batch.label} has changed since its audit.",
+            why=f"The audit found {audited} rows, staging holds {staged}.",
+            advice=again,
+            batch_id=batch.batch_id,
         )
     if is_refused_by_target(checks):
         _require_taken(platform, attempt, checks)
 
 
 def _require_taken(platform: Platform, attempt: Attempt, checks: Sequence[CheckResult]) -> None:
-    """Raise while the target refuses the rows: else a decision would be recorded, and the batch be blocked as before.
+    """Raise while the target refuses the rows: else the decision would be recorded, and the batch blocked as before.
 
-    Not once it was corrected: where Kafka has removed the records by then, what is staged is all there is.
+    A corrected target passes. Kafka may have removed the records by then, so the staged rows are the only ones.
     """
     try:
-        # What is outdated is audited again when it is published.
+        # The publication repeats an outdated audit.
         with suppress(AuditOutdatedError):
             require_taken(platform, attempt)
     except TargetRefusedError as error:
         raise DecisionRefusedError(
-            f"{attempt.batch.label} cannot be accepted: {error} No decision lets the target take the rows; nothing was "
-            f"changed. {ways_out(attempt.batch, checks)}",
+            f"{attempt.batch.label} cannot be accepted: no decision makes the target take the rows.",
+            why=str(error),
+            advice=ways_out(attempt.batch, checks),
             batch_id=attempt.batch.batch_id,
         ) from error
 
@@ -337,38 +345,39 @@ def _find_acceptance(platform: Platform, batch: Batch) -> DecisionRecord | None:
 
 
 def _emptied_perhaps(pipeline: str, error: OutcomeUnknownError) -> OutcomeUnknownError:
-    """Repeated after a run has published in between, the rewind would empty the table once more."""
+    """Warn of a repetition: if a run has published in between, the rewind would empty the table once more."""
     return OutcomeUnknownError(
-        f"{error} Before you repeat it, look whether the rewind is listed: batchledger batches {pipeline}. If it is, "
-        "the table was emptied, and repeating it would remove what has been published since.",
+        str(error),
+        advice=f"Before you repeat it, look whether the rewind is listed: batchledger batches {pipeline}\n"
+        "If it is, the table was emptied, and repeating it would remove what has been published since.",
         batch_id=error.batch_id,
     )
 
 
 def _count_rows(platform: Platform) -> Callable[[TargetAccess], int]:
-    """What stands for emptying the target in a dry run: nobody has to wait for it."""
+    """Return what replaces emptying the target in a dry run: it counts rows, and readers need not wait."""
     counts = platform.sink.count_target(platform.rules.name)
     return lambda _: sum(each.rows for each in counts.by_batch.values())
 
 
 def _drop_discarded(platform: Platform, batch: Batch | None) -> None:
-    """Clean up what a batch has staged, if it was discarded by a decision that is kept."""
+    """Remove the staging of a batch if a decision that is kept has discarded it."""
     if batch is not None and platform.decisions.is_kept:
         drop_discarded(platform, batch)
 
 
 def _require_replaceable(platform: Platform) -> None:
-    """Raise where rows cannot be taken away: what readers of a topic have seen stays."""
+    """Raise if rows cannot be taken away: records that readers of a topic have seen stay."""
     if not platform.rules.mode.can_replace:
         raise DecisionRefusedError(
-            f"the topic of {platform.rules.name} cannot be emptied: its readers have seen the records. Rewind without "
-            "emptying it; what is read again is produced again.",
+            f"The topic of {platform.rules.name} cannot be emptied: its readers have seen the records.",
+            advice="Rewind without emptying it: what is read again is produced again.",
             pipeline=platform.rules.name,
         )
 
 
 def _log(platform: Platform, decided: Decided) -> Decided:
-    """Log what has changed, which neither a rehearsal nor a repetition has."""
+    """Log a change. A rehearsal or a repetition changes nothing."""
     record = decided.record
     if record is not None and decided.is_new and platform.decisions.is_kept:
         where = record.pipeline if record.batch_id is None else f"{record.pipeline}, batch {record.batch_id}"
@@ -379,13 +388,13 @@ def _log(platform: Platform, decided: Decided) -> Decided:
 def require_reason(decision: Decision) -> None:
     """Raise DecisionRefusedError without a reason."""
     if not decision.reason.strip():
-        raise DecisionRefusedError("a decision is recorded for a reason that others can read later; give one.")
+        raise DecisionRefusedError("A decision needs a reason, which others can read later.", advice="Give one.")
 
 
 def _require_distinct(ranges: Sequence[OffsetRange]) -> None:
     partitions = [each.partition for each in ranges]
     if not ranges or not all(ranges) or len(set(partitions)) < len(partitions):
         raise DecisionRefusedError(
-            f"{describe_ranges(ranges) or 'no range at all'}: name each partition once, with at least one offset, as "
-            "the error of the run does."
+            f"These ranges cannot be given up: {describe_ranges(ranges) or 'no range at all'}.",
+            advice="Name each partition once, with at least one offset, as the error of the run does.",
         )

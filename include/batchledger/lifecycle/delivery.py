@@ -1,13 +1,13 @@
 """What each delivery mode commits together, and in which order: the only difference between the modes.
 
-A batch that takes offsets over from another one, as every replay may, does so in one commit, in every mode: old rows go
-when the new ones come (I8).
+A batch may take offsets over from another one, as every replay may. It does so in one commit, in every mode: old rows
+go when the new ones come (I8).
 
-A sink that commits by itself does so as the last thing before the ledger's own commit, so that all that the ledger
-refuses is refused before. What has to be one commit is announced first: from then on, the run that goes on asks the
-sink whether it has committed (I9). If the sink has to search for the answer, no transaction of the ledger is open
-meanwhile; the sink is asked once more within one, and that answer counts. A batch that is committed in two is never
-asked for: a crash between sink and ledger is what its mode allows.
+A sink that commits by itself does so last, just before the ledger's own commit, so the ledger refuses everything that
+it refuses before. A single commit is announced first: from then on, the run that goes on asks the sink whether it has
+committed (I9). If the sink has to search for the answer, no transaction of the ledger is open meanwhile. The sink is
+asked once more within a transaction, and that answer counts. The sink is never asked for a batch with two commits: its
+mode allows a crash between sink and ledger.
 """
 
 import logging
@@ -38,7 +38,7 @@ from batchledger.ports import CommittingSink, Publication
 logger = logging.getLogger(__name__)
 
 SETTLED_WHILE_PUBLISHING = 5
-# As long as a publication may take, for which others wait.
+# A publication may take this long, and others wait for it.
 COMMITS_WITHIN_SECONDS = 600.0
 
 
@@ -62,11 +62,11 @@ _EVERYTHING = frozenset(_Part)
 def deliver(platform: Platform, attempt: Attempt) -> None:
     """Make the rows and the positions of an audited attempt visible, as the delivery mode says.
 
-    One that is committing is finished: the sink is asked, and commits now what it has not yet.
+    An attempt that is committing is finished: the sink is asked, and commits now if it has not yet.
 
-    Raises what the ledger and the sink refuse, with nothing committed by this call, and ReplayRefusedError when records
-    of a quarantine replay have left quarantine since they were staged; after a first commit RowsLostError when that one
-    moved the positions (at_most_once).
+    Raises what the ledger and the sink refuse, with nothing committed by this call. Raises ReplayRefusedError if
+    records of a quarantine replay have left quarantine since they were staged. After a first commit that moved the
+    positions (at_most_once), it raises RowsLostError.
     """
     if attempt.batch.state is BatchState.COMMITTING:
         _commit_announced(platform, attempt, may_be_there=True)
@@ -80,7 +80,7 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         is_announced = False
         if parts == _EVERYTHING and isinstance(sink, CommittingSink):
             is_announced = True
-            # Whoever asks later knows by it which target would know.
+            # A later question for the commit has to go to this target.
             confirm_target(sink, publication)
             publication.announce(sink.prepare_commit(attempt))
         else:
@@ -99,10 +99,10 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
 
 
 def require_taken(platform: Platform, attempt: Attempt) -> None:
-    """Raise what the target says against the rows of a blocked attempt, as ``check_rows`` finds it; changes nothing.
+    """Raise the target's objection to the rows of a blocked attempt, as ``check_rows`` finds it. Changes nothing.
 
-    TargetRefusedError is for a person. What only the commit of a sink that commits by itself would refuse, such as a
-    batch that is too slow for a transaction, is not found.
+    TargetRefusedError is for a person. An objection that only the commit of a committing sink would raise is not found,
+    for example a batch that is too slow for a transaction.
     """
     with platform.ledger.publication(attempt, BatchState.BLOCKED) as publication, publication.rehearsal() as rehearsed:
         replaced = rehearsed.find_replaced()
@@ -112,17 +112,17 @@ def require_taken(platform: Platform, attempt: Attempt) -> None:
 
 
 def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:
-    """Commit everything at once, in the sink and then in the ledger; where the sink has done so already, confirm it."""
+    """Commit everything at once, in the sink and then in the ledger. If the sink has committed already, confirm it."""
     if may_be_there:
         let_sink_tell(platform, attempt)
     is_there = False
     try:
         with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-            # Within the transaction: others wait, so nobody commits it between the answer and what follows from it.
+            # Within the transaction others wait, so no run commits it between the answer and its consequence.
             is_there = may_be_there and has_committed(platform, publication)
             _finish_announced(platform, publication, is_there=is_there)
     except (OutcomeUnknownError, FencedError):
-        # Fenced: somebody else goes on with it.
+        # Fenced: another run goes on with it.
         raise
     except Exception as error:
         if is_there:
@@ -133,8 +133,9 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
                 publication.revoke()
         if is_there:
             raise OutcomeUnknownError(
-                f"the sink has committed {attempt.batch.label}, and the ledger could not confirm it: {error} Run it "
-                "again, which commits nothing twice.",
+                f"The sink has committed {attempt.batch.label}, and the ledger could not confirm it.",
+                why=str(error),
+                advice="Run it again: that commits nothing twice.",
                 batch_id=attempt.batch.batch_id,
             ) from error
         raise
@@ -144,9 +145,9 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
 def _publication(
     platform: Platform, attempt: Attempt, expected: BatchState = BatchState.AUDITED
 ) -> Iterator[Publication]:
-    """Open a publication; while another batch of the pipeline is committing, its outcome is found before.
+    """Open a publication. If another batch of the pipeline is committing, find its outcome first.
 
-    Its run may be gone, and no run takes another one's replay again by itself.
+    Its run may be gone, and no run takes the replay of another run again by itself.
     """
     with ExitStack() as stack:
         publication = None
@@ -160,10 +161,10 @@ def _publication(
 
 
 def _settle(platform: Platform, batch_id: int) -> None:
-    """Find out whether the sink has committed a batch that is committing; confirm it, or let it be audited again.
+    """Find out whether the sink has committed a batch that is committing. Confirm it, or let it be audited again.
 
-    A run that is at work on it ends that by itself: to ask the sink for it would fence that run. Nothing is committed
-    that was not. Raises ServiceUnavailableError, and OutcomePendingError when the outcome cannot be found out.
+    If a run is at work on it, wait: asking the sink would fence that run. This commits nothing. Raises
+    ServiceUnavailableError, and OutcomePendingError if the outcome cannot be found.
     """
     if not wait_until_left(platform, batch_id, seconds=COMMITS_WITHIN_SECONDS):
         raise outcome_pending(platform.ledger.load_batch(batch_id))
@@ -180,14 +181,14 @@ def _settle(platform: Platform, batch_id: int) -> None:
             else:
                 publication.revoke()
     except (TargetRefusedError, AuditOutdatedError, StagingLostError) as error:
-        # Not to be taken for an error of the batch that waits for this one.
+        # Another type of error would count as an error of the batch that waits for this one.
         raise OutcomePendingError(
-            f"the outcome of {batch.label} has to be found first, and cannot be: {error}", batch_id=batch_id
+            f"The outcome of {batch.label} is needed first, and could not be found.", why=str(error), batch_id=batch_id
         ) from error
 
 
 def _finish_announced(platform: Platform, publication: Publication, *, is_there: bool) -> None:
-    """Do the ledger's part of what was announced, and let the sink commit what it does not show yet."""
+    """Do the ledger's part of an announced commit, and let the sink commit if it has not yet."""
     _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=is_there)
     _finish(frozenset() if is_there else _EVERYTHING, platform, publication, is_last=True)
 
@@ -199,10 +200,10 @@ def _deliver_rest(platform: Platform, attempt: Attempt, parts: frozenset[_Part])
         with _publication(platform, attempt, BatchState.PUBLISHED if has_moved else BatchState.AUDITED) as publication:
             if has_moved and not publication.holds_all_ranges:
                 raise FencedError(
-                    "a replay has published offsets of it again in the meantime, and its rows stay.",
+                    f"{attempt.batch.label} stays as it is: a replay has published some of its offsets again.",
                     batch_id=attempt.batch.batch_id,
                 )
-            # What has moved holds its ranges already.
+            # If the position has moved, the batch holds its ranges already.
             done = _apply(parts, () if has_moved else publication.find_replaced(), platform, publication)
             _finish(done, platform, publication, is_last=True)
     except BatchledgerError as error:
@@ -212,9 +213,9 @@ def _deliver_rest(platform: Platform, attempt: Attempt, parts: frozenset[_Part])
 
 
 def _finish(parts: frozenset[_Part], platform: Platform, publication: Publication, *, is_last: bool) -> None:
-    """End a publication, whose ledger commits next; ``parts`` are what the sink has yet to commit."""
+    """End a publication; the ledger commits next. ``parts``: the sink still has to commit these."""
     if is_last:
-        # Not before both rows and position are visible: whoever repeats the batch judges its numbers once more.
+        # Not before both rows and position are visible: a repetition of the batch judges its numbers once more.
         remember_numbers(platform.sink, publication)
         platform.crash("before_commit")
     if _Part.ROWS in parts and isinstance(platform.sink, CommittingSink):
@@ -226,8 +227,9 @@ def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
     """Say that the position has moved and that the rows may not have been written, because of ``error``."""
     label = attempt.batch.label
     return RowsLostError(
-        f"{label} has moved the position and its rows may be lost, as at_most_once allows: {error} See what is there "
-        f"with: batchledger verify {attempt.batch.pipeline}",
+        f"{label} has moved the position, and its rows may be lost, as at_most_once allows.",
+        why=str(error),
+        advice=f"See what is there: batchledger verify {attempt.batch.pipeline}",
         batch_id=attempt.batch.batch_id,
     )
 
@@ -240,16 +242,16 @@ def _apply(
     *,
     is_there: bool = False,
 ) -> frozenset[_Part]:
-    """Make the parts visible, all of them where offsets are taken over; return which.
+    """Make the parts visible, or all of them if offsets are taken over; return which.
 
     ``is_there``: the sink shows the rows already.
     """
     batch = publication.attempt.batch
     if batch.origin is RecordOrigin.QUARANTINE:
-        # What somebody has dropped since it was staged must not come back.
+        # A record that a person has dropped since must not come back.
         check_quarantined(batch, publication.find_quarantined())
     if batch.takes_over(replaced):
-        # All rows of its ranges go, also those of an earlier commit of its own (at_least_once): all are written here.
+        # All rows of its ranges go, even from an earlier commit of its own (at_least_once): all are written here.
         parts = _EVERYTHING
         publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
         platform.crash("rows_withdrawn")

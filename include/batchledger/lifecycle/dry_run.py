@@ -1,8 +1,8 @@
-"""What a replay would do: it is staged and audited as it would be, compared with the target, and never published.
+"""The dry run of a replay: it is staged, audited and compared with the target, and never published.
 
-The dry run is a batch of its own in the ledger, because attempts, staging and the job of spark-submit hang on one. It
-ends discarded, with who asked for it and what was found; the target, the positions and what others hold stay as they
-are. A process that is killed in the middle leaves an open batch, which nothing can publish.
+The dry run is a batch of its own in the ledger, because attempts, staging and the job of spark-submit need one. It ends
+discarded, with who asked for it and its findings. The target, the positions and other batches stay as they are. A
+process that is killed in the middle leaves an open batch, which no run can publish.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ CHANGED_ROWS_SHOWN = 20
 class DryRun:
     """The outcome: whose rows would be replaced, how they would differ, and why it would not be published at all.
 
-    ``comparison`` is None when the target would refuse the rows; ``objections`` are the checks that block it, empty
-    when nothing speaks against publishing. ``batch`` is the discarded one; its balance is in the ledger. ``notes`` are
-    the plan's, which were logged before the dry run began.
+    ``comparison`` is None if the target would refuse the rows. ``objections`` are the checks that would block it, if
+    any. ``batch`` is the discarded one; its balance is in the ledger. ``notes`` come from the plan, and were logged
+    before the dry run began.
     """
 
     batch: Batch
@@ -42,12 +42,12 @@ class DryRun:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What speaks against publishing, for whoever asked; a target that refuses the rows may quote a record."""
+        """The objections to publishing, for the person who asked. A target that refuses rows may quote a record."""
         return tuple(f"{each.name}: {each.detail}" for each in self.objections)
 
 
 def summarise_dry_run(found: DryRun) -> DryRunOutcome:
-    """Return what the ledger keeps of the outcome, and anybody may read: without what may quote a record."""
+    """Return the part of the outcome that the ledger keeps: without words that may quote a record."""
     objections = tuple(f"{each.name}: {each.public_detail}" for each in found.objections)
     return DryRunOutcome(found.expired, found.replaced, found.comparison, objections, found.notes)
 
@@ -55,11 +55,10 @@ def summarise_dry_run(found: DryRun) -> DryRunOutcome:
 def dry_run_replay(
     platform: Platform, replay: Replay, run: str, decision: Decision, stage_step: StageStep | None = None
 ) -> DryRun | None:
-    """Do everything of a replay but publish it; None when there is nothing to publish again.
+    """Do everything of a replay but publish it; None if there is nothing to publish again.
 
-    ``stage_step`` as for ``run_batch.run_once``. Raises what planning and staging a replay raise. Asking again, as a
-    retry does, is a dry run of its own. The transaction that discards its batch keeps the outcome in the ledger; one
-    that fails midway is discarded without.
+    ``stage_step`` as for ``run_batch.run_once``. Raises what planning and staging a replay raise. A retry is a dry run
+    of its own. The transaction that discards the batch stores the outcome; a dry run that fails midway has none.
     """
     planned = plans.preview_replay(platform, replay)
     plans.tell_notes(platform, planned)
@@ -78,7 +77,7 @@ def dry_run_replay(
 
 
 def describe_dry_run(found: DryRun, balances: Sequence[Balance]) -> Iterator[str]:
-    """Yield the outcome in lines for a log; ``balances`` are those of its batch.
+    """Yield the outcome in lines for a log. ``balances`` belong to its batch.
 
     No line has a value of a record, unless a target that refuses the rows quotes one.
     """
@@ -102,7 +101,7 @@ def describe_dry_run(found: DryRun, balances: Sequence[Balance]) -> Iterator[str
 
 
 def _look(platform: Platform, batch: Batch, expired: tuple[OffsetRange, ...], run: str) -> DryRun:
-    """Judge what is staged, and compare it with the target."""
+    """Judge the staged rows, and compare them with the target."""
     objections = _audit(platform, batch.batch_id, run)
     comparison = None
     try:
@@ -115,7 +114,7 @@ def _look(platform: Platform, batch: Batch, expired: tuple[OffsetRange, ...], ru
 
 
 def _audit(platform: Platform, batch_id: int, run: str) -> tuple[CheckResult, ...]:
-    """Audit as a replay is, and return which checks would block it."""
+    """Audit it like a replay, and return which checks would block it."""
     try:
         run_batch.audit(platform, batch_id, run)
     except BatchBlockedError:
@@ -124,7 +123,7 @@ def _audit(platform: Platform, batch_id: int, run: str) -> tuple[CheckResult, ..
 
 
 def _end(platform: Platform, batch: Batch, found: DryRunOutcome | None) -> None:
-    """Discard the batch, with what it has found; its staging goes also when the ledger cannot be told."""
+    """Discard the batch and store its findings. Its staging goes even if the ledger does not answer."""
     try:
         platform.ledger.end_dry_run(batch.batch_id, found)
     finally:

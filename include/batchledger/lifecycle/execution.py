@@ -1,4 +1,4 @@
-"""The ways in for whoever has an order that is done at once: what it would change, and doing it."""
+"""Orders that are done at once: explain what one would change, or carry it out."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from batchledger.planning.rewind import Rewind
 
 
 def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:  # noqa: PLR0911 -- one an order
-    """Do what somebody has ordered. Raises what the order's own function does."""
+    """Do what a person has ordered. Raises what the order's own function raises."""
     match order:
         case Accept(batch_id):
             return decisions.accept(platform, batch_id, decision)
@@ -48,7 +48,7 @@ def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:
 
 
 def explain(platform: Platform, order: AtOnce | Retake, decision: Decision) -> Decided:
-    """Return what an order would change, and change nothing. Refuses what ``carry_out`` would.
+    """Return what an order would change, and change nothing. Refuses what ``carry_out`` would refuse.
 
     A run that takes a batch again may also find another run at work on it.
     """
@@ -71,7 +71,7 @@ def _retake(platform: Platform, order: Retake, decision: Decision) -> Decided:
 
 
 def _describe(platform: Platform, order: Accept | Discard | Retake) -> str:
-    """Say in a sentence what an order about a batch comes to."""
+    """Say in a sentence what an order about a batch would do."""
     batch = load_batch(platform, order.batch_id)
     offsets = describe_count(count_offsets(batch.ranges), "offset")
     match order:
@@ -91,6 +91,6 @@ def _describe(platform: Platform, order: Accept | Discard | Retake) -> str:
 
 
 def _where(platform: Platform) -> str:
-    """Name the target; before the first publication only the pipeline file knows it."""
+    """Name the target. Before the first publication only the pipeline file knows it."""
     target = platform.ledger.list_targets().get(platform.rules.name)
     return "" if target is None else f" in {target.name}"

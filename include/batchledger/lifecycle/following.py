@@ -1,7 +1,7 @@
-"""Follow an attempt while it is staged, and tell how far it is.
+"""Follow an attempt while it is staged, and show its progress.
 
 The follower looks from a thread of its own, each time over connections of its own, and ends with the step. It never
-fails the step, and holds it up only for a look that does not come back (``LEAVE_WITHIN_SECONDS``). A step that is over
+fails the step, and delays it only for a look that does not come back (``LEAVE_WITHIN_SECONDS``). A step that ends
 within the first interval is never looked at.
 """
 
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 LOG_INTERVAL_SECONDS = 10.0
 LEAVE_WITHIN_SECONDS = 1.0
-# Evidence of a compacted topic may be a million ranges; to count them takes the database a second.
+# Evidence of a compacted topic may be a million ranges, and the database needs a second to count them.
 REST_FOR_EACH_SECOND = 20.0
 
 Look = Callable[[], Reading]
-"""Says what was read so far. Raises BatchledgerError when that cannot be learnt now."""
+"""Returns what was read so far. Raises BatchledgerError if that is unknown now."""
 
 Tell = Callable[[Progress], None]
 """Shows one progress."""
@@ -38,23 +38,23 @@ Follow = Callable[[Attempt, Look], AbstractContextManager[None]]
 
 @contextmanager
 def follow_nothing(attempt: Attempt, look: Look) -> Iterator[None]:  # noqa: ARG001 -- the signature of Follow
-    """Tell nobody."""
+    """Show nothing."""
     yield
 
 
 @contextmanager
 def log_progress(attempt: Attempt) -> Iterator[Tell]:
-    """Write a line into the log each time."""
+    """Write a line into the log for each look."""
     yield lambda progress: logger.info("%s attempt %d: %s", attempt.batch.label, attempt.number, progress)
 
 
 @dataclass(frozen=True)
 class Follower:
-    """Looks each ``interval_seconds``, for the first time after one, and tells what it has learnt.
+    """Looks each ``interval_seconds``, for the first time after one, and shows the progress.
 
-    After a look that took long it rests ``REST_FOR_EACH_SECOND``: the database has the batch to work for.
-    ``display`` is entered when there is something to tell and left when the step is over, both in the follower's
-    thread. ``wait`` waits for an event, so many seconds at most, and says whether it has happened.
+    After a slow look it rests ``REST_FOR_EACH_SECOND``: the database has to serve the batch. ``display`` is entered for
+    the first progress and left when the step is over, both in the follower's thread. ``wait`` waits for an event, for
+    at most so many seconds, and returns whether it has happened.
     """
 
     display: Callable[[Attempt], AbstractContextManager[Tell]]
@@ -66,9 +66,9 @@ class Follower:
     def follow(self, attempt: Attempt, look: Look) -> Iterator[None]:
         """See ``Follow``."""
         over = Event()
-        # In the context of the step, in which Airflow's log finds the names of run and task.
+        # Airflow's log finds the names of run and task in the context of the step.
         work = partial(copy_context().run, self._run, attempt, look, over)
-        # A daemon: a process that ends does not wait for a database that does not answer.
+        # A daemon: it keeps no process alive if the database does not answer.
         thread = Thread(target=work, name=f"follow {attempt.batch.label}", daemon=True)
         thread.start()
         try:
@@ -93,7 +93,7 @@ class Follower:
                 try:
                     reading = look()
                 except BatchledgerError:
-                    # A database that is down for a moment: the next look tells more.
+                    # The database may be down for a moment. The next look tries again.
                     continue
                 finally:
                     now = self.clock()
@@ -106,5 +106,5 @@ class Follower:
 
 
 def follow_in_log() -> Follow:
-    """Return what follows an attempt in the log."""
+    """Return a ``Follow`` that writes to the log."""
     return Follower(log_progress, LOG_INTERVAL_SECONDS).follow

@@ -1,9 +1,9 @@
 """What people and Airflow can ask of a pipeline, each order as one frozen value. Pure.
 
-The command line, the trigger form, the configuration of a run and the page are read into these, so an order means the
-same wherever it was given. ``execution.explain`` says what one would change, and ``execution.carry_out`` does it. What
-needs Spark is begun by ``plans``, and shown before by ``dry_run``. Under ``kind`` the ledger keeps
-who gave an order that is done at once.
+The command line, the trigger form, the configuration of a run and the page are read into these values, so an order
+means the same in every place. ``execution.explain`` says what one would change, and ``execution.carry_out`` does it.
+``plans`` begins an order that needs Spark, and ``dry_run`` shows it first. The ledger keeps who gave an order that is
+done at once, under its ``kind``.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -60,7 +60,7 @@ class AcceptLoss:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Go on without offsets that could be read; ``discard`` as for a loss."""
+    """Go on without offsets that could be read. ``discard`` as for a loss."""
 
     kind: ClassVar[DecisionKind] = DecisionKind.SKIP
     ranges: tuple[OffsetRange, ...]
@@ -90,25 +90,25 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class DropQuarantined:
-    """Remove for good what quarantine has of the ranges; all of it if they are None."""
+    """Remove the records of the ranges from quarantine for good; all records if the ranges are None."""
 
     kind: ClassVar[DecisionKind] = DecisionKind.QUARANTINE_DROP
     ranges: tuple[OffsetRange, ...] | None = None
 
 
 ByRun = CatchUp | Replay | Retake
-"""What a run does, because Spark has to read."""
+"""Orders for a run, because Spark has to read."""
 
 AtOnce = Accept | Discard | AcceptLoss | Skip | Rewind | AdoptTarget | Pause | Resume | DropQuarantined
-"""What is done as it is asked for."""
+"""Orders that are done at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An order to a run, and who gave it; ``decision`` is None if nobody did: a scheduled run catches up.
+    """An order to a run, and who gave it. ``decision`` is None for a scheduled run, which catches up.
 
     ``is_dry_run``: show what it would change, and publish nothing. ``key`` tells one request from another: a task that
-    is tried again finds by it the replay that it has stored.
+    is tried again finds the replay that it has stored by it.
     """
 
     order: ByRun
@@ -119,12 +119,16 @@ class Request:
 
     @property
     def by(self) -> Decision:
-        """Who gave the order, and why. Raises DecisionRefusedError if nobody did."""
+        """Who gave the order, and why. Raises DecisionRefusedError for an order without a person."""
         if self.decision is None:
-            raise DecisionRefusedError("only catching up is nobody's decision; say who asks for this, and why.")
+            raise DecisionRefusedError(
+                "This order needs a name and a reason. Nothing was changed.",
+                why="Only catching up needs neither.",
+                advice="Give a reason: --reason WHY (reason in the form)",
+            )
         return self.decision
 
     @property
     def is_catching_up(self) -> bool:
-        """Whether the run does no more than the next one would do as well."""
+        """Whether the run only catches up, as the next scheduled run would."""
         return self.order == CatchUp()

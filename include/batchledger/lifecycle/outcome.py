@@ -30,7 +30,7 @@ def choose_next(error: BatchledgerError, found: Batch, attempt: Attempt, done: C
     """Say what follows from an error of the attempt, and from what the ledger has of the batch since.
 
     ``done``: the states in which nothing is left of the step. Committing: this call has announced it, or a twin, and
-    the sink knows the outcome. Audited, and yet it was fenced: somebody else has found that the sink had not committed.
+    the sink knows the outcome. Audited, and yet it was fenced: another run has found that the sink had not committed.
     """
     if is_of(found, attempt):
         if found.state in done:
@@ -65,7 +65,7 @@ def find_next(
 def ask_sink(platform: Platform, attempt: Attempt) -> Iterator[tuple[Publication, bool]]:
     """Yield the publication of a batch that is committing, and whether its sink has committed it.
 
-    Others wait for the end of the block, so nobody commits it between the answer and what follows from it.
+    Others wait for the end of the block, so no run commits it between the answer and its consequence.
     """
     let_sink_tell(platform, attempt)
     with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
@@ -92,8 +92,9 @@ def has_committed(platform: Platform, publication: Publication) -> bool:
     if answer is None:
         label = publication.attempt.batch.label
         raise ServiceUnavailableError(
-            f"whether {label} was committed cannot be told: what the sink keeps of it was there a moment ago, and was "
-            "deleted. Nothing was changed; the step can be run again."
+            f"It is unknown whether {label} was committed. Nothing was changed.",
+            why="What the sink keeps of the commit was there a moment ago, and was deleted.",
+            advice="Run the step again.",
         )
     return answer
 
@@ -110,11 +111,12 @@ def _ask(platform: Platform, publication: Publication) -> bool | None:
     except TargetChangedError as error:
         batch = attempt.batch
         raise TargetChangedError(
-            f"whether {batch.label} was committed, only the target can tell that it was announced to: what the section "
-            "sink names is another one, or is gone. Name the old one again, and let the outcome be found with: "
-            f"batchledger run {batch.pipeline} --batch {batch.batch_id}. If it was restored or moved, adopt it "
-            f"first: batchledger adopt-target {batch.pipeline} --reason WHY. If it is gone for good, read the "
-            "source again under a new pipeline name.",
+            f"It is unknown whether {batch.label} was committed. Nothing was changed.",
+            why="Only the target of its announcement knows. The section sink names another one, or it is gone.",
+            advice="Name the old target again, then find the outcome: "
+            f"batchledger run {batch.pipeline} --batch {batch.batch_id}\n"
+            f"If it was restored or moved, adopt it first: batchledger adopt-target {batch.pipeline} --reason WHY\n"
+            "If it is gone for good, read the source again under a new pipeline name.",
             batch_id=batch.batch_id,
         ) from error
     return answer

@@ -100,7 +100,7 @@ def require_possible(platform: Platform, replay: Replay) -> None:
     else:
         planned = preview_replay(platform, replay)
     if planned.is_empty:
-        raise DecisionRefusedError("there is nothing to publish again: no record is left in what was asked for.")
+        raise DecisionRefusedError("There is nothing to publish again: no record is left in these offsets.")
 
 
 def _read_for_replay(platform: Platform) -> tuple[LogState, Sequence[Position], tuple[Position, ...]]:
@@ -319,9 +319,11 @@ def _require_within(batch: Batch, max_records: int | None) -> None:
     offsets = count_offsets(batch.ranges)
     if max_records is not None and offsets > max_records:
         raise DecisionRefusedError(
-            f"{batch.label} is open with {describe_count(offsets, 'offset')}, and {max_records:,} were asked for "
-            "(max_records). What it takes was stored before and never changes; nothing was changed. Let it finish, "
-            f"or take it again: batchledger run {batch.pipeline} --batch {batch.batch_id}. Then ask again.",
+            f"{batch.label} is open with {describe_count(offsets, 'offset')}; max_records asks for {max_records:,}. "
+            "Nothing was changed.",
+            why="The ranges of a batch are stored once, and never change.",
+            advice=f"Let it finish, or take it again: batchledger run {batch.pipeline} --batch {batch.batch_id}\n"
+            "Then ask again.",
             batch_id=batch.batch_id,
         )
 

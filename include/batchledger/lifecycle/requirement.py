@@ -32,7 +32,7 @@ def publish_rows(sink: Sink, publication: Publication) -> int:
 
     Raises TargetChangedError, and StagingLostError or AuditOutdatedError if the rows are not those that were audited.
     """
-    # Whose the target is comes first: what it says of the rows would be said of somebody else's.
+    # The owner comes first: an objection to the rows would be about the target of another pipeline.
     claim = sink.claim_target(publication.attempt, publication.connection)
     if claim.identity is None and not isinstance(sink, CommittingSink):
         # The first publication creates the table.
@@ -65,7 +65,7 @@ def confirm_rows(sink: CommittingSink, publication: Publication) -> None:
 
 
 def remember_numbers(sink: Sink, publication: Publication) -> None:
-    """Let later batches know the numbers of this one. Raises StagingLostError if they are not those of the audit."""
+    """Let later batches know the numbers of this one. Raises StagingLostError if they differ from the audit."""
     numbered = sink.remember_numbers(publication)
     if numbered is not None:
         # The rows may have become visible in an earlier commit, and staging may be lost since.
@@ -77,38 +77,42 @@ def _require_audited(publication: Publication, accepted: int, dropped: int) -> N
     audited, found = publication.accepted_rows + duplicates, accepted + dropped
     if found != audited:
         raise StagingLostError(
-            f"{batch.label}: the audit found {audited} rows, staging holds {found}. The "
-            "database lost its unlogged tables in a crash, or staging was changed by hand. Nothing was published; "
-            f"{stage_again(batch)}.",
+            f"The staging of {batch.label} has changed since its audit. Nothing was published.",
+            why=f"The audit found {audited} rows, staging holds {found}. The database has lost unlogged tables in a "
+            "crash, or staging was changed by hand.",
+            advice=stage_again(batch),
             batch_id=batch.batch_id,
         )
     if dropped != duplicates:
         raise AuditOutdatedError(
-            f"{batch.label}: the audit counted {duplicates} duplicates, now there are {dropped}: another batch of "
-            f"{batch.pipeline} has changed which message keys are remembered. Nothing was published by this try.",
+            f"{batch.label} has other duplicates than its audit counted. This try has published nothing.",
+            why=f"The audit counted {duplicates}, now there are {dropped}: another batch of {batch.pipeline} has "
+            "changed which message keys are remembered.",
             batch_id=batch.batch_id,
         )
 
 
 @contextmanager
 def _confirming(publication: Publication) -> Iterator[None]:
-    """Say of what does not fit its audit any more that the sink shows it all the same, and what has to be restored.
+    """Say what to restore if the sink shows rows that do not fit their audit any more.
 
-    While a batch is committing no other one changes what a duplicate is, so that the rules themselves were changed.
+    While a batch is committing, no other batch changes its duplicates. So the rules themselves were changed.
     """
     attempt = publication.attempt
-    shown = f"the target shows the rows of {attempt.batch.label} already, but the ledger cannot confirm them: "
+    shown = f"The target shows the rows of {attempt.batch.label} already, and the ledger cannot confirm them."
     try:
         yield
     except AuditOutdatedError as error:
         raise ConfigurationError(
-            f"{shown}its rules (dedupe, sequence, mode: upsert) are not those of its audit any more. In the "
-            "pipeline file, restore the former ones until the batch is published.",
+            shown,
+            why="Its rules (dedupe, sequence, mode: upsert) have changed since its audit.",
+            advice="Restore the former rules in the pipeline file until the batch is published.",
             batch_id=attempt.batch.batch_id,
         ) from error
     except StagingLostError as error:
         raise StagingLostError(
-            f"{shown}the staging of attempt {attempt.number} does not hold what its audit found. It was changed by "
-            "hand: restore it, and run the batch again.",
+            shown,
+            why=f"The staging of attempt {attempt.number} was changed by hand since its audit.",
+            advice="Restore it, and run the batch again.",
             batch_id=attempt.batch.batch_id,
         ) from error

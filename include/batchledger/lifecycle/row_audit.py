@@ -2,7 +2,7 @@
 
 Judging reads (I6). Setting aside is a step of its own, within the attempt's own staging: a record is first kept in the
 staged quarantine with its bytes and then loses its row, so that it may be counted twice after a crash, never not at
-all; whoever repeats the step ends with the same. Afterwards everything is judged anew, because a row that was a
+all. A repeated step ends with the same. Afterwards everything is judged anew, because a row that was a
 duplicate of one that is gone would be published now. The last judgement is of exactly the rows that are published.
 """
 
@@ -77,14 +77,14 @@ class _Round:
 def judge_rows(platform: Platform, attempt: Attempt) -> RowAudit:
     """Judge the rows that would be published, and set aside those that fail a check of that policy.
 
-    What an earlier audit of the attempt has set aside stays so, whatever the checks are by now, and is told.
+    What an earlier audit of the attempt has set aside stays so, whatever the checks are by now, and is reported.
 
     Raises StagingLostError, ServiceUnavailableError when records that are to be set aside cannot be read now, and
-    TopicChangedError when they are not those of the topic that was staged.
+    TopicChangedError if they come from another topic than the staged rows.
     """
     earlier = platform.evidence.list_set_aside(attempt)
     if earlier:
-        # Whoever has set them aside may have died before their rows were gone.
+        # The process that has set them aside may have died before it removed their rows.
         platform.sink.remove_staged(attempt, merge_ranges(each.range for each in earlier))
     checks = platform.make_row_checks() if platform.make_row_checks else None
     last = _judge_in_rounds(platform, attempt, checks)

@@ -1,7 +1,7 @@
 """The life of a batch: the only place where the order of its steps is written.
 
 Each step can be run again at any time, by any process: it loads what the ledger holds and either continues, does
-nothing because the work is done, or is told who fenced it. ``run`` names the execution (an Airflow run, a command
+nothing because the work is done, or raises who fenced it. ``run`` names the execution (an Airflow run, a command
 line) and is what later steps are compared with. A call of ``crash`` names a crash point.
 """
 
@@ -53,8 +53,8 @@ AUDITS_WHILE_PUBLISHING = 5
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     """Open an attempt and fill its staging. A batch that this run has published already is left alone.
 
-    Of one that is committing the outcome is found first, and what is staged is committed where it was not: the run has
-    published it then. Raises AtWorkError while another run is at work on the batch.
+    If the batch is committing, its outcome is found first. If it was not committed, its staged rows are committed now,
+    and the run has published it. Raises AtWorkError while another run is at work on the batch.
     """
     with begin_work(platform, batch_id, run) as held:
         return _stage(held, batch_id, run)
@@ -68,7 +68,7 @@ def _stage(platform: Platform, batch_id: int, run: str) -> Batch:
         return batch
     _check_before_reading(platform, batch)
     # Another attempt would take from a blocked batch what a person may accept, and from a staged one what its run may
-    # publish. Of a planned one nothing is lost: there a refusal counts as a failure of an attempt, and people are told.
+    # publish. A planned batch has nothing to lose: a refusal counts as a failed attempt, and people get a message.
     is_empty = batch.state is BatchState.PLANNED
     if not is_empty:
         require_usable_checks(platform)
@@ -151,7 +151,7 @@ def _publish(platform: Platform, batch_id: int, run: str) -> Batch:
         with _noting_failure(platform, attempt, Step.PUBLISH):
             return _publish_attempt(platform, attempt)
     if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
-        # Whoever committed the position may be about to write the rows from this staging.
+        # The process that committed the position may be about to write the rows from this staging.
         logger.warning(
             "%s was published by an earlier try of this run; if that was killed between its two commits, the rows are "
             "lost, as at_most_once allows. See with: batchledger verify %s",
@@ -228,7 +228,9 @@ def _publish_attempt(platform: Platform, attempt: Attempt, *, is_last_try: bool 
     platform.crash("committed")
     found = platform.ledger.load_batch(batch.batch_id)
     if found.state is not BatchState.PUBLISHED:
-        raise OutcomeUnknownError(f"{batch.label} was committed, but the ledger has it {found.state}; run it again.")
+        raise OutcomeUnknownError(
+            f"{batch.label} was committed, and the ledger has it {found.state}.", advice="Run it again."
+        )
     logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     return _clean_up(platform, found, attempt.run)
 
@@ -262,8 +264,8 @@ def _deliver(platform: Platform, attempt: Attempt) -> None:
     """Deliver what the audit has accepted; where that is not the same any more, audit what is staged again first.
 
     With ``dedupe`` every batch that is published in between may change which rows are duplicates. The staging is as it
-    was, and the new result takes the old one's place in one transaction: the batch is audited all the time, so whoever
-    dies here leaves nothing to repair. Raises AuditOutdatedError, with which the step may be repeated, when others were
+    was, and the new result takes the old one's place in one transaction: the batch is audited all the time, so a
+    crash leaves nothing to repair. Raises AuditOutdatedError, with which the step may be repeated, when others were
     faster each time.
     """
     for _ in range(AUDITS_WHILE_PUBLISHING):
@@ -287,9 +289,9 @@ def _tell_what_would_differ(platform: Platform, attempt: Attempt) -> None:
 
 
 def _leave_to_twin(attempt: Attempt, found: Batch, error: BatchledgerError) -> Batch:
-    """End an at-most-once publication whose position is committed: by a twin, or by oneself without being told.
+    """End an at-most-once publication whose position is committed: by a twin, or by this run, which lost the reply.
 
-    Only the process that knows that it committed the position may write the rows; a second one could write them too.
+    Only a process that knows that it committed the position may write the rows. Otherwise two could write them.
     """
     if isinstance(error, OutcomeUnknownError):
         raise rows_lost(attempt, error) from error
@@ -311,7 +313,7 @@ def _check_before_reading(platform: Platform, batch: Batch) -> None:
 def _block(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> BatchledgerError:
     """Block the batch, and return what to raise; a twin of this very step may have been faster.
 
-    One whose outcome cannot be told stays committing: its sink says why.
+    A batch whose outcome is unknown stays committing: its sink says why.
     """
     refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.where)
     try:

@@ -1,7 +1,7 @@
 """Whether Kafka still has the very topics that a batch was planned over: a topic of the same name may be another one.
 
-Whoever reads records of a batch looks afterwards, before the records are used: what was read before the look can only
-have come from the topic that is found there, or from one that it has replaced.
+A reader of records looks afterwards, before it uses them: records that were read before the look can only come from the
+topic that is found there, or from one that it has replaced.
 """
 
 from batchledger.lifecycle.platform import Platform

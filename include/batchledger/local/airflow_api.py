@@ -1,6 +1,6 @@
-"""What the demo and the tests ask of Airflow's REST API: what the buttons of its pages send. Translation only.
+"""The requests to Airflow's REST API of the demo and the tests: what its buttons send. Translation only.
 
-Raises ServiceUnavailableError when the API server does not answer, and SetupError when it refuses.
+Raises ServiceUnavailableError if the API server does not answer, and SetupError if it refuses.
 """
 
 import json
@@ -23,7 +23,7 @@ NEWEST_RUNS = 100
 
 @dataclass(frozen=True, slots=True)
 class AirflowAccount:
-    """Where Airflow is, who asks, and the file of the simple auth manager in which the password lies."""
+    """The address of Airflow, the user, and the file of the simple auth manager that holds the password."""
 
     url: str
     user: str
@@ -59,8 +59,8 @@ class Task:
 class Backfill:
     """The intervals of a schedule that begin at ``since``, at ``until``, or between them, and have ended.
 
-    ``reprocess`` says which of the runs that these intervals have already are done again. ``fields`` are those of the
-    form; a run that is done again keeps its own when they are None.
+    ``reprocess`` says which existing runs of these intervals are done again. ``fields`` are the fields of the form; if
+    they are None, a run that is done again keeps its own.
     """
 
     since: datetime
@@ -84,7 +84,11 @@ class AirflowApi:
         if answer is None or answer["is_stale"]:
             return False
         if answer["has_import_errors"]:
-            raise SetupError(f"the DAG {dag_id} cannot be imported; Airflow says why at {self.url}.", subject=dag_id)
+            raise SetupError(
+                f"Airflow cannot import the DAG {dag_id}.",
+                advice=f"Read Airflow's message: {self.url}/dags",
+                subject=dag_id,
+            )
         return True
 
     def wait_until_known(self, dag_id: str, seconds: float) -> None:
@@ -93,20 +97,21 @@ class AirflowApi:
         while not self.is_known(dag_id):
             if monotonic() > deadline:
                 raise ServiceUnavailableError(
-                    f"Airflow at {self.url} does not know the DAG {dag_id} after {seconds:.0f} s. Its dag-processor "
-                    "says why in its log; the services are shown by: batchledger status.",
+                    f"Airflow at {self.url} does not know the DAG {dag_id} after {seconds:.0f} s.",
+                    why="The log of its dag-processor says more.",
+                    advice="Look at the services: batchledger status",
                     subject=dag_id,
                 )
             sleep(0.5)
 
     def unpause(self, dag_id: str) -> None:
-        """Let the DAG run; harmless when it may already."""
+        """Let the DAG run; harmless if it may already."""
         self._ask("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
     def trigger(self, dag_id: str, fields: Mapping[str, Any] | None = None) -> Run:
-        """Start a run as the Trigger button does: now, without a logical date; ``fields`` are those of the form.
+        """Start a run as the Trigger button does: now, without a logical date; ``fields`` are the fields of the form.
 
-        Raises SetupError when the form refuses a field.
+        Raises SetupError if the form refuses a field.
         """
         request = {"logical_date": None, "conf": dict(fields or {})}
         return _read_run(self._ask("POST", f"/dags/{dag_id}/dagRuns", json=request))
@@ -125,9 +130,9 @@ class AirflowApi:
         return int(self._ask("POST", "/backfills", json=request)["id"])
 
     def end_backfill(self, backfill_id: int) -> None:
-        """Let another backfill begin: fails the runs that wait. Harmless when the backfill is over.
+        """End a backfill, so that another one can begin: fails its waiting runs. Harmless if it is over.
 
-        The scheduler, which looks every 30 s, ends a backfill by itself when all its runs are over.
+        The scheduler looks every 30 s, and ends a backfill by itself when all its runs are over.
         """
         self._ask("PUT", f"/backfills/{backfill_id}/cancel", accepted=(httpx.codes.CONFLICT,))
 
@@ -146,7 +151,7 @@ class AirflowApi:
         """Return the last error in the log of a task's latest try."""
         path = f"/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task.task_id}/logs/{task.try_number}"
         content = self._ask("GET", path, params={"full_content": True})["content"]
-        return _find_error(content) or "its log holds no error; the task was ended from outside"
+        return _find_error(content) or "its log holds no error: the task was ended from outside"
 
     def log_url(self, dag_id: str, run_id: str, task: Task) -> str:
         """Return the page that shows the log of a task's latest try."""
@@ -174,15 +179,19 @@ def _ask(client: httpx.Client, method: str, path: str, accepted: Sequence[int] =
         answer = client.request(method, path, **request)
     except httpx.TransportError as error:
         raise ServiceUnavailableError(
-            f"Airflow at {client.base_url} does not answer: {error}. Start it with: batchledger up."
+            f"Airflow at {client.base_url} does not answer.", why=str(error), advice="Start it: batchledger up"
         ) from error
     if answer.status_code in accepted:
         return None
     if answer.is_server_error:
-        raise ServiceUnavailableError(f"Airflow failed at {method} {path}: {answer.status_code} {answer.text[:500]}")
+        raise ServiceUnavailableError(f"Airflow failed at {method} {path}.", why=_quote(answer))
     if answer.is_error:
-        raise SetupError(f"Airflow refused {method} {path}: {answer.status_code} {answer.text[:500]}")
+        raise SetupError(f"Airflow refused {method} {path}.", why=_quote(answer))
     return answer.json()
+
+
+def _quote(answer: httpx.Response) -> str:
+    return f"{answer.status_code} {answer.text[:500]}"
 
 
 def _read_password(account: AirflowAccount) -> str:
@@ -190,8 +199,9 @@ def _read_password(account: AirflowAccount) -> str:
         return str(json.loads(account.password_file.read_text(encoding="utf-8"))[account.user])
     except (OSError, ValueError, KeyError) as error:
         raise SetupError(
-            f"no password of user {account.user} could be read from {account.password_file}: {error!r}. It is written "
-            "by: batchledger up."
+            f"The password of user {account.user} could not be read from {account.password_file}.",
+            why=repr(error),
+            advice="Let it be written: batchledger up",
         ) from error
 
 

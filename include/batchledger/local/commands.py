@@ -13,12 +13,12 @@ from batchledger.local.stack import commands
 
 
 def status(as_json: AsJson = False) -> None:
-    """Show the local services, how each pipeline stands, whatever services it uses, and what people were told of."""
+    """Show the local services, the state of each pipeline, and the open incidents."""
     from batchledger.wiring import list_open_incidents, survey_pipelines
 
     services, now = commands.look(), datetime.now(UTC)
     if not as_json:
-        # They are there at once; to ask the pipelines takes seconds.
+        # The services are known at once; asking the pipelines takes seconds.
         show(services, as_json)
     pipelines = describe_pipelines(survey_pipelines(now), now)
     incidents = describe_open(list_open_incidents())
@@ -27,7 +27,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> None:
-    """Feed 336,776 flights into Kafka, trigger the pipeline in Airflow, follow it until it has caught up."""
+    """Write 336,776 flights into Kafka, trigger the pipeline in Airflow, and follow it until it has caught up."""
     from batchledger.local.demo import run_demo
 
     raise typer.Exit(run_demo(load_pipeline(pipeline), standard_error))

@@ -1,8 +1,8 @@
-"""The demo: sample records into Kafka, the pipeline's DAG triggered as a person would, followed until it caught up.
+"""The demo: write sample records into Kafka, trigger the pipeline's DAG, and follow it until it has caught up.
 
-Safe to interrupt and to run again: what is in the topic is not written twice, what is published is not published twice,
-and when nothing is left to do it says so and triggers nothing. All guarantees are the pipeline's; this module only asks
-and shows.
+It is safe to interrupt and to run again: it writes no record twice, the pipeline publishes no record twice, and if
+nothing is left to do, it says so and triggers nothing. All guarantees are the pipeline's; this module only asks and
+shows.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ from batchledger.wiring import build_platform, ledger_dsn
 PARTITIONS = 4
 PARSE_SECONDS = 180.0
 BATCHES_SHOWN = 100
-# Writes the pages of the batches (dags/data_docs.py).
+# Writes the pages of the batches (interfaces/airflow/upkeep_dags.py).
 DATA_DOCS = "batchledger-data-docs"
 
 
 def run_demo(pipeline: PipelineConfig, console: Console) -> int:
-    """Feed, trigger, follow, and show what came of it; return the exit code: 1 when a run failed.
+    """Feed, trigger, follow, and show the outcome; return the exit code: 1 if a run failed.
 
-    Raises ServiceUnavailableError when a local service does not answer or stops making progress.
+    Raises ServiceUnavailableError if a local service does not answer or makes no more progress.
     """
     home = Home.of_project()
     account = AirflowAccount(airflow_url(Ports.choose(home)), ADMIN, home.airflow_password_file)
@@ -56,7 +56,7 @@ def run_demo(pipeline: PipelineConfig, console: Console) -> int:
 
 
 def catch_up(airflow: AirflowApi, platform: Platform, console: Console) -> Run | None:
-    """Trigger the pipeline unless there is nothing to do; return when everything is published, or the run that failed.
+    """Trigger the pipeline if there is something to do. Return a run that failed, None otherwise.
 
     One trigger is enough: a run that leaves records behind starts the next one.
     """
@@ -72,7 +72,7 @@ def catch_up(airflow: AirflowApi, platform: Platform, console: Console) -> Run |
 
 
 def add_up_ranges(histories: Sequence[BatchHistory]) -> list[RangeRecord]:
-    """Return one range for each partition with the sums of its balances; published ranges meet without a gap (I1)."""
+    """Return one range for each partition with the sums of its balances; published ranges have no gaps (I1)."""
     total_by_partition: dict[tuple[str, int], RangeRecord] = {}
     for each in (record for history in histories for record in history.ranges):
         key = (each.topic, each.partition)
@@ -103,7 +103,7 @@ def _show_outcome(pipeline: PipelineConfig, account: AirflowAccount, console: Co
     """Print batches, balance and checks, and where to look further."""
     dsn = ledger_dsn(pipeline)
     batches = list_batches(dsn, pipeline.name, BATCHES_SHOWN)
-    # A replay takes over offsets that are counted already.
+    # The offsets of a replay are counted already.
     live = [each.batch_id for each in batches if each.state == "published" and each.lane == Lane.LIVE]
     published = [load_batch_history(dsn, batch_id) for batch_id in live]
     checks = [check for history in published for check in history.checks]

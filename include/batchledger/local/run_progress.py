@@ -1,7 +1,7 @@
 """Follow the Airflow runs of a pipeline until nothing is left to publish, and show how far they are.
 
-Judges by two facts only: which runs Airflow calls active, and how far the ledger's positions are from the readable ends
-of the topics. Changes nothing.
+It judges by two facts only: which runs Airflow calls active, and how far the ledger's positions are from the readable
+ends of the topics. It changes nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -24,7 +24,7 @@ _WORKING_STATES = ("running", "queued", "scheduled", "up_for_retry")
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How much of a pipeline's topics is published; counts of offsets."""
+    """How much of a pipeline's topics is published, in offsets."""
 
     readable: int
     published: int
@@ -70,8 +70,8 @@ def measure_backlog(platform: Platform) -> Backlog:
 def observe(airflow: AirflowApi, platform: Platform, ignored_runs: Collection[str]) -> Observation:
     """Look at the runs, their tasks, and after them the backlog.
 
-    The order matters: a run that leaves records behind starts the next one before it is over itself, so what is unread
-    after the last run was over is left to nobody.
+    The order matters. A run that leaves records behind starts the next one before it is over itself. So if records are
+    unread after the last run was over, no run will take them.
     """
     name = platform.rules.name
     runs = tuple(run for run in airflow.list_runs(name) if run.run_id not in ignored_runs)
@@ -88,10 +88,10 @@ def observe(airflow: AirflowApi, platform: Platform, ignored_runs: Collection[st
 def follow(look: Observe, console: Console) -> Run | None:
     """Show what ``look`` sees until everything is published and no run is active; return the first run that fails.
 
-    Raises ServiceUnavailableError when records stay unread though no run is left, or when nothing moves any more.
+    Raises ServiceUnavailableError if records stay unread though no run is left, or if nothing moves any more.
     """
     announced: set[str] = set()
-    # However many tasks are at work, the bar and the numbers keep their room.
+    # The fixed width keeps room for the bar and the numbers, however many tasks are at work.
     work = TextColumn("{task.description}", table_column=Column(width=20, no_wrap=True, overflow="ellipsis"))
     columns = (SpinnerColumn(), work, BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TextColumn("records published"), TimeElapsedColumn(), console=console) as progress:
@@ -127,6 +127,6 @@ def _watch(look: Observe) -> Iterator[Observation]:
 
 def _stopped(seen: Observation, reason: str) -> ServiceUnavailableError:
     return ServiceUnavailableError(
-        f"{seen.backlog.unread:,} records are unread and {reason}. What was published stays published; look at the "
-        "services with: batchledger status, and go on with: batchledger demo"
+        f"{seen.backlog.unread:,} records are unread and {reason}. What was published stays published.",
+        advice="Look at the services: batchledger status\nThen go on: batchledger demo",
     )

@@ -1,4 +1,4 @@
-"""What an audit judges: everything that is known of one staged attempt, gathered once. Pure; no I/O."""
+"""What an audit judges: all facts about one staged attempt, gathered once. Pure; no I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from batchledger.model.records.quarantine import NOTHING, QuarantineContent, Qua
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """The facts of each range with its balance, in one order, and what concerns the batch as a whole.
+    """The facts of each range with its balance, in one order, and the facts of the batch as a whole.
 
-    ``reported`` is how many rows the writing tasks say they wrote; ``set_aside`` of them were removed because a check
-    failed them, and are in quarantine. ``positions`` are those of the partitions, None for
-    a replay, which need not meet them. ``published`` is what live batches of the batch's epoch hold of its ranges.
-    ``is_blocked_by_duplicates``: the pipeline lets no record repeat a message, instead of dropping those that do.
-    ``numbers`` are judged, with their severity, where the pipeline has a sequence. ``unexplained_holes`` are the
-    offsets without a visible record that the pipeline does not allow for. ``quarantine_limit`` bounds what may be
-    quarantined, None for a replay of quarantine; ``quarantine`` says of what kinds that is if it is too much.
+    ``reported`` is how many rows the writing tasks say they wrote. ``set_aside`` of them failed a check, and are in
+    quarantine instead. ``positions`` are stored for the partitions; None for a replay, which need not meet them.
+    ``published`` is what live batches of the batch's epoch hold of its ranges. ``is_blocked_by_duplicates``: a record
+    that repeats a message blocks the batch, instead of being dropped. ``numbers`` are judged, with their severity, if
+    the pipeline has a sequence. ``unexplained_holes`` are offsets without a visible record that the pipeline does not
+    allow. ``quarantine_limit`` bounds the quarantined records; None for a replay of quarantine. ``quarantine`` holds
+    their kinds if they are too many.
     """
 
     ranges: tuple[RangeFacts, ...]
@@ -39,35 +39,35 @@ class AttemptFacts:
 
     @property
     def quarantined(self) -> int:
-        """How many records would be quarantined, whether they do not decode or a check has set them aside."""
+        """How many records would be quarantined: they do not decode, or a check has set them aside."""
         return sum(each.quarantined for each in self.ranges)
 
     @property
     def records(self) -> int:
-        """How many records could have become rows: a tombstone that is skipped says nothing of the others."""
+        """How many records could have become rows: all but skipped tombstones."""
         return sum(each.visible - each.tombstones for each in self.ranges)
 
     @property
     def drains(self) -> bool:
-        """Whether so much would be quarantined that the batch is not published."""
+        """Whether too much would be quarantined for the batch to be published."""
         limit = self.quarantine_limit
         return limit is not None and limit.is_exceeded(self.quarantined, self.records)
 
     @property
     def lacks_numbers(self) -> bool:
-        """Whether rows would be published and none of them has its key and its number, though there is a sequence."""
+        """Whether the pipeline has a sequence, and no row to be published has its key and its number."""
         accepted = sum(each.accepted for each in self.balances)
         return self.numbers is not None and 0 < accepted <= self.numbers.unnumbered
 
     @property
     def missing_numbers(self) -> int:
-        """How many numbers are missing: those of gaps, and of every record when none has one."""
+        """How many numbers are missing: in gaps, and one for each record if none has a number."""
         if self.numbers is None:
             return 0
         return self.numbers.missing + (self.numbers.unnumbered if self.lacks_numbers else 0)
 
     def name_offenders(self) -> Mapping[IntegrityCheck, Sequence[Offender]]:
-        """Return what fails the checks whose facts are ranges of offsets; rows are named by the sink."""
+        """Return the offsets that fail each check about ranges of offsets. The sink names rows."""
         unnumbered = [Offender(each.range, "no record has a number") for each in self.balances if each.accepted]
         return {
             **({IntegrityCheck.NO_MISSING_NUMBERS: unnumbered} if self.lacks_numbers else {}),

@@ -4,8 +4,8 @@
 
 A batch may be published only when ``unexplained`` is 0 in each of its ranges.
 
-A hole is an offset for which the stage step saw no record. A second, independent read tells what it is, and the
-pipeline's declaration which kinds may be; any other hole is unexplained.
+A hole is an offset for which the stage step saw no record. A second, independent read finds its kind. The pipeline
+declares which kinds it allows; any other hole is unexplained.
 
 Worked example, ``orders[3] 1200..1500``: 300 offsets; 296 rows staged, 1 record quarantined, 3 offsets without a
 visible record. The second read finds 2 of them under read_uncommitted only (aborted) and nothing at the third (a
@@ -31,7 +31,7 @@ class HolePolicy(StrEnum):
     COMPACTED = "compacted"
 
 
-# Either kind is allowed in a compacted topic, so there it need not be known which it is.
+# A compacted topic may have either kind, so an unclear hole is allowed there.
 _DECLARED_CLASSES: Mapping[HolePolicy, frozenset[str]] = {
     HolePolicy.NONE: frozenset(),
     HolePolicy.TRANSACTIONAL: frozenset({"aborted", "markers"}),
@@ -42,7 +42,7 @@ BALANCE_LINES = (
     "accepted", "duplicates", "quarantined", "tombstones", "filtered", "aborted", "markers", "compacted",
     "accepted_loss",
 )  # fmt: skip
-"""The lines of a balance as people read them; holes are shown by class."""
+"""The lines of a balance as people read them, with holes by class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class StagedRange:
 
     ``outside`` counts rows that belong to no range of the batch; they are reported with its first range.
     ``duplicates`` counts rows whose message id is stored already, by an earlier batch or by an earlier row;
-    ``known_duplicates`` those of them that were listed when their range was published before. ``times`` are the
+    ``known_duplicates`` counts the ones that were listed when their range was published before. ``times`` are the
     times of its rows.
     """
 
@@ -83,7 +83,7 @@ class StagedRange:
 class TargetCount:
     """What the target holds of one batch and partition.
 
-    ``repeated_keys`` counts rows whose key another row of the target has too, where the sink updates by key.
+    ``repeated_keys`` counts rows whose key another row has too, if the sink updates by key.
     """
 
     rows: int
@@ -95,10 +95,10 @@ class TargetCount:
 
 @dataclass(frozen=True, slots=True)
 class TargetCounts:
-    """What the target holds, by batch id and partition; None of its rows is left out.
+    """All rows of the target, counted by batch id and partition.
 
-    Of batches up to ``incomplete_until`` the target may have removed rows by rules of its own, such as the retention of
-    a topic; 0 where it removes nothing.
+    The target may have removed rows of batches up to ``incomplete_until`` by its own rules, such as the retention of a
+    topic; 0 if it removes nothing.
     """
 
     by_batch: Mapping[tuple[int, TopicPartition], TargetCount]
@@ -109,8 +109,8 @@ class TargetCounts:
 class HoleEvidence:
     """What a second read, by another client, found where the stage step saw no record.
 
-    ``committed`` and ``uncommitted`` are the offsets at which a record is visible under either isolation level. Whether
-    a topic is compacted is unknown where its settings may not be read.
+    ``committed`` and ``uncommitted`` are the offsets at which a record is visible under either isolation level. A
+    topic is of unknown policy if its settings may not be read.
     """
 
     committed: tuple[OffsetRange, ...]
@@ -126,8 +126,8 @@ class HoleCounts:
 
     ``aborted``: a record of an aborted transaction. ``markers``: nothing under either isolation level, in a topic that
     is not compacted, so a commit or abort marker. ``compacted``: the same in a compacted topic. ``unread``: a committed
-    record that the stage step did not return. ``expired``: below the log start by now, so that nothing can be said.
-    ``unclear``: nothing under either isolation level, in a topic of which it is unknown whether it is compacted.
+    record that the stage step did not return. ``expired``: below the log start by now, so nothing is known of it.
+    ``unclear``: nothing under either isolation level, in a topic that may or may not be compacted.
     """
 
     aborted: int = 0
@@ -140,7 +140,7 @@ class HoleCounts:
 
 @dataclass(frozen=True, slots=True)
 class RangeFacts:
-    """The two witnesses of one range side by side, and what its holes are; what every integrity check judges."""
+    """The two witnesses of one range side by side, with its holes: every integrity check judges these."""
 
     range: OffsetRange
     visible: int
@@ -158,7 +158,7 @@ class RangeFacts:
 def combine_witnesses(
     seen: Sequence[WitnessedRange], staged: Sequence[StagedRange], holes: Sequence[HoleCounts]
 ) -> tuple[RangeFacts, ...]:
-    """Join what was read, what was staged and what the holes are: the same ranges in one order, else ValueError."""
+    """Join evidence, staging and holes, given for the same ranges in one order. Raises ValueError otherwise."""
     facts = []
     for witness, rows, counts in zip(seen, staged, holes, strict=True):
         if witness.range != rows.range:
@@ -189,7 +189,7 @@ def classify_holes(holes: Sequence[OffsetRange], evidence: HoleEvidence) -> Mapp
     """
     starts = evidence.log_start_by_partition
     expired = [
-        OffsetRange(each.partition, each.start, min(each.until, starts.get(each.partition, 0)))
+        OffsetRange(each.partition, each.start, min(each.until, starts[each.partition]))
         for each in holes
         if each.start < starts.get(each.partition, 0)
     ]
@@ -215,13 +215,13 @@ def count_classes(
 
 
 def find_unexplained(by_class: Mapping[str, Sequence[OffsetRange]], policy: HolePolicy) -> list[OffsetRange]:
-    """Return the holes of the classes that the pipeline does not declare, in order: those that fail the check."""
+    """Return the holes of undeclared classes, in order: they fail the check."""
     declared = _DECLARED_CLASSES[policy]
     return merge_ranges(each for name, found in by_class.items() if name not in declared for each in found)
 
 
 def _class_of_nothing(topic: str, evidence: HoleEvidence) -> str:
-    """The class of an offset at which nothing is visible under either isolation level."""
+    """Return the class of an offset without a visible record under either isolation level."""
     if topic in evidence.topics_of_unknown_policy:
         return "unclear"
     return "compacted" if topic in evidence.compacted_topics else "markers"
@@ -231,8 +231,8 @@ def _class_of_nothing(topic: str, evidence: HoleEvidence) -> str:
 class Balance:
     """The accounting of one range; see the module for the equation. ``holes`` are the explained ones, by class.
 
-    ``times`` are the times of its rows and of what was set aside, for searches of records by their time. They are None
-    until a search has looked. They take no part in the equation.
+    ``times`` are the times of its rows and of the records set aside, for searches by time. They are None until a search
+    has looked, and take no part in the equation.
     """
 
     range: OffsetRange
@@ -254,7 +254,7 @@ class Balance:
 
     @property
     def unexplained(self) -> int:
-        """Offsets that no line accounts for; below zero when something is counted twice."""
+        """Offsets that no line accounts for; below zero if an offset is counted twice."""
         explained = self.accepted + self.duplicates + self.quarantined + self.tombstones + self.filtered
         return len(self.range) - explained - self.holes - self.accepted_loss
 
@@ -265,7 +265,7 @@ class Balance:
 
 
 def describe_balance(balance: Balance) -> str:
-    """Name what the offsets of one range became, leaving out what is zero.
+    """Say what the offsets of one range became, without the lines that are zero.
 
     Example: ``orders[0] 0..5: 5 offsets = 4 accepted + 1 filtered``.
     """
@@ -304,13 +304,13 @@ def balance_batch(facts: Sequence[RangeFacts], policy: HolePolicy, has_transform
     return tuple(balance_range(each, policy, has_transform) for each in facts)
 
 
-# What to say of holes that the balance does not explain.
+# The remark about holes that the balance does not explain.
 _REMARK_BY_CLASS = {
-    "aborted": "where transactions write to the topic, set source.holes: transactional",
-    "markers": "where transactions write to the topic, set source.holes: transactional",
+    "aborted": "if transactions write to the topic, set source.holes: transactional",
+    "markers": "if transactions write to the topic, set source.holes: transactional",
     "compacted": "the topic is compacted: set source.holes: compacted",
     "unread": "unread are committed records that the stage step did not return: stage the batch again",
-    "expired": "expired were removed from Kafka since, so that nothing can be said of them",
+    "expired": "Kafka has removed the expired ones since, so nothing is known of them",
     "unclear": "unclear are markers or compacted records: grant DESCRIBE_CONFIGS on the topic to tell",
 }
 
@@ -318,13 +318,14 @@ _REMARK_BY_CLASS = {
 def give_up_unexplained(balances: Sequence[Balance]) -> tuple[Balance, ...]:
     """Close the balances: what no line accounts for becomes an accepted loss.
 
-    Raises DecisionRefusedError when something is counted twice: no decision makes wrong rows right.
+    Raises DecisionRefusedError if an offset is counted twice: no decision makes wrong rows right.
     """
     too_much = [f"{each.range} by {-each.unexplained:,}" for each in balances if each.unexplained < 0]
     if too_much:
         raise DecisionRefusedError(
-            f"more is staged than there are offsets in {', '.join(too_much)}: no decision makes wrong rows right. Take "
-            "the batch again, or discard it."
+            f"More is staged than there are offsets in {', '.join(too_much)}. No decision makes wrong rows right.",
+            advice="Take the batch again: batchledger run PIPELINE --batch NUMBER\n"
+            "Or discard it: batchledger discard NUMBER --reason WHY",
         )
     return tuple(replace(each, accepted_loss=each.accepted_loss + each.unexplained) for each in balances)
 
@@ -336,9 +337,9 @@ def count_holes(facts: Sequence[RangeFacts]) -> dict[str, int]:
 
 
 def describe_holes(facts: Sequence[RangeFacts], balances: Sequence[Balance]) -> str:
-    """Say what the holes of all ranges are, such as ``holes: aborted 2, markers 1``; empty when there is none.
+    """Count the holes of all ranges by class: ``holes: aborted 2, markers 1``; empty if there is none.
 
-    What the balances do not explain comes with what to do about it, in parentheses.
+    Unexplained classes come with a remark in parentheses: what to do about them.
     """
     found = count_holes(facts)
     if not found:

@@ -1,8 +1,8 @@
 """The life of a batch as frozen values: its plan, its states, its attempts, its position in the source.
 
 A batch is one plan and its life: ``planned -> staged -> audited -> published``, or ``blocked`` / ``discarded``. A new
-attempt takes the batch back to ``planned`` with the same ranges (I5) and a higher number (I4). While a sink commits it
-by itself an audited batch is ``committing``: the sink is asked before anything else is done (I9). No I/O here.
+attempt takes the batch back to ``planned`` with the same ranges (I5) and a higher number (I4). An audited batch is
+``committing`` while a sink commits it by itself: the sink is asked before anything else is done (I9). No I/O here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class BatchState(StrEnum):
 
     @property
     def is_permitted(self) -> bool:
-        """Whether the batch has passed its audit, or was accepted by a person."""
+        """Whether the batch has passed its audit, or a person has accepted it."""
         return self in (BatchState.AUDITED, BatchState.COMMITTING, BatchState.PUBLISHED)
 
 
@@ -47,7 +47,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """The error with which a step of an attempt has ended."""
+    """The error that ended a step of an attempt."""
 
     step: Step
     error: str
@@ -69,7 +69,7 @@ class DeliveryMode(StrEnum):
 
 
 class RecordOrigin(StrEnum):
-    """Where the stage step reads the records of a batch: from Kafka, or the bytes that quarantine has kept of them."""
+    """Where the stage step reads the records of a batch: from Kafka, or from the bytes in quarantine."""
 
     KAFKA = "kafka"
     QUARANTINE = "quarantine"
@@ -80,9 +80,9 @@ class Batch:
     """One stored plan with its present state; ``attempt`` is 0 until the first attempt is opened.
 
     ``delivery`` is the mode of the pipeline when the batch was planned; all its attempts keep it. A dry run is staged
-    and audited like any replay, never published, and ends discarded. ``announced_ends``, for a sink that commits by
-    itself, are the ends of its log when the batch's commit was announced for the first time, partition by partition;
-    None if no run has recorded them.
+    and audited like any replay, never published, and ends discarded. ``announced_ends`` is for a sink that commits by
+    itself: the ends of its log by partition, when the batch's commit was first announced; None if no run has recorded
+    them.
     """
 
     batch_id: int
@@ -101,18 +101,18 @@ class Batch:
 
     @property
     def subject(self) -> str:
-        """How what belongs to one pipeline names the batch: ``batch 17``."""
+        """The batch's name within its pipeline: ``batch 17``."""
         return f"batch {self.batch_id}"
 
     @property
     def label(self) -> str:
-        """How messages name the batch: ``batch 17 of flights``."""
+        """The batch's name in messages: ``batch 17 of flights``."""
         return f"{self.subject} of {self.pipeline}"
 
     def takes_over(self, replaced: "Sequence[HeldRange]") -> bool:
-        """Whether rows of the target may go when those of the batch come: always those of a replay.
+        """Whether rows of the batch may replace rows of the target; a replay's always may.
 
-        ``replaced``: what other batches hold of its ranges. What was decided about these rows before counts then.
+        ``replaced``: what other batches hold of its ranges. Earlier decisions about these rows count then.
         """
         return bool(replaced) or self.lane is Lane.REPLAY
 
@@ -128,7 +128,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class HeldRange:
-    """Offsets that a published batch holds: their rows, and their lines in quarantine, are its own."""
+    """Offsets that a published batch holds: their rows, and their lines in quarantine, belong to it."""
 
     batch_id: int
     range: OffsetRange
@@ -136,7 +136,7 @@ class HeldRange:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRecord:
-    """Where a record lies that is in quarantine, and how many bytes its key and its value have."""
+    """The place of a quarantined record, and how many bytes its key and its value have."""
 
     partition: TopicPartition
     offset: int
@@ -177,9 +177,9 @@ class DecisionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A decision as the ledger keeps it for ever. ``batch_id`` is None where it is about the pipeline as a whole.
+    """A decision as the ledger keeps it for ever. ``batch_id`` is None if it is about the pipeline as a whole.
 
-    ``before`` and ``after`` are what it changed: JSON values, or objects of them by partition, range or batch.
+    ``before`` and ``after`` say what it changed: JSON values, or objects of them by partition, range or batch.
     """
 
     decision_id: int
@@ -195,10 +195,10 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What came of a decision: its record, and whether it ``is_new`` or stood already, so that nothing was changed.
+    """What came of a decision: its record, and whether it ``is_new``. Else it stood already, and nothing was changed.
 
-    Without a record nothing was to be changed, and nobody has ever decided it. ``warning`` says what else comes of it,
-    which is no change of the ledger. ``means`` says it in sentences; only what is explained has any.
+    ``record`` is None if nothing had to be changed and no such decision was ever made. ``warning`` names a consequence
+    outside the ledger. ``means`` says the effect in sentences, when an order is explained.
     """
 
     record: DecisionRecord | None
@@ -209,7 +209,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The place of a pipeline's rows: its name as people write it, and what tells it from another one of that name."""
+    """The place of a pipeline's rows: its name as people write it, and an identity that no other of that name has."""
 
     name: str
     identity: str
@@ -217,7 +217,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TopicIdentity:
-    """What tells a topic from another of the same name: the cluster's id and the id given at its creation."""
+    """The cluster's id and the topic's own id, which tell it from another topic of the same name."""
 
     cluster_id: str
     topic_id: str
@@ -227,7 +227,7 @@ class TopicIdentity:
 class PartitionLog:
     """What Kafka holds of one partition now: readable offsets are ``[log_start, end)``.
 
-    ``end`` is the last stable offset; behind it an open transaction holds ``held_back`` offsets back.
+    ``end`` is the last stable offset. Behind it, an open transaction holds back ``held_back`` offsets.
     """
 
     log_start: int
@@ -236,7 +236,7 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """Where the log ends for readers of uncommitted records."""
+        """The end of the log for readers of uncommitted records."""
         return self.end + self.held_back
 
 
@@ -253,10 +253,10 @@ class PartitionHealth:
     """What threatens the unread records of one partition.
 
     ``end`` is the last stable offset; a ``high_watermark`` above it means that an open transaction holds records back.
-    ``oldest_unread_at`` is the timestamp of the first record, aborted or not, from ``next_offset`` to ``end``, and
-    ``expires_at`` the earliest moment at which retention by time may delete it. Each moment is None when there is no
-    such record or its timestamp is unknown; ``expires_at`` also when the topic keeps records for ever or its settings
-    may not be read.
+    ``oldest_unread_at`` is the timestamp of the first record, aborted or not, from ``next_offset`` to ``end``.
+    ``expires_at`` is the earliest moment at which retention by time may delete it. Each moment is None if there is no
+    such record or its timestamp is unknown. ``expires_at`` is also None if the topic keeps records for ever, or if its
+    settings may not be read.
     """
 
     partition: TopicPartition
@@ -272,8 +272,8 @@ class Position:
     """Where a pipeline is in one partition: everything in ``[origin_offset, next_offset)`` has been accounted for.
 
     The live batches of the present epoch begin at ``epoch_start``: the origin, unless the pipeline was rewound.
-    ``held_back_at`` is the last stable offset at which plans have seen an open transaction hold records back, without
-    a break since ``held_back_since``; both are None when the latest plan saw none. They say nothing of the position.
+    ``held_back_at`` is the last stable offset if an open transaction holds records back there. Every plan since
+    ``held_back_since`` has seen it. Both are None if the latest plan saw none. They say nothing about the position.
     """
 
     partition: TopicPartition
@@ -292,16 +292,16 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a stage step left behind for the audit: rows that nobody sees, and the evidence of what Kafka showed.
+    """What a stage step leaves for the audit: invisible rows, and the evidence of what Kafka showed.
 
-    ``reported_rows`` is what the writing tasks say they wrote, so that the audit can compare it with what is there.
+    ``reported_rows`` counts the rows that the writing tasks say they wrote. The audit compares it with staging.
     """
 
     reported_rows: int
 
 
 def state_after_audit(checks: Sequence[CheckResult]) -> BatchState:
-    """Return what an audit makes of a batch: audited, blocked, or still staged when a critical check could not run."""
+    """Return what an audit makes of a batch: audited, blocked, or still staged if a critical check could not run."""
     if find_unjudged(checks):
         return BatchState.STAGED
     return BatchState.AUDITED if permit_publication(checks) else BatchState.BLOCKED

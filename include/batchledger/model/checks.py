@@ -1,8 +1,8 @@
-"""What a check said of a batch: its outcome, how much it matters, and who asked for it. Pure; no I/O.
+"""The result of a check of a batch: its outcome, how much it matters, and who asked for it. Pure; no I/O.
 
-A check of severity ``critical`` that failed does what its policy says: keep the batch invisible, set the failing rows
-aside, or nothing but telling; ``warning`` and ``info`` are told and recorded. A check that could not run is neither
-passed nor failed, and one that found nothing to judge has not passed.
+A failed check of severity ``critical`` follows its policy: keep the batch invisible, set the failing rows aside, or
+publish and report. ``warning`` is reported, ``info`` only recorded. A check that could not run has neither passed nor
+failed. A check that found nothing to judge has not passed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,25 +15,25 @@ from typing_extensions import override
 from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 
-# The name of the check by which a target refuses the rows of a batch that is about to be published.
+# The name of the check that fails if the target refuses the rows of a batch.
 ACCEPTED_BY_TARGET = "accepted_by_target"
 
 
 class IntegrityCheck(StrEnum):
     """The checks that batches have to pass, by the names under which results are stored.
 
-    Those of the position, of published offsets and of numbers are of live batches: a replay takes over what others
-    hold. Those of messages and of numbers are of pipelines that ask for them. The limit of quarantine is of batches
-    that are read from Kafka: a replay of quarantine leaves there what was there.
+    Only live batches are checked for position, published offsets and numbers: a replay takes over what others hold.
+    Messages and numbers are checked if the pipeline asks for it. The limit of quarantine applies to batches that are
+    read from Kafka: a replay of quarantine cannot add to it.
 
-    ``promise`` is what holds when one passes. ``failure`` is what is wrong otherwise; ``{total}`` in it is how much.
+    ``promise`` is what holds if the check passes. ``failure`` is what is wrong otherwise, with a number as ``{total}``.
     """
 
     promise: str
     failure: str
 
     def __new__(cls, name: str, promise: str = "", failure: str = "") -> Self:
-        """Return the name, which knows what is said of the check."""
+        """Return the name, with the promise and the failure of the check."""
         check = str.__new__(cls, name)
         check._value_, check.promise, check.failure = name, promise, failure
         return check
@@ -97,7 +97,7 @@ class IntegrityCheck(StrEnum):
 
 CHECKS_OF_NUMBERS = frozenset({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})
 CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {IntegrityCheck.QUARANTINE_WITHIN_LIMIT}
-"""What concerns the batch as a whole, so that none of its ranges is at fault."""
+"""Checks of the batch as a whole: none of its ranges is at fault."""
 
 CHECKS_NEVER_ACCEPTED = frozenset(
     {
@@ -108,7 +108,7 @@ CHECKS_NEVER_ACCEPTED = frozenset(
         IntegrityCheck.STAGED_AS_REPORTED,
     }
 )
-"""What these find are wrong rows, or rows that are missing in staging only: no person accepts that."""
+"""These find wrong rows, or rows that are missing in staging only. No person may accept that."""
 
 
 class Severity(StrEnum):
@@ -120,7 +120,7 @@ class Severity(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What a critical check that failed does: keep the batch invisible, set exactly its failing rows aside, or tell."""
+    """What a failed critical check does: keep the batch invisible, set its failing rows aside, or only report."""
 
     BLOCK = "block"
     QUARANTINE = "quarantine"
@@ -128,7 +128,7 @@ class OnFailure(StrEnum):
 
 
 class Outcome(StrEnum):
-    """``not_run``: the check itself broke, which says nothing of the data. ``empty``: there was no row to judge."""
+    """``not_run``: the check itself broke, which says nothing about the data. ``empty``: there was no row to judge."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -137,7 +137,7 @@ class Outcome(StrEnum):
 
 
 class Suite(StrEnum):
-    """Who asked for the check: the platform, of every batch, the pipeline's file, or the audit of the ledger."""
+    """Who asked for the check: the platform (for every batch), the pipeline's file, or the audit of the ledger."""
 
     INTEGRITY = "integrity"
     PIPELINE = "pipeline"
@@ -146,7 +146,7 @@ class Suite(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offender:
-    """Offsets that a failed check names, and what is wrong with them: ``orders[3]@1200 (repeats orders[0]@7)``."""
+    """Offsets that a failed check names, and their fault: ``orders[3]@1200 (repeats orders[0]@7)``."""
 
     offsets: OffsetRange
     note: str = ""
@@ -175,9 +175,9 @@ class RequestedCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One judged check. ``detail`` says the numbers and example coordinates, ready to be read by a person.
+    """One judged check. ``detail`` gives numbers and example coordinates, for people to read.
 
-    ``on_failure`` is what its failure has done: where rows were to be set aside and could not, it is ``BLOCK``.
+    ``on_failure`` is what its failure has done: ``BLOCK`` if rows should have been set aside and could not be.
     ``validation`` is the result of the expectation as Great Expectations serialises it, without values of records.
     """
 
@@ -197,13 +197,13 @@ class CheckResult:
 
     @property
     def blocks(self) -> bool:
-        """Whether the batch has to stay invisible because of it."""
+        """Whether the check keeps the batch invisible."""
         is_fault = self.outcome is Outcome.FAILED and self.on_failure is OnFailure.BLOCK
         return self.severity is Severity.CRITICAL and (is_fault or self.outcome is Outcome.NOT_RUN)
 
     @property
     def public_detail(self) -> str:
-        """The detail without the words of a table that refuses rows, which may quote a record."""
+        """The detail without the words of a table that refuses rows: these may quote a record."""
         if self.name == ACCEPTED_BY_TARGET:
             return "the table refuses the rows; its words are in the output of the command"
         return self.detail
@@ -213,7 +213,7 @@ class CheckResult:
         return replace(self, detail=f"{self.detail.removesuffix('.')}; {note}") if note else self
 
     def with_observed(self, **numbers: Any) -> "CheckResult":
-        """Return the result with more of what was observed."""
+        """Return the result with more observed numbers."""
         return replace(self, observed={**self.observed, **numbers})
 
     def with_coordinates(self, coordinates: Sequence[str]) -> "CheckResult":
@@ -240,9 +240,9 @@ def show_records(pipeline: str, ranges: Sequence[OffsetRange]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JudgedCheck:
-    """A result, some failing rows as examples, and all failing rows where they are to be set aside.
+    """A result, some failing rows as examples, and all failing rows if they are to be set aside.
 
-    ``has_more`` says that more rows fail than ``failing`` names.
+    ``has_more``: more rows fail than ``failing`` names.
     """
 
     result: CheckResult
@@ -270,12 +270,12 @@ class FailedRecord:
 
     @property
     def reason(self) -> str:
-        """What stands beside the record in quarantine."""
+        """The text beside the record in quarantine."""
         return f"check {', '.join(self.checks)}: the row does not pass it"
 
 
 def list_failed(judged: Sequence[JudgedCheck]) -> tuple[FailedRecord, ...]:
-    """Return each record that some of the checks set aside, once, with the names of these checks, in their order."""
+    """Return each record that checks set aside, once, with the names of these checks in their order."""
     names: dict[tuple[TopicPartition, int], list[str]] = {}
     for each in judged:
         for range_ in each.failing:
@@ -285,7 +285,7 @@ def list_failed(judged: Sequence[JudgedCheck]) -> tuple[FailedRecord, ...]:
 
 
 def describe_outcomes(checks: Sequence[CheckResult]) -> str:
-    """Say how many checks have passed of those that had something to judge, and how many had nothing.
+    """Say how many checks have passed, how many had something to judge, and how many had nothing.
 
     Example: ``5 of 5 checks passed, 2 had nothing to judge``.
     """
@@ -296,7 +296,7 @@ def describe_outcomes(checks: Sequence[CheckResult]) -> str:
 
 
 def find_unjudged(checks: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
-    """Return the critical checks that could not run, unless one that did run keeps the batch invisible anyway."""
+    """Return the critical checks that could not run; none if another check keeps the batch invisible anyway."""
     blocking = [each for each in checks if each.blocks]
     if any(each.outcome is Outcome.FAILED for each in blocking):
         return ()
@@ -304,5 +304,5 @@ def find_unjudged(checks: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
 
 
 def permit_publication(checks: Sequence[CheckResult]) -> bool:
-    """Whether what was checked may become visible; what nothing has judged may not."""
+    """Whether the checked rows may become visible. Without any check they may not."""
     return bool(checks) and not any(each.blocks for each in checks)

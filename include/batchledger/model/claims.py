@@ -10,7 +10,7 @@ from batchledger.model.refusals import target_changed, target_owned
 
 @dataclass(frozen=True, slots=True)
 class TargetClaim:
-    """The target that a pipeline's file names, as its sink finds it now. ``identity`` is None if there is none.
+    """The target that a pipeline's file names, as its sink finds it now. ``identity`` is None if it does not exist.
 
     A target whose identity begins with ``home`` is recognised by its identity alone. If a pipeline's target was
     elsewhere, it is recognised by its name: it was restored or moved together with the ledger, and waits for
@@ -24,7 +24,7 @@ class TargetClaim:
     def require_granted(self, pipeline: str, target_by_pipeline: Mapping[str, Target]) -> None:
         """Raise TargetChangedError unless the target is the pipeline's, or no pipeline has published to it yet.
 
-        ``target_by_pipeline``: what the ledger has of every pipeline that has published.
+        ``target_by_pipeline``: the target of every pipeline of the ledger that has published.
         """
         for owner, target in target_by_pipeline.items():
             is_moved = bool(self.home) and target.name == self.name and not target.identity.startswith(self.home)
@@ -35,18 +35,22 @@ class TargetClaim:
             raise target_changed(pipeline, known, self.name, self.identity)
 
     def require_there(self, pipeline: str, target_by_pipeline: Mapping[str, Target]) -> Target:
-        """Return the target to publish to. Raises TargetChangedError as above, and if there is none."""
+        """Return the target to publish to. Raises TargetChangedError as above, and if it does not exist."""
         self.require_granted(pipeline, target_by_pipeline)
         if self.identity is None:
             raise TargetChangedError(
-                f"{self.name} is gone. Nothing was published.", pipeline=pipeline, subject=self.name
+                f"{self.name} is gone. {pipeline} published nothing.",
+                advice="Bring the target back, or correct the section sink. Then run the pipeline again: "
+                f"batchledger run {pipeline}",
+                pipeline=pipeline,
+                subject=self.name,
             )
         return Target(self.name, self.identity)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRows:
-    """What becomes visible with the commit: how many rows; and how many duplicates were dropped."""
+    """How many rows become visible with the commit, and how many duplicates were dropped."""
 
     accepted: int
     dropped: int = 0

@@ -1,4 +1,4 @@
-"""What a decision changes, before and after, as a dry run shows it and the ledger keeps it. Pure.
+"""The effect of a decision, before and after, as a dry run shows it and the ledger keeps it. Pure.
 
 The values are JSON: numbers and texts, or objects of them, keyed by the text form of a partition, a range or a batch.
 """
@@ -43,7 +43,7 @@ def opening_epoch(epoch: int) -> Effect:
 
 
 def emptying(rows: int, given_up: Sequence[OffsetRange]) -> Effect:
-    """The target loses all of its rows; nobody can read those of ``given_up`` again."""
+    """The target loses all of its rows. No run can read the rows of ``given_up`` again."""
     named = {"given_up": [str(each) for each in given_up]} if given_up else {}
     return Effect({"rows": rows}, {"rows": 0, **named})
 
@@ -56,13 +56,13 @@ def dropping(ranges: Sequence[OffsetRange]) -> Effect:
 
 
 def leaving_out(expired: Sequence[OffsetRange], request: str | None = None) -> Effect:
-    """A replay leaves these ranges as they are; ``request`` is its key where no batch is stored under it."""
+    """A replay leaves these ranges as they are; ``request`` is its key if no batch is stored under it."""
     named = {} if request is None else {"request": request}
     return Effect({}, {"expired": [str(each) for each in expired], **named})
 
 
 def accepting(batch: Batch, before: Sequence[Balance], after: Sequence[Balance]) -> Effect:
-    """The batch may be published; what nobody has explained has become an accepted loss."""
+    """The batch may be published. Unexplained offsets become an accepted loss."""
     open_ranges = {each.range for each in before if not each.is_closed}
     return Effect(
         {
@@ -79,12 +79,12 @@ def accepting(batch: Batch, before: Sequence[Balance], after: Sequence[Balance])
 
 
 def discarding(batch: Batch) -> Effect:
-    """The batch is closed, whatever its attempts do; ``batch`` is as it was before."""
+    """The batch is closed, whatever its attempts do. ``batch`` is its state before."""
     return Effect({"state": batch.state}, {"state": BatchState.DISCARDED})
 
 
 def discarding_too(batch: Batch | None) -> Effect:
-    """The open batch, if there is one, is closed by a decision about something else."""
+    """A decision about something else closes the open batch, if there is one."""
     if batch is None:
         return Effect({}, {})
     name = str(batch.batch_id)
@@ -92,7 +92,7 @@ def discarding_too(batch: Batch | None) -> Effect:
 
 
 def retaking(batch: Batch, run: str) -> Effect:
-    """A run opens the next attempt, or finds out what has become of the present one."""
+    """A run opens the next attempt, or finds the outcome of the present one."""
     before = {"state": batch.state, "attempt": batch.attempt, "run": batch.attempt_run}
     if batch.state is BatchState.COMMITTING:
         return Effect(before, {**before, "run": run})
@@ -100,14 +100,14 @@ def retaking(batch: Batch, run: str) -> Effect:
 
 
 def adopting(before: Target, after: Target) -> Effect:
-    """The pipeline goes on with another target, which holds the same."""
+    """The pipeline goes on with another target that holds the same rows."""
     return Effect(
         {"target": before.name, "identity": before.identity}, {"target": after.name, "identity": after.identity}
     )
 
 
 def proving(rows: int, batches: int, newest_found: int) -> Effect:
-    """What a target was found to hold when it was adopted."""
+    """The adopted target holds these rows and batches."""
     return Effect({}, {"rows_found": rows, "batches_proved": batches, "newest_batch_found": newest_found})
 
 

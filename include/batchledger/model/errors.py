@@ -1,9 +1,10 @@
 """The error family: everything that Batchledger raises on purpose.
 
-A message says what was attempted, what was expected and found, where, and what to do. ``retryable`` and ``exit_code``
-are properties of the class, so that the mapping to Airflow and to the command line is one function each. What an error
-is about are attributes with types: whoever has to go on from it reads these, never the message. Every error pickles,
-because Airflow carries errors between processes.
+An error has three parts. ``message`` says what happened and what stays as it was. ``why`` says what was expected and
+found. ``advice`` says what to do. Each may have several lines. ``retryable`` and ``exit_code`` are properties of the
+class, so one function maps them to Airflow, and one to the command line. Typed attributes say what an error is about:
+code that handles it reads these, never the words. Every error pickles, because Airflow carries errors between
+processes.
 """
 
 from collections.abc import Mapping
@@ -21,8 +22,8 @@ from batchledger.model.presence import Presence
 class BatchledgerError(Exception):
     """The base of every expected failure. ``retryable``: the same step may succeed later with nothing else changed.
 
-    What it is about, as far as it is about such a thing: a batch, a pipeline, offsets. ``subject`` is what else there
-    is: a table, a topic, a connection, a file, a field of a form.
+    The fields say what it is about: a batch, a pipeline, offsets. ``subject`` names anything else: a table, a topic, a
+    connection, a file, a field of a form.
     """
 
     retryable: ClassVar[bool] = False
@@ -30,6 +31,8 @@ class BatchledgerError(Exception):
 
     message: str
     _: KW_ONLY
+    why: str = ""
+    advice: str = ""
     batch_id: int | None = None
     pipeline: str | None = None
     subject: str | None = None
@@ -37,7 +40,7 @@ class BatchledgerError(Exception):
 
     @override
     def __str__(self) -> str:
-        return self.message
+        return "\n".join(part for part in (self.message, self.why, self.advice) if part)
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
@@ -45,9 +48,12 @@ class BatchledgerError(Exception):
 
     @property
     def where(self) -> Mapping[str, Any]:
-        """What it is about, as JSON; without the message, and what it is not about."""
-        known = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "message"}
+        """Return what the error is about, as JSON: without its words and empty fields."""
+        known = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _WORDS}
         return {name: _as_json(value) for name, value in known.items() if value not in (None, (), {})}
+
+
+_WORDS = ("message", "why", "advice")
 
 
 def _rebuild(kind: type[BatchledgerError], values: dict[str, Any]) -> BatchledgerError:
@@ -73,7 +79,7 @@ class UnknownPipelineError(ConfigurationError):
 
 
 class SetupError(BatchledgerError):
-    """Something that the local services need is missing, taken or cannot be fetched."""
+    """The local services need something that is missing, taken or cannot be fetched."""
 
 
 class ServiceUnavailableError(BatchledgerError):
@@ -83,16 +89,16 @@ class ServiceUnavailableError(BatchledgerError):
 
 
 class OutcomeUnknownError(ServiceUnavailableError):
-    """The connection was lost during COMMIT: what was to be written may have been (I9); whoever goes on looks first."""
+    """The connection was lost during COMMIT. The write may have happened, so the next step looks first (I9)."""
 
 
 @dataclass(eq=False, repr=False)
 class FencedError(BatchledgerError):
-    """A newer attempt owns the batch; this one can change nothing visible (I4)."""
+    """A newer attempt owns the batch. This one can change nothing visible (I4)."""
 
     attempt: int | None = field(default=None, kw_only=True)
     run: str | None = field(default=None, kw_only=True)
-    """The attempt that has the batch, and whose it is."""
+    """The attempt that has the batch, and its run."""
 
 
 @dataclass(eq=False, repr=False)
@@ -121,14 +127,14 @@ class BatchBlockedError(BatchledgerError):
 
 @dataclass(eq=False, repr=False)
 class PositionConflictError(BatchledgerError):
-    """The stored position is not the one that the batch starts from: somebody else moved it."""
+    """The stored position is not the start of the batch: another run or decision moved it."""
 
     found: Mapping[TopicPartition, int | None] = field(default_factory=dict, kw_only=True)
-    """The stored next offsets, if one of them is not the start of its range."""
+    """The stored next offsets, if one of them differs from the start of its range."""
 
 
 class PlanOvertakenError(PositionConflictError):
-    """Another run moved the position between choosing ranges and storing them; choosing again is all it needs."""
+    """Another run moved the position after the ranges were chosen. Choosing them again is enough."""
 
     retryable = True
 
@@ -141,7 +147,7 @@ class PredecessorPendingError(PositionConflictError):
 
 @dataclass(eq=False, repr=False)
 class OutcomePendingError(BatchledgerError):
-    """A batch was about to be committed by its sink, and whether it was has to be found first."""
+    """A sink was about to commit a batch. Its outcome has to be found first."""
 
     retryable = True
 
@@ -155,13 +161,13 @@ class RowsLostError(BatchledgerError):
 
 
 class LossError(BatchledgerError):
-    """Offsets that were never read no longer exist in Kafka; a person has to accept it."""
+    """Kafka has removed offsets that were never read. A person has to accept the loss."""
 
     exit_code = 3
 
 
 class DecisionRefusedError(BatchledgerError):
-    """A person's decision does not fit what is there; nothing was changed."""
+    """A person's decision does not fit the present state. Nothing was changed."""
 
     exit_code = 2
 
@@ -173,47 +179,47 @@ class PipelinePausedError(BatchledgerError):
 
 
 class ReplayRefusedError(BatchledgerError):
-    """A replay was asked for that makes no sense: no offset, an offset twice, or offsets that do not exist."""
+    """The request for a replay makes no sense: no offset, an offset twice, or offsets that do not exist."""
 
     exit_code = 2
 
 
 class ExpiredError(ReplayRefusedError):
-    """Kafka has removed offsets that a replay asks for; it can be asked for without them."""
+    """Kafka has removed offsets of a replay. The replay can go on without them."""
 
     exit_code = 3
 
 
 @dataclass(eq=False, repr=False)
 class TopicChangedError(BatchledgerError):
-    """The topic is missing, or is not the one that the position belongs to: other id, other cluster, shorter log."""
+    """The topic is missing, or the position belongs to another one: other id, other cluster, shorter log."""
 
     exit_code = 3
 
     expected: TopicIdentity | None = field(default=None, kw_only=True)
     found: TopicIdentity | None = field(default=None, kw_only=True)
-    """Set if it is another topic."""
+    """Set if the topic is another one."""
 
 
 class TargetRefusedError(BatchledgerError):
-    """The target does not take the rows of a batch, and would not the next time: a person has to change something."""
+    """The target refuses the rows of a batch, and would refuse them again: a person has to change something."""
 
     exit_code = 3
 
 
 @dataclass(eq=False, repr=False)
 class TargetChangedError(TargetRefusedError):
-    """The target table is not the one that earlier batches were published to, or does not fit the rows."""
+    """The target table is not the table of earlier batches, or does not fit the rows."""
 
     expected: str | None = field(default=None, kw_only=True)
     found: str | None = field(default=None, kw_only=True)
-    """The identities of the target; what was expected is None if it is about something else."""
+    """The identities of the target. Both are None if the error is about something else."""
     owner: str | None = field(default=None, kw_only=True)
     """The pipeline that has published to the target."""
 
 
 class RowsRefusedError(TargetRefusedError):
-    """The target, its staging or the ledger beside it does not take a row: the batch waits for a person."""
+    """The target, its staging or the ledger refuses a row. The batch waits for a person."""
 
 
 @dataclass(eq=False, repr=False)
@@ -224,7 +230,7 @@ class KeyConflictError(TargetRefusedError):
 
 
 class DatabaseRefusedError(BatchledgerError):
-    """The database refuses what is not about rows, and would the next time; nothing was written."""
+    """The database refuses something other than rows, and would refuse it again. Nothing was written."""
 
 
 class StagingError(BatchledgerError):
@@ -235,7 +241,7 @@ class StagingError(BatchledgerError):
 
 @dataclass(eq=False, repr=False)
 class CheckNotRunError(BatchledgerError):
-    """A check could not be evaluated; this is neither a pass nor bad data, and what is staged can be judged again."""
+    """A check could not run. That is neither a pass nor bad data, and the staged rows can be judged again."""
 
     retryable = True
 
@@ -244,23 +250,23 @@ class CheckNotRunError(BatchledgerError):
 
 
 class StagingLostError(BatchledgerError):
-    """Staging no longer holds what was staged; the batch has to be staged again, by the next run or by hand."""
+    """Staged rows are gone. The batch has to be staged again, by the next run or by hand."""
 
 
 class AuditOutdatedError(StagingLostError):
-    """Another batch has changed what a duplicate is since the audit; what is staged can be audited again."""
+    """Since the audit, another batch has changed which rows are duplicates. The staged rows can be audited again."""
 
     retryable = True
 
 
 class UnsettledError(BatchledgerError):
-    """Rows of the target were published again each time that they were compared with the ledger; nothing was proved."""
+    """Rows of the target were published again during each comparison with the ledger. Nothing was proved."""
 
     retryable = True
 
 
 class StageRefusedError(BatchledgerError):
-    """The stage job, run in a process of its own, refused for good; a person has to read its message."""
+    """The stage job refused for good in a process of its own. A person has to read its message."""
 
     exit_code = 3
 
@@ -272,12 +278,12 @@ class ConnectionMissingError(ConfigurationError):
 
 
 class ChannelError(BatchledgerError):
-    """An alert was not delivered, as far as anybody knows; it is tried again. The text holds no secret."""
+    """An alert was probably not delivered, and is tried again. The text holds no secret."""
 
     retryable = True
 
 
 class UnknownBatchError(BatchledgerError):
-    """No batch, or no pipeline, of that name exists in the ledger."""
+    """The ledger has no batch or pipeline of that name."""
 
     exit_code = 2

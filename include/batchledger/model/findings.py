@@ -1,7 +1,7 @@
-"""The catalogue of what can be found wrong with a pipeline, and of everything that is said of it.
+"""The catalogue of everything that can be wrong with a pipeline, with the words for it.
 
-A kind of incident is one row, and says which state a pipeline has meanwhile. A check of the audit of the ledger is one
-row, and says which kind it opens. The names are stored and printed; nothing else relates them. Pure; no I/O.
+A kind of incident is one row, with the state of a pipeline meanwhile. A check of the audit of the ledger is one row,
+with the kind that it opens. The names are stored and printed; nothing else relates them. Pure; no I/O.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _PLAN = "batchledger plan {pipeline}"
 
 
 class PipelineState(StrEnum):
-    """How a pipeline stands, the worst first. ``running`` is known only where Airflow can be asked."""
+    """The state of a pipeline, the worst first. ``running`` is known only if Airflow can be asked."""
 
     LOSS = "loss"
     SOURCE_CHANGED = "source changed"
@@ -31,15 +31,15 @@ class PipelineState(StrEnum):
 
 
 class Place(Enum):
-    """Where a thing is looked for. Only a look at this place can say that it is over."""
+    """Where a look finds an incident. Only a look at the same place can say that it is over."""
 
     LEDGER = auto()
     SURVEY = auto()
-    """The positions, held against what the source has."""
+    """The positions, compared with the source."""
     THREATS = auto()
-    """The unread records, of a source that has answered."""
+    """The unread records of a source that has answered."""
     AUDIT = auto()
-    """The audit of the ledger alone; what it asks of the other places every look finds, too."""
+    """The audit of the ledger alone. Its questions about the other places belong to these places."""
     CHANNELS = auto()
 
 
@@ -47,9 +47,9 @@ class Place(Enum):
 class KindRow:
     """One kind of incident.
 
-    ``happened`` begins its title; ``command`` shows or answers it, and names ``{pipeline}``, ``{subject}`` or
-    ``{batch_id}``. ``state`` is how a pipeline stands meanwhile, where it has a state of its own. ``is_of_batch``: its
-    subject is a batch, and it is over with the batch. What is over within its ``patience`` is not told.
+    ``happened`` begins its title. ``command`` shows or answers it, and names ``{pipeline}``, ``{subject}`` or
+    ``{batch_id}``. ``state`` is the state of the pipeline meanwhile, if the kind has its own. ``is_of_batch``: its
+    subject is a batch, and it ends with the batch. No message is sent if it ends within its ``patience``.
     """
 
     name: str
@@ -66,9 +66,9 @@ class KindRow:
 class CheckRow:
     """One check of the audit of the ledger.
 
-    ``kind`` is the incident that it opens, ``promise`` what holds when it finds nothing. ``needs_person``: what it
-    finds contradicts nothing, and waits for a decision. A proof of the history calls it ``invariant``, and what it
-    finds is told as ``happened``.
+    ``kind`` is the incident that it opens, ``promise`` what holds if it finds nothing. ``needs_person``: its findings
+    contradict nothing, and wait for a decision. A proof of the history calls it ``invariant``; ``happened`` begins the
+    title of its findings.
     """
 
     name: str
@@ -93,13 +93,13 @@ class _Catalogued(StrEnum):
 
 
 class IncidentKind(_Catalogued):
-    """What kind of thing has happened; a look says which kinds it has looked for."""
+    """The kinds of incident. A look says which kinds it has looked for."""
 
     row: KindRow
 
     BLOCKED = KindRow("blocked", Place.LEDGER, "blocked", _BATCH, state=PipelineState.BLOCKED, is_of_batch=True)
     BLOCKED_TOO_LONG = KindRow("blocked_too_long", Place.LEDGER, "blocked", _BATCH, is_of_batch=True)
-    # Its severity is that of the check.
+    # It has the severity of the check.
     CHECK_FAILED = KindRow("check_failed", Place.LEDGER, "check failed", _BATCH)
     QUARANTINED = KindRow(
         "quarantined", Place.LEDGER, "records in quarantine", "batchledger quarantine list {pipeline}", Severity.WARNING
@@ -115,7 +115,7 @@ class IncidentKind(_Catalogued):
         _PLAN,
         Severity.WARNING,
         PipelineState.UNKNOWN,
-        # A broker that is restarted is away for less.
+        # A restart of the broker takes less.
         patience=timedelta(minutes=1),
     )
     LOSS = KindRow("loss", Place.SURVEY, "unread records are lost", _PLAN, state=PipelineState.LOSS)
@@ -130,7 +130,7 @@ class IncidentKind(_Catalogued):
     STALE_ATTEMPT = KindRow(
         "stale_attempt",
         Place.AUDIT,
-        "nobody works on an open batch",
+        "no run works on an open batch",
         "batchledger run {pipeline} --batch {batch_id}",
         Severity.WARNING,
         is_of_batch=True,
@@ -138,7 +138,7 @@ class IncidentKind(_Catalogued):
     ORPHANED_STAGING = KindRow(
         "orphaned_staging", Place.AUDIT, "staging is left behind", "batchledger housekeeping", Severity.WARNING
     )
-    # The check says what has happened. The command can end the incident: it proves the whole history.
+    # The check has the words. The command can end the incident: it proves the whole history.
     LEDGER_FINDING = KindRow("ledger_finding", Place.AUDIT, "", "batchledger audit {pipeline} --newest 0")
     CHANNEL_FAILING = KindRow(
         "channel_failing",
@@ -150,7 +150,7 @@ class IncidentKind(_Catalogued):
 
 
 def list_kinds(*places: Place) -> frozenset[IncidentKind]:
-    """Return the kinds that are looked for in these places."""
+    """Return the kinds of these places."""
     return frozenset(each for each in IncidentKind if each.row.place in places)
 
 
@@ -159,7 +159,7 @@ def _proof(name: str, invariant: str, happened: str, promise: str) -> CheckRow:
 
 
 class LedgerCheck(_Catalogued):
-    """What an audit asks. The first eight prove the history, the others look at what is going on."""
+    """The checks of an audit. The first eight prove the history, the others look at the present."""
 
     row: CheckRow
 
@@ -190,7 +190,7 @@ class LedgerCheck(_Catalogued):
     HELD_ONCE = _proof(
         "offsets_are_held_once",
         "I8",
-        "offsets are held twice, or by nobody",
+        "offsets are held twice, or by no batch",
         "Exactly one batch holds the rows of each published offset (I8).",
     )
     TARGET = _proof(
@@ -230,7 +230,7 @@ class LedgerCheck(_Catalogued):
     SOURCE = CheckRow(
         "source_is_the_same",
         IncidentKind.SOURCE_CHANGED,
-        "The topics are those that the stored positions belong to.",
+        "The stored positions belong to the topics that are there.",
         needs_person=True,
     )
     LOSS = CheckRow(

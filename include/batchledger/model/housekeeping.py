@@ -1,9 +1,9 @@
-"""What is left behind and may go. Pure: the decisions are made from facts, and stay right beside live runs.
+"""Which leftovers may go. Pure: the decisions follow from facts, and stay right beside live runs.
 
-Whether an attempt is over never changes back: numbers of attempts only grow, and a batch that is published or discarded
-gets no further one. So what was found to be over may be removed later, without a lock that a run would have to wait
-for. Everything has to be over for ``OVER_FOR`` nevertheless: a run removes what it leaves behind itself, and an
-at-most-once publication writes the rows of a batch after it was published.
+An attempt that is over stays over: numbers of attempts only grow, and a published or discarded batch gets no further
+one. So its leftovers may be removed later, without a lock that a run would wait for. They have to be over for
+``OVER_FOR`` nevertheless: a run removes its own leftovers, and an at-most-once publication writes the rows of a batch
+after it was published.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ class Leftover(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one run removes at most of each kind, and how much one transaction. What is left, the next run takes."""
+    """How much of a kind one run removes at most, and how much one transaction. The next run takes the rest."""
 
     per_run: int = 100_000
     per_transaction: int = 1_000
@@ -51,11 +51,11 @@ BOUNDS = {
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long things are kept where no pipeline file says it.
+    """How long things are kept if no pipeline file says so.
 
-    ``validations`` are those of so many of the newest batches of each pipeline; the results themselves stay for good.
-    ``audits`` are results that have not passed, ``passed_audits`` the rest; those of the newest audit stay.
-    ``incidents`` counts from their end; an open one stays.
+    ``validations`` are kept for this many of the newest batches of each pipeline; the results themselves stay for good.
+    ``audits`` are results that have not passed, ``passed_audits`` the rest; the newest audit stays. ``incidents``
+    counts from their end; an open one stays.
     """
 
     validations: int = 500
@@ -66,7 +66,7 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class StagingOwner:
-    """What the ledger knows of the attempt of a staging table; ``newest`` is the newest attempt of its batch."""
+    """The attempt of a staging table, as the ledger knows it. ``newest`` is the newest attempt of its batch."""
 
     pipeline: str
     state: BatchState
@@ -78,7 +78,7 @@ class StagingOwner:
 
 @dataclass(frozen=True, slots=True)
 class StagingTable:
-    """A table of one attempt, ``b17_a2_rows``, or what else it has staged. ``known``: None without such a batch."""
+    """A staging table of one attempt, such as ``b17_a2_rows``. ``known`` is None if the ledger has no such batch."""
 
     name: str
     batch_id: int
@@ -87,10 +87,10 @@ class StagingTable:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody will ever read the table again.
+        """Whether no step will ever read the table again.
 
-        Its attempt is superseded or failed, or its batch is published or discarded. A table that the ledger knows
-        nothing of may be another ledger's: it is never over.
+        Its attempt is superseded or failed, or its batch is published or discarded. A table that is unknown to the
+        ledger may belong to another ledger: it is never over.
         """
         if self.known is None or self.attempt > self.known.newest:
             return False
@@ -100,19 +100,19 @@ class StagingTable:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether no attempt of this ledger can have made it: the ledger was restored, or is not the one that did."""
+        """Whether no attempt of this ledger can have made it: the ledger was restored, or another one made it."""
         return self.known is None or self.attempt > self.known.newest
 
     @property
     def over_since(self) -> datetime | None:
-        """When it was over, None when that was not written down."""
+        """When it was over; None if the ledger does not say."""
         if self.known is None:
             return None
         return self.known.published_at or self.known.ended_at
 
 
 def find_orphaned(tables: Iterable[StagingTable], now: datetime) -> list[StagingTable]:
-    """Return the tables that nobody will ever read again, and that their run had the time to remove itself."""
+    """Return the tables that no step will read again, if their own run had the time to remove them."""
     return [each for each in tables if each.is_over and (each.over_since is None or now - each.over_since >= OVER_FOR)]
 
 
@@ -120,16 +120,16 @@ def choose_forgetting(now: datetime, open_planned_at: Iterable[datetime]) -> dat
     """Return the moment up to which message keys that expired may be removed.
 
     A batch knows the keys that expire after it was planned, however late it is published. So every open batch keeps
-    them, and so does one that is being planned right now and is not seen yet.
+    them. ``OVER_FOR`` keeps them for a batch that is being planned right now and is not visible yet.
     """
     return min([now - OVER_FOR, *open_planned_at])
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What was removed of one kind, or would be in a dry run. ``subject``: of which pipeline, or which table.
+    """How much of one kind was removed, or would be in a dry run. ``subject`` names the pipeline or the table.
 
-    ``is_complete`` is False when the bound of a run was reached, or somebody was at work on the rest.
+    ``is_complete`` is False if the run reached its bound, or if another process works on the rest.
     """
 
     kind: Leftover
@@ -141,9 +141,9 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
-    """What one run did to the ledger of one database, or to one sink.
+    """The result of one run for the ledger of one database, or for one sink.
 
-    ``unknown`` is staging that it leaves to a person; ``left_out`` says what it could not do, and why.
+    ``unknown`` is staging that it leaves to a person. ``left_out`` says what it could not do, and why.
     """
 
     pipelines: Sequence[str] = field(default_factory=tuple)
@@ -157,7 +157,7 @@ class Housekeeping:
         return all(each.is_complete for each in self.removals)
 
     def and_also(self, more: "Housekeeping") -> "Housekeeping":
-        """Return this together with what was done to a sink of the same pipelines."""
+        """Return this together with the result for a sink of the same pipelines."""
         return replace(
             self,
             removals=(*self.removals, *more.removals),

@@ -1,7 +1,7 @@
-"""What people are told of, once: which condition opens an incident, which goes on with one, and which incident is over.
+"""Incidents: which condition opens one, which continues one, and which incident is over.
 
-A look at a pipeline finds conditions. A condition that is found again belongs to the incident that it opened, so one
-incident is told at its beginning and at its end, whatever the number of looks in between. Pure; no I/O.
+A look at a pipeline finds conditions. A condition that is found again belongs to the incident that it opened. So people
+get a message at the beginning and at the end of an incident, whatever the number of looks in between. Pure; no I/O.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,12 +19,12 @@ Key = tuple[str, str, str]
 FIRST_RETRY = timedelta(minutes=1)
 LAST_RETRY = timedelta(minutes=15)
 GIVEN_UP_AFTER = timedelta(days=1)
-# One failure may be a blip, three are told.
+# One failure may be a blip. After three, other channels report it.
 TRIES_OF_A_FAILING_CHANNEL = 3
 
 
 class Event(StrEnum):
-    """What of an incident is told."""
+    """The events of an incident that people get a message about."""
 
     OPENED = "opened"
     ENDED = "ended"
@@ -32,11 +32,11 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that people are to know, as one look has found it.
+    """Something that people need to know, as one look has found it.
 
-    ``subject`` tells incidents of one kind apart, for example ``batch 17`` or ``orders[3]``; empty where there can be
-    one only. ``title`` is a few words, ``lines`` say the numbers and coordinates, ``command`` answers it. None of them
-    holds a record's value or a secret. ``run`` is the Airflow run that the batch belongs to, where there is one.
+    ``subject`` tells incidents of one kind apart, for example ``batch 17`` or ``orders[3]``; empty if there can be only
+    one. ``title`` is a few words, ``lines`` give numbers and coordinates, ``command`` answers it. None of them holds a
+    record's value or a secret. ``run`` is the Airflow run of the batch, if there is one.
     """
 
     pipeline: str
@@ -61,22 +61,22 @@ class Condition:
         batch_id: int | None = None,
         run: str | None = None,
     ) -> Self:
-        """Return the condition with what the catalogue says of it; ``more`` ends its title."""
+        """Return the condition with the words of the catalogue. ``more`` ends its title."""
         row = kind.row
         command = row.command.format(pipeline=pipeline, subject=subject, batch_id=batch_id)
         return cls(pipeline, kind, subject, row.severity, row.happened + more, lines, command, batch_id, run)
 
     @property
     def key(self) -> Key:
-        """What makes two conditions the same incident; there is one open incident of a key at most."""
+        """Two conditions with the same key are one incident. A key has one open incident at most."""
         return self.pipeline, self.kind, self.subject
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One condition from its first look to its last. ``condition`` is as it was found last, at ``seen_at``.
+    """One condition from its first look to its last. ``condition`` is the latest one, found at ``seen_at``.
 
-    ``ending`` says in a few words how it is over, ``published``; empty where that is not known.
+    ``ending`` says in a few words how it ended, such as ``published``; empty if that is not known.
     """
 
     incident_id: int
@@ -94,10 +94,10 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a look has found, and which kinds it has looked for.
+    """The findings of a look, and which kinds it has looked for.
 
-    Of the ``unknown`` keys it knows nothing, although it has looked for their kind. ``endings`` says of incidents how
-    they are over, if they are.
+    It knows nothing about the ``unknown`` keys, although it has looked for their kind. ``endings`` says how incidents
+    end, if they do.
     """
 
     found: tuple[Condition, ...] = ()
@@ -118,7 +118,7 @@ class Findings:
 class Settlement:
     """What a look changes: conditions that open an incident, incidents that go on, and incidents that are over.
 
-    ``opened`` and ``ended`` are told, ``continued`` are not; their condition is the one that was found now.
+    People get messages about ``opened`` and ``ended``, not about ``continued``. The condition is the present one.
     """
 
     opened: tuple[Condition, ...] = ()
@@ -128,7 +128,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One event of an incident for one channel; ``tries`` counts the one for which it was claimed."""
+    """One event of an incident for one channel. ``tries`` includes the try for which it was claimed."""
 
     notification_id: int
     incident: Incident
@@ -138,20 +138,20 @@ class Notification:
 
     @property
     def since(self) -> datetime:
-        """When there was something to tell."""
+        """When the event happened."""
         incident = self.incident
         return incident.opened_at if self.event is Event.OPENED else (incident.ended_at or incident.seen_at)
 
     def is_old(self, now: datetime) -> bool:
-        """Whether it was tried for so long that a channel which takes others will never take it."""
+        """Whether it was tried for so long that a working channel will never take it."""
         return now - self.since >= GIVEN_UP_AFTER
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelFailure:
-    """A channel that does not deliver: how often its oldest unsent notification was tried, and what came of it last.
+    """A channel that does not deliver: how often its oldest unsent notification was tried, and the last error.
 
-    ``last_sent_at`` is when it has delivered something else of the pipeline last.
+    ``last_sent_at`` is when it last delivered another message of the pipeline.
     """
 
     channel: str
@@ -163,7 +163,7 @@ class ChannelFailure:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a channel delivers. ``text`` is for people, ``document`` (JSON) for programs; ``is_good``: it is over."""
+    """What a channel delivers. ``text`` is for people, ``document`` (JSON) for programs. ``is_good``: it is over."""
 
     title: str
     text: str
@@ -173,12 +173,13 @@ class Message:
 
 
 def settle(open_incidents: Sequence[Incident], findings: Findings, now: datetime) -> Settlement:
-    """Return what a look that began at ``now`` changes among the open incidents of the pipelines that it looked at.
+    """Return what a look that began at ``now`` changes among the open incidents of its pipelines.
 
-    An incident of a kind that was not looked for stays as it is, because nothing is known of it: of a Kafka that does
-    not answer nobody learns that a loss is over. So does one that is ``unknown``, and one that a later look has seen.
-    Conditions of one key are one incident, the first of them: ``[blocked 17, lag]`` open, ``[blocked 17, blocked 18]``
-    found, all kinds looked for: 18 is opened, 17 goes on, lag is over.
+    An incident stays as it is if its kind was not looked for: a silent Kafka does not show that a loss is over. It also
+    stays if its key is ``unknown``, or if a later look has seen it. Several conditions with one key count as the first.
+
+    Example: ``[blocked 17, lag]`` are open, ``[blocked 17, blocked 18]`` are found, all kinds were looked for: 18 is
+    opened, 17 goes on, lag is over.
     """
     found_by_key: dict[Key, Condition] = {}
     for condition in findings.found:
@@ -203,7 +204,7 @@ def settle(open_incidents: Sequence[Incident], findings: Findings, now: datetime
 
 
 def choose_channels(condition: Condition, channels: Sequence[str]) -> list[str]:
-    """Return through which channels a condition is told: all, but one that fails does not tell of itself."""
+    """Return the channels for a condition: all, but a failing channel does not report itself."""
     return [each for each in channels if (condition.kind, condition.subject) != (IncidentKind.CHANNEL_FAILING, each)]
 
 
@@ -219,9 +220,9 @@ def wait_after(tries: int) -> timedelta:
 def describe_failing_channels(
     pipeline: str, failures: Iterable[ChannelFailure], channels: Collection[str], open_incidents: Iterable[Incident]
 ) -> Findings:
-    """Return which of the ``channels`` do not deliver, to be told through the others.
+    """Return which of the ``channels`` do not deliver; the others report it.
 
-    Of a channel that the pipeline file names no longer nobody knows whether it would deliver.
+    The incident of a channel that the pipeline file no longer names is over: it is not tried any more.
     """
     kind = IncidentKind.CHANNEL_FAILING
     unnamed = [

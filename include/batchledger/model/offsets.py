@@ -39,8 +39,7 @@ class TopicPartition:
 class OffsetRange:
     """The offsets ``start <= offset < until`` of one partition.
 
-    Raises ValueError for a negative start or an ``until`` below ``start``: Spark drops such ranges silently, so they
-    must not exist here.
+    Raises ValueError for a negative start or an ``until`` below ``start``: Spark would drop such a range silently.
     """
 
     partition: TopicPartition
@@ -66,7 +65,7 @@ class OffsetRange:
     def parse(cls, text: str) -> "OffsetRange":
         """Read the text form back: ``OffsetRange.parse("orders[3] 1200..1500")``. Raises ValueError.
 
-        Also for numbers that Kafka cannot have: partitions are 32 bits wide, offsets 64.
+        Numbers that Kafka cannot have raise it too: partitions are 32 bits wide, offsets 64.
         """
         match = _RANGE_TEXT.fullmatch(text)
         if match is None:
@@ -84,9 +83,9 @@ class OffsetRange:
 def find_gaps(ranges: Iterable[OffsetRange], within: Iterable[OffsetRange] | None = None) -> list[OffsetRange]:
     """Return the maximal ranges that ``ranges`` leave uncovered, in order.
 
-    Without ``within`` the gaps are those between the lowest start and the highest until of each partition; with it,
-    those inside the given frames, one frame at a time; no frame means no gap. Overlapping and empty ranges are allowed
-    and leave no gap.
+    Without ``within`` the gaps lie between the lowest start and the highest until of each partition. With it, they lie
+    inside the given frames, one frame at a time; no frame means no gap. Overlapping and empty ranges are allowed and
+    leave no gap.
 
     Example: ``orders[0] 0..10`` and ``orders[0] 15..20`` leave ``orders[0] 10..15``; within ``orders[0] 0..25`` they
     also leave ``orders[0] 20..25``.
@@ -107,7 +106,7 @@ def find_gaps(ranges: Iterable[OffsetRange], within: Iterable[OffsetRange] | Non
 
 
 def count_covered(ranges: Iterable[OffsetRange], frames: Sequence[OffsetRange]) -> list[int]:
-    """Return how many offsets of each frame ``ranges`` hold; an offset that several hold counts once.
+    """Return how many offsets of each frame ``ranges`` hold. An offset in several ranges counts once.
 
     Example: ``orders[0] 0..10`` and ``orders[0] 8..12`` hold 4 offsets of ``orders[0] 8..20``.
     """
@@ -171,7 +170,7 @@ def count_offsets(ranges: Iterable[OffsetRange]) -> int:
 
 
 def split_ranges(ranges: Iterable[OffsetRange], offsets: int) -> Iterator[list[OffsetRange]]:
-    """Yield the ranges, in order, in portions of at most so many offsets; a larger one is a portion of its own."""
+    """Yield the ranges, in order, in portions of at most so many offsets. A larger range is a portion of its own."""
     portion: list[OffsetRange] = []
     taken = 0
     for each in ranges:
@@ -185,14 +184,14 @@ def split_ranges(ranges: Iterable[OffsetRange], offsets: int) -> Iterator[list[O
 
 
 def describe_ranges(ranges: Iterable[OffsetRange], limit: int = 8) -> str:
-    """The text form of up to ``limit`` ranges, and how many more there are."""
+    """Return the text form of up to ``limit`` ranges, and how many more there are."""
     texts = [str(each) for each in ranges]
     more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
     return ", ".join(texts[:limit]) + more
 
 
 def _meeting(merged: list[OffsetRange], frame: OffsetRange) -> Iterator[OffsetRange]:
-    """Yield those of one partition's merged ranges that share an offset with the frame, in order."""
+    """Yield the merged ranges of one partition that share an offset with the frame, in order."""
     for index in range(bisect_right(merged, frame.start, key=lambda each: each.until), len(merged)):
         if merged[index].start >= frame.until:
             return

@@ -1,6 +1,6 @@
 """How far the reading of a batch is: records read, records a second, time left, in one line.
 
-For people who wait. Nothing is decided by it: what was read in the end is told by evidence and accounting alone.
+It is for people who wait, and decides nothing: evidence and accounting alone say what was read in the end.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from batchledger.model.counting import describe_count
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one look has found of an attempt that is being staged: records that were read.
+    """How many records of an attempt one look during staging has found read.
 
-    ``rows`` are on their way to staging and told apart where they are no measure of records: a transform may drop
+    ``rows`` are on their way to staging. They are counted apart if they do not measure records: a transform may drop
     records, and make several rows of one.
     """
 
@@ -26,11 +26,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the reading of a batch is. ``seconds`` is the time since the last look at which nothing had been read.
+    """How far the reading of a batch is. ``seconds`` is the time since the last look that found nothing read.
 
-    ``planned_records`` is the number of offsets of the batch's ranges: an upper bound where the topic has holes, as
-    transactions and compaction leave them. There the reading ends before its share is 1, and the time left is an upper
-    bound too.
+    ``planned_records`` is the number of offsets of the batch's ranges. Transactions and compaction leave holes, so it
+    is an upper bound: the reading may end before its share is 1, and the time left is an upper bound too.
     """
 
     read_records: int
@@ -50,7 +49,7 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """What was read of what is planned, from 0 to 1."""
+        """The share of the planned records that was read, from 0 to 1."""
         return self.read_records / self.planned_records if self.planned_records else 1.0
 
     @property
@@ -59,10 +58,10 @@ class Progress:
         return self.read_records * 100 // self.planned_records if self.planned_records else 100
 
     def advance(self, reading: Reading, seconds: float) -> "Progress":
-        """Return the progress after another look, ``seconds`` later; it never goes back, nor beyond what is planned.
+        """Return the progress after another look, ``seconds`` later. It never goes back, nor beyond the plan.
 
-        A task that Spark repeats takes its rows back first. Until something was read the clock begins anew with each
-        look, otherwise the start of a Spark session would count as slow reading.
+        A task that Spark repeats takes its rows back first. The clock starts with the first record: otherwise the start
+        of a Spark session would count as slow reading.
         """
         found = min(reading.records, self.planned_records)
         begun = self.seconds if self.read_records else 0.0
@@ -84,12 +83,12 @@ class Progress:
 
 
 def round_rate(rate: float) -> str:
-    """Return a rate with two digits that count: of 183,456 ``180,000``."""
+    """Return a rate with two digits that count: 183,456 becomes ``180,000``."""
     return f"{float(f'{rate:.2g}'):,.0f}" if rate >= 1 else "less than 1"
 
 
 def round_time(seconds: float) -> str:
-    """Return a time in the largest unit of which there are two or more, rounded up: of 130 s ``3 min``."""
+    """Return a time, rounded up, in the largest unit that fits twice or more: 130 s becomes ``3 min``."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{ceil(seconds / size):,} {unit}"

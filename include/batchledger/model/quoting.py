@@ -1,6 +1,6 @@
-"""How a message quotes what somebody wrote: enough to find it, never all of a long text, no password.
+"""How a message quotes a person's text: enough to find it, never all of a long text, no password.
 
-The content of a file or a form may be huge, nested, or a secret in the wrong place; messages go to logs, to pages and
+The content of a file or a form may be huge, nested, or a secret in the wrong place. Messages go to logs, to pages and
 to Airflow's database. Standard library only.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 from typing_extensions import override
 
 LONGEST_TEXT = 64
-"""The name of an expectation is as long."""
+"""The longest name of an expectation fits."""
 LONGEST_SENTENCE = 400
 _LARGEST_NUMBER = 2**64
-# A password may hold any character, so what is hidden reaches to the last @.
+# A password may hold any character, so the hidden part reaches to the last @.
 _SECRET = re.compile(r"(?<=//)\S+(?=@)|(?i:(?<=password)|(?<=passwd)|(?<=secret)|(?<=token))\s*[=:]\s*\S+")
 
 
@@ -28,18 +28,18 @@ class _Short(Repr):
 
     @override
     def repr_str(self, x: str, level: int) -> str:
-        """A text without the login of an address, and without what is called a password."""
+        """Return a text without the login of an address, and without a named password, secret or token."""
         shown = _SECRET.sub("…", x[:LONGEST_SENTENCE])
         return repr(shown if len(shown) <= LONGEST_TEXT else f"{shown[: LONGEST_TEXT - 1]}…")
 
     @override
     def repr_int(self, x: int, level: int) -> str:
-        """A number; one that nothing here can hold only by its kind, as Python refuses to write out the largest."""
+        """Return a number, or words for a huge one: Python refuses to write out the largest."""
         return super().repr_int(x, level) if abs(x) < _LARGEST_NUMBER else "a number of more than 64 bits"
 
     @override
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """A mapping, of which nothing is shown but that it has no keys."""
+        """Return only whether a mapping has keys."""
         return "a mapping" if x else "{}"
 
 
@@ -49,5 +49,5 @@ def quote(value: Any) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return a sentence that quotes what somebody wrote, cut off if it is too long."""
+    """Return a sentence with a quotation, cut off if it is too long."""
     return text if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"

@@ -1,8 +1,8 @@
-"""From a look at a pipeline to messages: settle its incidents, store what is to be told, then send it, bounded.
+"""From a look at a pipeline to messages: settle its incidents, store the messages, then send them, in bounded time.
 
-Nothing is sent before it is stored, so a process that dies loses no message; it may repeat one that was delivered but
-not yet recorded as sent. A channel that fails, hangs or does not exist changes nothing but its own notifications:
-they are tried again by later runs, and the other channels tell of it.
+A message is stored before it is sent, so a process that dies loses none. It may repeat a message that was delivered
+but not yet recorded as sent. A channel that fails, hangs or does not exist changes only its own notifications: later
+runs try them again, and the other channels report the failure.
 """
 
 import logging
@@ -32,15 +32,15 @@ MakePlatform = Callable[[], Platform]
 
 
 def utc_now() -> datetime:
-    """The moment."""
+    """Return the present moment."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
 class Alerting:
-    """What alerts of one pipeline work with. ``open_channel`` finds a channel by the id of its Airflow connection.
+    """What the alerts of one pipeline need. ``open_channel`` finds a channel by the id of its Airflow connection.
 
-    ``channel_seconds`` bounds what all messages of one channel may take together.
+    ``channel_seconds`` bounds the time of all messages of one channel together.
     """
 
     pipeline: str
@@ -55,7 +55,7 @@ class Alerting:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a report has changed and sent. ``failed`` says of each channel that did not deliver why."""
+    """What a report has changed and sent. ``failed`` names each channel that did not deliver, and why."""
 
     settlement: Settlement
     sent: int
@@ -63,7 +63,7 @@ class Told:
 
 
 def look(make_platform: MakePlatform, alerting: Alerting, now: datetime) -> Findings:
-    """Return what people are to know of the pipeline now; also that its platform cannot be built."""
+    """Return what people need to know of the pipeline now, even if its platform cannot be built."""
     stored = alerting.incidents.load_facts(alerting.pipeline)
     try:
         health = survey(make_platform(), now)
@@ -73,16 +73,16 @@ def look(make_platform: MakePlatform, alerting: Alerting, now: datetime) -> Find
 
 
 def report(make_platform: MakePlatform, alerting: Alerting) -> Told:
-    """Look at the pipeline, and tell what has begun and what is over."""
+    """Look at the pipeline, and send messages about incidents that have begun or ended."""
     now = alerting.clock()
     return tell(alerting, look(make_platform, alerting, now), now)
 
 
 def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
-    """Settle what a look that began at ``now`` has found, and send what is due; also what earlier runs could not send.
+    """Settle the findings of a look that began at ``now``. Send what is due, and what earlier runs could not send.
 
-    Returns within twice ``channel_seconds`` after the ledger has answered, whatever the channels do. Raises what the
-    ledger does, and nothing because of a channel.
+    Returns within twice ``channel_seconds`` after the ledger has answered, whatever the channels do. Raises the errors
+    of the ledger, and none because of a channel.
     """
     settlement = _settle(alerting, findings, now)
     sent, failed = _send(alerting)
@@ -98,7 +98,7 @@ def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
 
 
 def try_channel(open_channel: OpenChannel, connection_id: str, seconds: float = CHANNEL_SECONDS) -> None:
-    """Send a trial message. Raises ChannelError when it is not delivered in time, ConfigurationError."""
+    """Send a trial message. Raises ChannelError if it is not delivered in time, and ConfigurationError."""
     outcome: list[BatchledgerError | None] = []
 
     def deliver() -> None:
@@ -112,25 +112,37 @@ def try_channel(open_channel: OpenChannel, connection_id: str, seconds: float = 
     worker = threading.Thread(target=deliver, daemon=True)
     worker.start()
     worker.join(seconds)
-    error = outcome[0] if outcome else ChannelError(_no_answer(seconds), subject=connection_id)
+    error = outcome[0] if outcome else _no_answer(connection_id, seconds)
     if error is not None:
         raise error
 
 
 def _deliver(open_channel: OpenChannel, connection_id: str, message: Message) -> None:
-    """Deliver; what a library raises is told by its class alone, because its words may hold a secret."""
+    """Deliver. The error of a library is named by its class alone, because its words may hold a secret."""
     try:
         open_channel(connection_id).send(message)
     except BatchledgerError:
         raise
     except Exception as error:
         raise ChannelError(
-            f"{connection_id} could not be used: {type(error).__name__}.", subject=connection_id
+            f"Alert channel {connection_id} could not be used.",
+            why=f"Its library raised {type(error).__name__}.",
+            advice=f"Correct connection {connection_id!r}, then try it: batchledger alerts test {connection_id}",
+            subject=connection_id,
         ) from error
 
 
-def _no_answer(seconds: float) -> str:
-    return f"no answer within {seconds:g} s."
+def _no_answer(connection_id: str, seconds: float) -> ChannelError:
+    return ChannelError(
+        f"Alert channel {connection_id} did not answer within {seconds:g} s.",
+        advice=f"Look whether its server is up, then try it: batchledger alerts test {connection_id}",
+        subject=connection_id,
+    )
+
+
+def _in_one_line(error: BatchledgerError) -> str:
+    """Say what happened and why: the message about a failing channel has a command of its own."""
+    return " ".join(f"{error.message}\n{error.why}".split())
 
 
 def _settle(alerting: Alerting, findings: Findings, now: datetime) -> Settlement:
@@ -143,7 +155,7 @@ def _settle(alerting: Alerting, findings: Findings, now: datetime) -> Settlement
 
 
 def _send(alerting: Alerting) -> tuple[int, dict[str, str]]:
-    """Send what is due through all channels at once; return how much was sent, and why a channel did not deliver."""
+    """Send what is due through all channels at once. Return how much was sent, and why a channel did not deliver."""
     workers = [_Delivery(alerting, channel) for channel in alerting.channels]
     for worker in workers:
         worker.start()
@@ -161,9 +173,9 @@ def _send(alerting: Alerting) -> tuple[int, dict[str, str]]:
 
 
 class _Delivery(threading.Thread):
-    """Sends what is due through one channel, one after the other, until one fails or the time is over.
+    """Sends what is due through one channel, one message after the other, until one fails or the time is over.
 
-    A daemon: a channel that hangs keeps no process from ending.
+    It is a daemon: a channel that hangs keeps no process from ending.
     """
 
     def __init__(self, alerting: Alerting, channel: str) -> None:
@@ -192,15 +204,15 @@ class _Delivery(threading.Thread):
                 self.sent += 1
                 self._present = None
         except BatchledgerError as error:
-            self._fail(str(error))
+            self._fail(_in_one_line(error))
         except Exception as error:  # noqa: BLE001 -- a mistake of ours, raised again by the thread that waits
             self.mistake = error
 
     def give_up_if_alive(self) -> None:
-        """Record that the channel has not answered in time; what it still delivers is recorded when it does."""
+        """Record that the channel has not answered in time. If it still delivers, that is recorded then."""
         if self.is_alive():
             self._is_over = True
-            self._fail(_no_answer(self._alerting.channel_seconds))
+            self._fail(_in_one_line(_no_answer(self.channel, self._alerting.channel_seconds)))
 
     def _fail(self, reason: str) -> None:
         self.error, claimed = reason, self._present

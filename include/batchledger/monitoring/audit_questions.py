@@ -43,10 +43,10 @@ def leave_unproved(reason: str) -> Iterator[Question]:
 
 
 def ask_open_batches(batches: Sequence[OpenBatch], now: datetime, limits: AuditLimits) -> Question:
-    """Ask whether a batch is open that nobody works on.
+    """Ask whether a batch is open that no run works on.
 
-    That is one whose newest attempt has ended no step for ``stale_after`` while nobody uses its staging. A blocked one
-    waits for a person.
+    Its newest attempt has ended no step for ``stale_after``, and no connection uses its staging. A blocked batch waits
+    for a person.
     """
     working = [each for each in batches if each.state is not BatchState.BLOCKED]
     return Question(
@@ -71,8 +71,8 @@ def ask_staging(tables: Iterable[StagingTable], now: datetime, limits: AuditLimi
 def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadlines, now: datetime) -> Iterator[Question]:
     """Ask for what every run looks for as well, so that runs and audits never contradict each other.
 
-    What could not be asked of Kafka is unanswered. Of another source nothing else is asked, and of one that has lost
-    records not what threatens those that are left. Without a deadline nobody asks whether it is kept.
+    A question that Kafka could not answer is unanswered. If the source is another one, no more is asked about it. If it
+    has lost records, threats to the remaining ones are left out. A deadline is asked about only if it is set.
     """
     unasked = {LedgerCheck.LAG} if deadlines.lag is None else set()
     if deadlines.blocked is None:
@@ -118,7 +118,7 @@ def _stale_fact(batch: OpenBatch, now: datetime) -> Fact:
 
 
 def _staging_fact(table: StagingTable, now: datetime, limits: AuditLimits) -> Fact:
-    """A table that nobody has written down the end of is as old as can be."""
+    """A table whose end is unknown counts as twice as old as the limit."""
     age = 2 * limits.orphaned_after if table.over_since is None else max(now - table.over_since, timedelta())
     told = "at an unknown time" if table.over_since is None else f"{describe_duration(age)} ago"
     detail = f"{table.name} of an attempt that was over {told}"

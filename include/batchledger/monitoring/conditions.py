@@ -44,7 +44,7 @@ def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Dead
 
 
 def _find_asked(health: PipelineHealth) -> frozenset[IncidentKind]:
-    """Return what the survey can say is over. Of another topic nobody knows what the old one has lost."""
+    """Return what the survey can say is over. Losses of a replaced topic are unknown."""
     if health.state is PipelineState.UNKNOWN:
         return frozenset({IncidentKind.UNREACHABLE})
     if health.state is PipelineState.SOURCE_CHANGED:

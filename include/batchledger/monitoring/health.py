@@ -1,4 +1,4 @@
-"""How a pipeline stands: is it complete, what holds it back, and until when somebody has to act. Changes nothing.
+"""How a pipeline stands: is it complete, what holds it back, and until when a person has to act. Changes nothing.
 
 ``survey`` and ``read_threats`` ask the ledger and the source; everything else here is pure.
 """
@@ -29,7 +29,7 @@ from batchledger.planning.live import check_source, choose_first_positions
 # The default of the broker's transaction.max.timeout.ms: no producer that is alive keeps a transaction open for longer.
 STUCK_AFTER = timedelta(minutes=15)
 
-# An error that is longer is told by its first sentence.
+# A longer error is cut to its first sentence.
 SHORT_ERROR_CHARACTERS = 200
 
 
@@ -88,7 +88,7 @@ class PipelineHealth:
     """How one pipeline stands. ``detail`` is the error, if any; ``threats`` is None if they could not be read.
 
     ``quarantine`` is what it has there, in any state; nothing if the ledger could not be asked. ``missing_service`` is
-    a connection that the local services would define, and nobody does.
+    an undefined connection that the local services would define.
     """
 
     pipeline: str

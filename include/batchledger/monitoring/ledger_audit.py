@@ -1,4 +1,4 @@
-"""What a periodic audit of a pipeline asks, and what people are told of the answers. Pure.
+"""The questions of a periodic audit of a pipeline, and the messages about the answers. Pure.
 
 Each question is about facts that were gathered once (``audit_questions``); Great Expectations judges them
 (``adapters/expectations/ledger.py``). A question that could not be asked is unanswered, never passed. An
@@ -127,10 +127,10 @@ class LedgerAudit:
 def find_own(
     pipeline: str, questions: Iterable[Question], checks: Iterable[CheckResult], coverage: Coverage
 ) -> Findings:
-    """Return what people are to know that only an audit finds, and which kinds of it this audit can say are over.
+    """Return the incidents that only an audit finds, and the kinds of them that this audit can say are over.
 
-    Not those of a check that could not run, and none of the history when only a part of it was proved: an earlier audit
-    may have found something in the rest.
+    A check that could not run ends no incident. An audit of a part of the history ends no incident of the history: an
+    earlier audit may have found something in the rest.
     """
     outcome_by_name = {each.name: each.outcome for each in checks}
     own = [each for each in questions if each.check.row.kind in list_kinds(Place.AUDIT)]
@@ -147,7 +147,7 @@ def find_own(
 
 
 def _tell_question(pipeline: str, question: Question) -> Iterator[Condition]:
-    """One condition for each batch that nobody works on, and for each place that a proof names, else one for all."""
+    """Yield a condition for each batch without a run, for each place that a proof names, else one for all."""
     kind = question.check.row.kind
     if kind.row.is_of_batch:
         yield from (_tell(pipeline, question, each) for each in question.excesses)
@@ -158,7 +158,7 @@ def _tell_question(pipeline: str, question: Question) -> Iterator[Condition]:
 
 
 def _tell_places(pipeline: str, question: Question) -> Iterator[Condition]:
-    """Tell of the first places one by one, so that a wrong batch is told although another one was; the rest is one."""
+    """Yield a condition for each of the first places, so a further wrong batch is reported too; the rest is one."""
     lines_by_place: dict[str, list[str]] = {}
     for each in question.excesses:
         lines_by_place.setdefault(each.subject, []).append(each.detail)

@@ -41,7 +41,7 @@ class Links:
 
 
 def compose(incident: Incident, event: Event, links: Links) -> Message:
-    """Return what is told of an incident: ``[batchledger] orders: blocked — no_unexplained_holes``."""
+    """Return the message about an incident: ``[batchledger] orders: blocked — no_unexplained_holes``."""
     condition = incident.condition
     is_over = event is Event.ENDED
     how = f", {incident.ending}" if incident.ending else ""

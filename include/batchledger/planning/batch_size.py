@@ -21,7 +21,7 @@ FEWEST_RECORDS = 10_000
 """The size of a batch that nothing is known about, and the smallest one that is chosen.
 
 So many records take hardly longer than none: 2.5 s, and 100,000 take 4 s. A first batch that is too large holds the
-pipeline for nobody knows how long; one that is too small costs seconds, and doubling leads to a million in seven. Still
+pipeline for an unknown time; one that is too small costs seconds, and doubling leads to a million in seven. Still
 smaller ones would do little but fixed work, most of all on a day on which everything is slow and no size holds the
 target. Where so many records do take longer than the target, ``max_records`` is for a person to set.
 """
@@ -117,10 +117,10 @@ def choose_size(paces: Sequence[Pace], target_seconds: float, min_records: int, 
 def fit_cost(paces: Sequence[Pace]) -> Cost:
     """Return the line that most of the batches lie on, the newest first and counting most; there is at least one.
 
-    Of all lines through one batch and zero, and through two batches that are apart, the one with the smallest sum of
-    weighted relative errors: a median, so a batch that is far off counts no more than one that is on the other side.
-    Batches of one size do not tell what is fixed; then all is taken for time per record, which is on the safe side: a
-    larger batch is expected to take longer than it will.
+    The candidates are the lines through one batch and zero, and through two batches of different sizes. The line with
+    the smallest sum of weighted relative errors is taken. That is a median: a batch that is far off counts no more than
+    a batch on the other side. If all batches have one size, the fixed part is unknown. Then all time counts as time per
+    record, which is on the safe side: a larger batch is expected to take longer than it will.
     """
     return min(_candidates(paces), key=lambda cost: _misfit(cost, paces))
 

@@ -24,6 +24,8 @@ from batchledger.model.errors import LossError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.planning.batch_size import BatchSize
 
+_NEW_NAME = "Or read the topic again under a new pipeline name, into a new table."
+
 
 class StartPolicy(StrEnum):
     """Where a pipeline starts in a topic that it has never read; used once."""
@@ -70,7 +72,7 @@ class Plan:
 
     @property
     def request_kind(self) -> DecisionKind:
-        """What somebody decides who asks for this replay."""
+        """The kind of decision that asks for this replay."""
         if self.is_dry_run:
             return DecisionKind.DRY_RUN
         return DecisionKind.QUARANTINE_REPLAY if self.origin is RecordOrigin.QUARANTINE else DecisionKind.REPLAY
@@ -129,14 +131,14 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
     ends = {each: held.end for each, held in log.log_by_partition.items()}
     beyond = [each for each in positions if each.next_offset > ends[each.partition]]
     if beyond:
-        told = "; ".join(
-            f"{each.partition} stands at {each.next_offset}, its readable end is {ends[each.partition]}"
+        both = "\n".join(
+            f"{each.partition}: the position is {each.next_offset}, the readable end is {ends[each.partition]}."
             for each in beyond
         )
         raise TopicChangedError(
-            f"the position lies beyond the end of the log: {told}. The topic was truncated or its data "
-            "directory was restored from an older copy. Choices: bring the records back, or read the topic again "
-            "under a new pipeline name and table.",
+            f"The position of {pipeline} lies beyond the end of the log. Nothing was planned.",
+            why=f"{both}\nThe topic was truncated, or its data directory was restored from an older copy.",
+            advice=f"Bring the records back.\n{_NEW_NAME}",
             subject=", ".join(str(each.partition) for each in beyond),
         )
     lost = find_losses(positions, log)
@@ -144,10 +146,11 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
         named = " ".join(f'"{each}"' for each in lost)
         offsets = describe_count(count_offsets(lost), "offset was", "offsets were")
         raise LossError(
-            f"{offsets} removed from Kafka before they were read: {describe_ranges(lost)}. "
-            "Nothing is skipped by itself. Choices: restore the records; or go on without them, which is recorded for "
-            f"ever: batchledger accept-loss {pipeline} {named} --reason WHY; or read what is left under a new pipeline "
-            "name and table.",
+            f"{offsets} removed from Kafka before they were read: {describe_ranges(lost)}. Nothing was planned.",
+            advice="Restore the records.\n"
+            "Or go on without them; the ledger records it for ever: "
+            f"batchledger accept-loss {pipeline} {named} --reason WHY\n"
+            "Or read what is left under a new pipeline name, into a new table.",
             ranges=tuple(lost),
         )
 
@@ -157,9 +160,10 @@ def check_topics(pipeline: str, log: LogState, topics: Sequence[str]) -> None:
     missing = [topic for topic in topics if topic not in log.identity_by_topic]
     if missing:
         raise TopicChangedError(
-            f"topic {', '.join(missing)} does not exist in this Kafka cluster. Create it, or correct source.topics; "
-            f"for a trial, create and fill it with: batchledger produce {pipeline} --records 1000. A pipeline that "
-            "already has a position stays where it is until the topic is back.",
+            f"Topic {', '.join(missing)} does not exist in this Kafka cluster. Nothing was planned.",
+            why="A pipeline that has a position keeps it until the topic is back.",
+            advice="Create the topic, or correct source.topics.\n"
+            f"For a trial, create and fill it: batchledger produce {pipeline} --records 1000",
             subject=", ".join(missing),
         )
 
@@ -190,7 +194,7 @@ def plan_batch(
     Example: lags 2, 50, 100 and ``max_records=60`` take 2, 29 and 29.
 
     ``seconds_since_published`` is how long the pipeline has waited since its last batch; None when it never published.
-    ``first_positions`` are those of ``positions`` that are not stored yet; they are stored with the plan.
+    ``first_positions`` are the ``positions`` that are not stored yet; they are stored with the plan.
     """
     ordered = sorted(positions, key=lambda position: position.partition)
     lags = [log.log_by_partition[each.partition].end - each.next_offset for each in ordered]
@@ -223,7 +227,7 @@ def describe_idle(planned: Plan, limits: Limits) -> str:
 
 
 def share_fairly(lags: Sequence[int], limit: int, rotation: int = 0) -> list[int]:
-    """Divide ``limit`` among ``lags``: nobody gets more than its lag, and the smallest share is as large as it can be.
+    """Divide ``limit`` among ``lags``: no share exceeds its lag, and the smallest share is as large as possible.
 
     The sum is ``min(limit, sum(lags))``. Cost: O(n log n).
     """
@@ -253,18 +257,19 @@ def check_identity(positions: Sequence[Position], log: LogState) -> None:
         found = log.identity_by_topic.get(topic, TopicIdentity("unknown", "none: the topic is missing"))
         if found != position.identity:
             raise TopicChangedError(
-                f"topic {topic} is not the one this pipeline was reading: expected id {position.identity.topic_id} on "
-                f"cluster {position.identity.cluster_id}, found id {found.topic_id} on cluster {found.cluster_id}. It "
-                "was deleted and created again, or the connection points to another cluster. Choices: point the "
-                "connection back, or read the new topic under a new pipeline name and table.",
+                f"Topic {topic} is not the one that this pipeline was reading. Nothing was planned.",
+                why=f"Expected id {position.identity.topic_id} on cluster {position.identity.cluster_id}, found id "
+                f"{found.topic_id} on cluster {found.cluster_id}.\n"
+                "The topic was deleted and created again, or the connection points to another cluster.",
+                advice=f"Point the connection back.\n{_NEW_NAME}",
                 subject=topic,
                 expected=position.identity,
                 found=found,
             )
         if position.partition not in log.log_by_partition:
             raise TopicChangedError(
-                f"{position.partition} no longer exists although topic {topic} has kept its id; the pipeline stands at "
-                f"offset {position.next_offset} of it. Choices: check the brokers' metadata, or read the topic again "
-                "under a new pipeline name and table.",
+                f"{position.partition} no longer exists, and topic {topic} has kept its id. Nothing was planned.",
+                why=f"The position of the pipeline is {position.next_offset} there.",
+                advice=f"Check the brokers' metadata.\n{_NEW_NAME}",
                 subject=str(position.partition),
             )

@@ -75,7 +75,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What somebody asks to publish again.
+    """A request to publish offsets again.
 
     ``allow_expired``: leave out what Kafka has removed, and record it, instead of refusing.
     """
@@ -153,17 +153,19 @@ def resolve_ranges(pipeline: str, asked: Sequence[OffsetRange], log: LogState) -
     ]
     if overlaps or not any(asked):
         raise ReplayRefusedError(
-            f"{describe_ranges(asked) or 'no range at all'}: name each offset once, at least one of them, for example "
-            '"orders[3] 1200..1500".'
+            f"These offsets cannot be published again: {describe_ranges(asked) or 'no range at all'}.",
+            advice='Name each offset once, and at least one, for example: "orders[3] 1200..1500"',
         )
     unknown = [each for each in beyond if each.partition not in log.log_by_partition]
     if unknown:
         known = ", ".join(str(each) for each in sorted(log.log_by_partition))
-        raise ReplayRefusedError(f"{describe_ranges(unknown)} cannot be read: {pipeline} reads {known}.")
+        raise ReplayRefusedError(f"{describe_ranges(unknown)} cannot be read.", why=f"{pipeline} reads {known}.")
     if beyond:
         ends = ", ".join(f"{each.partition} ends at {log.log_by_partition[each.partition].end}" for each in beyond)
         raise ReplayRefusedError(
-            f"{describe_ranges(beyond)} cannot be read: {ends}. Name ranges inside of the log of {pipeline}'s topics.",
+            f"{describe_ranges(beyond)} cannot be read.",
+            why=f"{ends}.",
+            advice=f"Name ranges inside the log of {pipeline}'s topics.",
             ranges=tuple(beyond),
         )
     expired = _find_expired(asked, log)
@@ -184,10 +186,10 @@ def plan_ranges(
         expired = describe_count(count_offsets(resolved.expired), "offset")
         how = "that may belong to the window" if isinstance(replay.what, Window) else "of these"
         raise ExpiredError(
-            f"replay of {replay} for {pipeline} refused: Kafka has removed {expired} "
-            f"{how}: {describe_ranges(resolved.expired)}.{_describe_empty(resolved)} Nothing was changed. To publish "
-            "again what is left, and keep the rows of these offsets as they are: --allow-expired (allow_expired in the "
-            "form).",
+            f"The replay of {replay} for {pipeline} is refused. Nothing was changed.",
+            why=f"Kafka has removed {expired} {how}: {describe_ranges(resolved.expired)}.{_describe_empty(resolved)}",
+            advice="To publish what is left, and keep the rows of these offsets as they are: --allow-expired "
+            "(allow_expired in the form)",
             ranges=tuple(resolved.expired),
         )
     return Plan(
@@ -226,10 +228,10 @@ def split_quarantined(records: Sequence[QuarantinedRecord]) -> list[Quarantined]
 
 
 def check_portions(pipeline: str, asked: Quarantined, records: Sequence[QuarantinedRecord]) -> None:
-    """Raise ReplayRefusedError when the records, all that quarantine has of what was asked for, are no single batch.
+    """Raise ReplayRefusedError if the records that quarantine has in these ranges are more than one batch.
 
-    It names the ranges that hold exactly the first portion of them: as few as possible, out of those that were asked
-    for. Of ``orders[0] 0..9000``, with a record at every second offset, these are ``orders[0] 0..999``.
+    The error names the ranges that hold exactly the first portion: as few as possible, within the ranges asked for.
+    Example: with a record at every second offset of ``orders[0] 0..9000``, it names ``orders[0] 0..999``.
     """
     portions = split_quarantined(records)
     if len(portions) <= 1:
@@ -237,11 +239,12 @@ def check_portions(pipeline: str, asked: Quarantined, records: Sequence[Quaranti
     # Portions follow each other, so between the first and the last record of one there is none of another.
     first = intersect(_span(portions[0].ranges), asked.ranges)
     raise ReplayRefusedError(
-        f"replay of {asked} for {pipeline} refused: the {count_offsets(record.range for record in records):,} records "
-        f"would be {len(portions)} batches, and one run is one batch ({RANGES_AT_ONCE} separate ranges, "
-        f"{BYTES_AT_ONCE // 2**20} MiB). Nothing was changed. Ask for the first of them alone, then for the others: "
-        f"{describe_ranges(first, limit=len(first))}. All at once, one batch after the other: batchledger quarantine "
-        f"replay {pipeline} RANGE... --reason WHY",
+        f"The replay of {asked} for {pipeline} is refused: one run is one batch. Nothing was changed.",
+        why=f"The {count_offsets(record.range for record in records):,} records would be {len(portions)} batches. One "
+        f"holds {RANGES_AT_ONCE} separate ranges, and {BYTES_AT_ONCE // 2**20} MiB.",
+        advice="Ask for the first of them alone, then for the others: "
+        f"{describe_ranges(first, limit=len(first))}\n"
+        f"Or take all, one batch after the other: batchledger quarantine replay {pipeline} RANGE... --reason WHY",
         ranges=tuple(first),
     )
 
@@ -251,8 +254,10 @@ def check_quarantined(batch: Batch, records: Sequence[QuarantinedRecord]) -> Non
     gone = find_gaps((each.range for each in records), within=batch.ranges)
     if gone:
         raise ReplayRefusedError(
-            f"{batch.label} cannot go on: since it was planned {describe_ranges(gone)} left quarantine, by another "
-            "replay or because somebody dropped them. Nothing was changed; ask again for what is left.",
+            f"{batch.label} cannot go on. Nothing was changed.",
+            why=f"Since it was planned, {describe_ranges(gone)} left quarantine: another replay took the records, or a "
+            "person dropped them.",
+            advice="Ask again for what is left.",
             ranges=tuple(gone),
         )
 
@@ -262,8 +267,9 @@ def check_readable(batch: Batch, log: LogState) -> None:
     gone = _find_expired(batch.ranges, log)
     if gone:
         raise ExpiredError(
-            f"{batch.label} cannot be read: since it was planned Kafka has removed {describe_ranges(gone)}. Nothing "
-            "was changed; ask for the replay again.",
+            f"{batch.label} cannot be read. Nothing was changed.",
+            why=f"Since it was planned, Kafka has removed {describe_ranges(gone)}.",
+            advice="Ask for the replay again.",
             ranges=tuple(gone),
         )
 
@@ -278,7 +284,7 @@ def _describe_empty(resolved: ResolvedReplay) -> str:
         return ""
     starts = {each.partition: each.until for each in resolved.expired}
     named = "; ".join(f"{each} is empty, everything below {starts[each]} is gone" for each in resolved.empty)
-    return f" {named}: nobody can tell any more whether a record of it belonged to the window."
+    return f" {named}: it is no longer known whether a record of it belonged to the window."
 
 
 def _span(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:

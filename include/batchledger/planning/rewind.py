@@ -29,10 +29,12 @@ from batchledger.planning.live import StartPolicy
 
 Offsets = Mapping[TopicPartition, int]
 
+_WITHOUT_TRUNCATE = "Or leave --truncate out: rows are then replaced as they are read again."
+
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """What somebody asks for: to begin again at the earliest offset, at a moment, or at an offset of each partition.
+    """What a person asks for: to begin again at the earliest offset, at a moment, or at an offset of each partition.
 
     ``truncate``: empty the target too. ``allow_expired``: even if rows go that Kafka cannot give again.
     """
@@ -47,7 +49,7 @@ class Rewind:
 class ResolvedRewind:
     """Where the positions go, chosen while the pipeline was in ``epoch``; it is refused in any other.
 
-    ``given_up`` are the offsets whose rows may go with the table although nobody can read them again.
+    ``given_up`` are the offsets whose rows may go with the table although they cannot be read again.
     """
 
     epoch: int
@@ -76,8 +78,9 @@ def resolve_rewind(
     left_out = [str(each.partition) for each in positions if each.partition not in offsets]
     if rewind.truncate and left_out:
         raise DecisionRefusedError(
-            f"--truncate empties the whole table of {pipeline}, but {', '.join(left_out)} would not be read again. "
-            "Name every partition, or leave --truncate out: rows are then replaced as they are read again."
+            f"--truncate empties the whole table of {pipeline}. Nothing was changed.",
+            why=f"These partitions would not be read again: {', '.join(left_out)}.",
+            advice=f"Name every partition.\n{_WITHOUT_TRUNCATE}",
         )
     return offsets
 
@@ -99,46 +102,46 @@ def check_truncation(
 ) -> tuple[OffsetRange, ...]:
     """Return the held offsets that are given up for good when the table is emptied: Kafka holds them no more.
 
-    Raises when rows would be removed that are not read again. DecisionRefusedError: of offsets before the new ones, or
-    of topics that the pipeline does not read any more. ExpiredError: of what is given up, unless the rewind allows it.
+    Raises if rows would be removed that are not read again. DecisionRefusedError: for offsets before the new ones, and
+    for topics that the pipeline no longer reads. ExpiredError: for offsets given up, unless the rewind allows it.
     """
     unread = [each for each in held if each.partition not in offsets]
     if unread:
         topics = ", ".join(sorted({each.partition.topic for each in unread}))
         raise DecisionRefusedError(
-            f"--truncate refused: the table of {pipeline} holds the records of "
-            f"{describe_count(count_offsets(unread), 'offset')} of {topics}, which {pipeline} does not read any more: "
-            f"{describe_ranges(unread)}. Nothing was changed. Leave --truncate out: rows are then replaced "
-            "as they are read again. To read these again as well, name their topic in source.topics.",
+            _refused(pipeline),
+            why=f"The table holds the records of {describe_count(count_offsets(unread), 'offset')} of {topics}, which "
+            f"{pipeline} does not read any more: {describe_ranges(unread)}.",
+            advice=f"To read these again, too, name their topic in source.topics.\n{_WITHOUT_TRUNCATE}",
             ranges=tuple(unread),
         )
     starts = {each: state.log_start for each, state in log.log_by_partition.items()}
-    before = [OffsetRange(each, min(starts.get(each, offset), offset), offset) for each, offset in offsets.items()]
+    before = [OffsetRange(each, min(starts[each], offset), offset) for each, offset in offsets.items()]
     kept = intersect(held, before)
     if kept:
         raise DecisionRefusedError(
-            f"--truncate refused: the table of {pipeline} holds the records of "
-            f"{describe_count(count_offsets(kept), 'offset')} that lie before what is read again: "
-            f"{describe_ranges(kept)}. Nothing was changed. Rewind to earliest, or "
-            "leave --truncate out: rows are then replaced as they are read again.",
+            _refused(pipeline),
+            why=f"The table holds the records of {describe_count(count_offsets(kept), 'offset')} before what is read "
+            f"again: {describe_ranges(kept)}.",
+            advice=f"Rewind to earliest.\n{_WITHOUT_TRUNCATE}",
             ranges=tuple(kept),
         )
-    gone = intersect(held, [OffsetRange(each, 0, starts.get(each, offset)) for each, offset in offsets.items()])
+    gone = intersect(held, [OffsetRange(each, 0, starts[each]) for each, offset in offsets.items()])
     if gone and not rewind.allow_expired:
         raise ExpiredError(
-            f"--truncate refused: the table of {pipeline} holds the records of "
-            f"{describe_count(count_offsets(gone), 'offset')} that Kafka has removed: "
-            f"{describe_ranges(gone)}. Nobody could read them again. Nothing was changed. Leave "
-            "--truncate out to keep these rows, or give them up for good: --allow-expired.",
+            _refused(pipeline),
+            why=f"The table holds the records of {describe_count(count_offsets(gone), 'offset')} that Kafka has "
+            f"removed: {describe_ranges(gone)}. No run could read them again.",
+            advice="To keep these rows, leave --truncate out.\nTo give them up for good: --allow-expired",
             ranges=tuple(gone),
         )
     return tuple(gone)
 
 
 def require_checked(pipeline: str, rewind: ResolvedRewind, held: Sequence[OffsetRange]) -> None:
-    """Raise PositionConflictError when emptying the table would remove rows that nobody reads again or has given up.
+    """Raise PositionConflictError if emptying the table would remove rows that are neither read again nor given up.
 
-    What ``check_truncation`` looked at may have grown since: a replay of older offsets publishes at any time.
+    The table may have grown since ``check_truncation`` looked: a replay of older offsets publishes at any time.
     """
     again_from = rewind.next_offset_by_partition
     unread = [each for each in held if each.partition not in again_from]
@@ -146,8 +149,9 @@ def require_checked(pipeline: str, rewind: ResolvedRewind, held: Sequence[Offset
     unseen = find_gaps(rewind.given_up, within=merge_ranges([*unread, *before]))
     if unseen:
         raise PositionConflictError(
-            f"--truncate refused: while the rewind of {pipeline} was checked, {describe_ranges(unseen)} came into its "
-            "table, and would not be read again. Nothing was changed; ask for the rewind again: it is checked anew.",
+            _refused(pipeline),
+            why=f"Since the rewind was checked, {describe_ranges(unseen)} came into the table.",
+            advice="Ask for the rewind again: it is checked anew.",
             ranges=tuple(unseen),
         )
 
@@ -156,16 +160,23 @@ def require_present(pipeline: str, rewind: ResolvedRewind, epoch: int, next_offs
     """Raise PositionConflictError unless the rewind fits what is stored now: same epoch, and backwards only."""
     if rewind.epoch != epoch:
         raise PositionConflictError(
-            f"{pipeline} was rewound by somebody else in the meantime: expected epoch {rewind.epoch}, found {epoch}. "
-            f"Nothing was changed; see who and why: batchledger batches {pipeline}"
+            f"Another person has rewound {pipeline} in the meantime. Nothing was changed.",
+            why=f"Expected epoch {rewind.epoch}, found {epoch}.",
+            advice=f"See who, and why: batchledger batches {pipeline}",
         )
     ahead = [
-        f"{each} expected {offset} or more, found {next_offsets.get(each)}"
+        f"{each}: expected {offset} or more, found {next_offsets.get(each)}"
         for each, offset in rewind.next_offset_by_partition.items()
         if next_offsets.get(each, -1) < offset
     ]
     if ahead:
-        raise PositionConflictError(f"{pipeline} cannot be rewound forwards: {'; '.join(ahead)}. Nothing was changed.")
+        raise PositionConflictError(
+            f"{pipeline} cannot be rewound forwards. Nothing was changed.", why="\n".join(ahead)
+        )
+
+
+def _refused(pipeline: str) -> str:
+    return f"--truncate is refused: {pipeline} could not read all rows of its table again. Nothing was changed."
 
 
 def _require_possible(pipeline: str, offsets: Offsets, positions: Sequence[Position], log: LogState) -> None:
@@ -174,15 +185,17 @@ def _require_possible(pipeline: str, offsets: Offsets, positions: Sequence[Posit
         position = position_by_partition.get(partition)
         if position is None:
             known = ", ".join(str(each.partition) for each in positions)
-            raise DecisionRefusedError(f"{pipeline} has no position in {partition}; it has read {known}.")
+            raise DecisionRefusedError(f"{pipeline} has no position in {partition}.", why=f"It has read {known}.")
         log_start = log.log_by_partition[partition].log_start
         if offset > position:
             raise DecisionRefusedError(
-                f"{partition}@{offset} lies ahead: {pipeline} stands at {position}. A rewind goes backwards; to go on "
-                f"without offsets: batchledger skip {pipeline}."
+                f"{partition}@{offset} lies ahead, and a rewind goes backwards. Nothing was changed.",
+                why=f"The position of {pipeline} is {position}.",
+                advice=f"To go on without offsets: batchledger skip {pipeline} RANGE... --reason WHY",
             )
         if offset < log_start:
             raise DecisionRefusedError(
-                f"{partition}@{offset} cannot be read again: Kafka holds {partition} from {log_start} on. Rewind to "
-                f"{partition}@{log_start} or later."
+                f"{partition}@{offset} cannot be read again. Nothing was changed.",
+                why=f"Kafka holds {partition} from {log_start} on.",
+                advice=f"Rewind to {partition}@{log_start} or later.",
             )

@@ -1,15 +1,15 @@
 """Decide which offsets hold the records of a window of time, whatever the order of timestamps in the log. Pure.
 
-Kafka tells the first record at or after a moment, so a window becomes a part of the log, from the first record of
-its time to the first one of a later time: neighbouring parts tile the log (``replay.resolve_window``). Where timestamps
-are in order that part is the window. Where they are not, records of the window lie outside of it. The ledger keeps the
-smallest and the largest timestamp of each range, so what was published is found nevertheless: ranges that lie in the
-window are taken, those that meet it are looked through. Of offsets that no batch holds, such as unread ones, nobody has
-seen a timestamp: there the part of the log is taken.
+Kafka finds the first record at or after a moment. So a window becomes a part of the log, from the first record of its
+time to the first record of a later time. Neighbouring parts tile the log (``replay.resolve_window``). If timestamps are
+in order, that part is the window. If they are not, records of the window lie outside of that part. The ledger keeps the
+smallest and the largest timestamp of each range. So published records are found all the same: a range inside the window
+is taken, and a range that meets it is looked through. No timestamp is known of offsets that no batch holds, such as
+unread ones: there the part of the log is taken.
 
-A window is what it says: of each range, the offsets from its first record of the window to its last. A record between
-them that lies outside of the window comes along. An interval of a backfill stays a part of the log, so that no record
-is taken by two of them; what of its time lies elsewhere is told.
+A window takes from each range the offsets from its first record of the window to its last. A record between them that
+lies outside of the window comes along. An interval of a backfill stays a part of the log, so that no two intervals take
+the same record. A note names the records of its time that lie elsewhere.
 
 Worked example, ``orders[0]``, published as 0..3 and 3..6, with the timestamps 10:05, 11:10, 11:20 and 10:10, 12:00,
 10:20. The part of the log from 10:00 to 11:00 is 0..1. Both ranges meet the window; looked through, they give 0..1 and
@@ -76,8 +76,8 @@ def find_candidates(
     """Return where records of the window lie in what was ``published``; ``part`` is its part of the log.
 
     Every record before the first one of the window's time is older than the window, so nothing is looked for there.
-    An interval of a backfill looks outside of its part of the log only, and where nobody has noted any times only if
-    that part is empty, because somebody has to read all of it.
+    An interval of a backfill looks outside of its part of the log only. It looks at ranges without stored times only if
+    that part is empty, because such a range has to be read as a whole.
     """
     span = window.span
     is_interval = isinstance(window, Interval)
@@ -127,19 +127,23 @@ def keep_part(pipeline: str, interval: Interval, placed: PlacedWindow, searched:
     elsewhere = merge_ranges([*placed.candidates.sure, *stretches])
     if not elsewhere:
         return part
-    told = (
-        f"timestamps are out of order: published records of {interval} lie outside of the interval's part of the log, "
-        f"in {describe_ranges(elsewhere)}. Each run of a backfill takes a part of its own, so that none is taken "
-        "twice, and these belong to other intervals. All of this time is published again by: batchledger replay "
-        f"{pipeline} --from {interval.since.isoformat()} --until {interval.until.isoformat()} --reason WHY "
-        "(action replay_window in the form)"
+    out_of_order = (
+        f"Timestamps of {pipeline} are out of order: published records of {interval} lie outside the interval's part "
+        f"of the log, in {describe_ranges(elsewhere)}. Each run of a backfill takes a part of its own, so these "
+        "belong to other intervals."
+    )
+    whole_window = (
+        f"To publish all of this time again: batchledger replay {pipeline} --from {interval.since.isoformat()} "
+        f"--until {interval.until.isoformat()} --reason WHY (action replay_window in the form)"
     )
     if not part.ranges:
         raise ReplayRefusedError(
-            f"nothing of {interval} was published again, because its part of the log is empty. In {pipeline}, {told}.",
+            f"Nothing of {interval} was published again: its part of the log is empty.",
+            why=out_of_order,
+            advice=whole_window,
             ranges=tuple(elsewhere),
         )
-    return replace(part, notes=(told,))
+    return replace(part, notes=(f"{out_of_order} {whole_window}",))
 
 
 def _cut(piece: OffsetRange, since_by_partition: Mapping[TopicPartition, int], log: LogState) -> list[OffsetRange]:

@@ -1,8 +1,8 @@
 """The roles around the core. Adapters implement them and meet only here; they never import each other.
 
 A class inherits from its role; what it does not explain, the role does. Attributes of a role are read, never set. What
-the core asks has a real adapter and an in-memory one, and both pass the same contract tests. The three outcomes of a
-publication are told apart: it returned (published), it raised a typed error (not published), or it raised
+the core asks has a real adapter and an in-memory one, and both pass the same contract tests. A
+publication has three outcomes: it returned (published), it raised a typed error (not published), or it raised
 OutcomeUnknownError (ask for the batch id, I9).
 """
 

@@ -9,7 +9,7 @@ from batchledger.model.stored_facts import StoredFacts
 
 
 class Incidents(Protocol):
-    """Incidents, and the outbox of what is to be told of them. Every method is one transaction.
+    """Incidents, and the outbox of their messages. Every method is one transaction.
 
     ``now`` is when the caller looked. Raises what Ledger does.
     """
@@ -27,17 +27,17 @@ class Incidents(Protocol):
         channels: Sequence[str],
         now: datetime,
     ) -> Settlement:
-        """Store what ``incidents.settle`` makes of a look, and for each channel what is to be told (an outbox).
+        """Store what ``incidents.settle`` makes of a look, and the messages for each channel (an outbox).
 
-        Two looks at a pipeline are settled one after the other. A channel that was named after an incident had begun is
-        told of it while it goes on. An end is told through the channels that are told of the opening; where nobody was
-        to be told of that yet (``KindRow.patience``), nobody is told of either.
+        Two looks at a pipeline are settled one after the other. A channel that was named after an incident had begun
+        gets its opening while it goes on. An end goes through the channels that get the opening. If the opening was not
+        due yet (``KindRow.patience``), neither is sent.
         """
 
     def claim(self, pipeline: str, channel: str, now: datetime) -> Notification | None:
         """Return the oldest unsent notification that is due, and put its next try off (``incidents.wait_after``).
 
-        Two callers never get the same one at the same time. Of one incident the end comes after the opening.
+        Two callers never get the same one at the same time. The end of an incident comes after its opening.
         """
 
     def mark_sent(self, notification: Notification, now: datetime) -> None:

@@ -23,7 +23,7 @@ class RecentBatch:
 class CheckedBatch:
     """What checks that compare batches need to know of one: what was read of it, and the batches before, newest first.
 
-    ``visible`` counts its records, ``quarantined`` those of them that are set aside.
+    ``visible`` counts its records, ``quarantined`` the ones that are set aside.
     """
 
     batch: Batch

@@ -33,7 +33,7 @@ class RowFiles(Protocol):
 
 
 class RowFileWriter(Protocol):
-    """Writes files of rows from inside Spark tasks; pickled to the executors. Nobody reads what is not listed."""
+    """Writes files of rows from inside Spark tasks; pickled to the executors. Unlisted files are never read."""
 
     schema: "pa.Schema"
     """The columns of the rows as they are read back."""
@@ -56,7 +56,7 @@ class Change(NamedTuple):
 class StagedBranch(NamedTuple):
     """The branch of an attempt. When the batch was planned tells it from one with its number in another ledger.
 
-    None where the branch does not say it, and is nobody's.
+    None if the branch does not say it, and has no owner.
     """
 
     batch_id: int
@@ -79,7 +79,7 @@ class LakeTable(Protocol):
     def prepare(self, attempt: Attempt, schema: "pa.Schema") -> RowFileWriter:
         """Make the table exist and take rows with these columns, and return what writes them to files.
 
-        A dry run does not alter a table that exists: the files have those of the columns that it has. Raises
+        A dry run does not alter a table that exists: the files have only columns that it has. Raises
         TargetChangedError when a column does not fit.
         """
 
@@ -130,10 +130,10 @@ class LakeTable(Protocol):
         """Return the branches of attempts."""
 
     def drop_branches(self, over: Collection[StagedBranch]) -> None:
-        """Remove those of the branches that are there, and with them what is staged; harmless to repeat."""
+        """Remove the branches, as far as they are there, with what is staged on them; harmless to repeat."""
 
     def maintain(self, unlisted_since: datetime | None) -> Mapping[Leftover, int] | None:
-        """Write small files together, and remove old states and files of nobody; return how many, by kind.
+        """Write small files together, and remove old states and orphaned files; return how many, by kind.
 
         Branches and tags stay, and what they hold; so do files that may have been written since ``unlisted_since``,
         by tasks of attempts that have no branch yet. None where there is nothing that can do it.

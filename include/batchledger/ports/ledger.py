@@ -51,12 +51,12 @@ class Ledger(Protocol):
     def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
         """Return what the newest ``limit`` published live batches took, the newest first.
 
-        Those that nobody executed (an accepted loss) are left out, those that waited for a person who accepted them,
+        Batches that no run executed (an accepted loss) are left out, those that waited for a person who accepted them,
         and those during which the clock was set back. The cost does not depend on how many batches there have been.
         """
 
     def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
-        """Return the newest ``limit`` published live batches, the newest first, without those that nobody executed.
+        """Return the newest ``limit`` published live batches, the newest first, without those that no run executed.
 
         The cost does not depend on how many batches there have been.
         """
@@ -245,7 +245,7 @@ class Decisions(Protocol):
         first_positions: Sequence[Position] = (),
         discard: int | None = None,
     ) -> Decided:
-        """Account for ranges that nobody will read, as a published batch without rows; move only these positions.
+        """Account for ranges that no run will read, as a published batch without rows; move only these positions.
 
         ``first_positions`` are stored first, where there is none yet.
 
@@ -283,8 +283,8 @@ class Decisions(Protocol):
         """Open the next epoch: named partitions go back, the others begin it where they stand.
 
         The open live batch is discarded. With ``truncate`` the target is emptied by it in the same transaction, and
-        batches, quarantine and the list of duplicates hold nothing any more. Raises PositionConflictError when somebody
-        else has rewound the pipeline since the rewind was resolved, or the target has come to hold rows that would go
+        batches, quarantine and the list of duplicates hold nothing any more. Raises PositionConflictError when another
+        person has rewound the pipeline since the rewind was resolved, or the target has come to hold rows that would go
         unseen (``rewind.require_checked``).
         """
 

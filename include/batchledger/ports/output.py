@@ -31,10 +31,10 @@ class OutputRecord(NamedTuple):
 class OutputCounts:
     """What readers of committed records find in the topic.
 
-    ``foreign`` counts records that were not written by a pipeline. Of batches up to ``incomplete_until`` records may be
+    ``foreign`` counts records that were not written by a pipeline. Records of batches up to ``incomplete_until`` may be
     missing because the topic's own retention or compaction has removed them: 0 when it has removed nothing,
     ``EVERY_BATCH`` when nothing is left that would tell. ``held_back`` offsets lie behind transactions that are open,
-    whoever's they are, and were not looked at.
+    of any producer, and were not looked at.
     """
 
     count_by_batch: Mapping[tuple[int, TopicPartition], TargetCount]
@@ -89,15 +89,15 @@ class OutputTopic(Protocol):
 
         None when the cluster has forgotten the offsets in which the answer was kept: ``search_commit`` has to be called
         before. Takes the time of some requests. Only the latest batch of its lane may be asked for. Raises
-        TargetRefusedError when somebody else has written to the group that keeps the answer.
+        TargetRefusedError when another client has written to the group that keeps the answer.
         """
 
     def search_commit(self, attempt: Attempt) -> None:
         """Find out from the topic's records what ``find_commit`` cannot tell, and note it for ``find_commit``.
 
         Reads what was written since the batch was announced, however much that is, so no transaction may wait for it.
-        Raises FencedError when somebody else keeps beginning to write, and ServiceUnavailableError also while an open
-        transaction of somebody else hides whether records of the batch are committed.
+        Raises FencedError when another process keeps beginning to write, and ServiceUnavailableError also while an open
+        transaction of another producer hides whether records of the batch are committed.
         """
 
     def count(self, within: Sequence[OffsetRange] | None = None) -> OutputCounts:

@@ -78,19 +78,19 @@ class Publication(Protocol):
         """
 
     def find_quarantined(self) -> Sequence[QuarantinedRecord]:
-        """Return which records of the batch's ranges are in quarantine now; nobody can drop one any more."""
+        """Return which records of the batch's ranges are in quarantine now. None can be dropped any more."""
 
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
         """Let the batch replace what ``find_replaced`` returned, and remove what was set aside there (I8).
 
-        Of the batch itself nothing is visible from here on either: its rows were withdrawn too.
+        Nothing of the batch itself is visible from here on either: its rows were withdrawn too.
 
         ``removed_rows``: how many offsets of each had rows in the target, as the sink has removed them.
         """
 
     @property
     def holds_all_ranges(self) -> bool:
-        """Whether the batch is published and nobody has replaced any part of it since."""
+        """Whether the batch is published and no other has replaced any part of it since."""
 
     def publish_quarantine(self) -> None:
         """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""

@@ -63,7 +63,7 @@ class StagedRows(Protocol):
 
 
 class Staging(Protocol):
-    """Where the rows of an attempt wait, which nobody sees, until they are judged and published."""
+    """Where the rows of an attempt wait, invisible, until they are judged and published."""
 
     def open_staging(self, attempt: Attempt, schema: "pa.Schema") -> StagingWriter:
         """Create empty staging for exactly this attempt.
@@ -96,7 +96,7 @@ class Staging(Protocol):
     def drop_staging(self, attempt: Attempt) -> None:
         """Remove the staging of this attempt and of every earlier one of its batch; harmless to repeat.
 
-        What a task is still writing to is left: its attempt is over, nobody reads it.
+        What a task is still writing to is left: its attempt is over, and no step reads it.
         """
 
     def remember_numbers(self, publication: Publication) -> int | None:
@@ -134,8 +134,8 @@ class Sink(Staging, Protocol):
     def claim_target(self, attempt: Attempt, connection: Any = None) -> TargetClaim:
         """Return the target as it is now, for the ledger to say whose it is.
 
-        ``connection`` is the publication's; without one the ledger is asked in a transaction of its own.
-        Raises TargetChangedError when the target itself says that it is somebody else's, or cannot be published to.
+        ``connection`` is the publication's; without one the ledger is asked in a transaction of its own. Raises
+        TargetChangedError when the target itself says that it belongs to another pipeline, or cannot be published to.
         """
 
     def find_target(self) -> Target | None:
@@ -185,8 +185,8 @@ class CommittingSink(ABC):
     def commit(self, publication: Publication) -> None:
         """Make visible what was published within the publication; as the last thing before the ledger does.
 
-        Of a batch that is ``committing`` the commit is one that ``find_commit`` finds. Raises OutcomeUnknownError when
-        it may have been done, or somebody has done it before; after any other error it was not, nor will it be.
+        ``find_commit`` finds the commit of a batch that is ``committing``. Raises OutcomeUnknownError when
+        it may have been done, or another process has done it before; after any other error it was not, nor will it be.
         """
 
     @abstractmethod

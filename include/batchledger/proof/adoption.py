@@ -24,7 +24,8 @@ def require_proved(target: Target, found: Verification) -> str:
             target,
             found,
             f"verify does not hold against it: {shown}{f'; and {more} more' if more > 0 else ''}. Restore ledger and "
-            "target as of one moment, or let the newer one follow the older one (docs/restore.md)",
+            "target as of one moment, or let the newer one follow the older one (see the documentation: "
+            "guides/backup-and-restore)",
         )
     if not found.may_lack_rows:
         return ""
@@ -51,7 +52,8 @@ def require_proved(target: Target, found: Verification) -> str:
 
 def _refusal(target: Target, found: Verification, reason: str) -> DecisionRefusedError:
     return DecisionRefusedError(
-        f"{target.name} (id {target.identity}) cannot be adopted for {found.pipeline}: {reason}. Nothing was changed.",
+        f"{target.name} (id {target.identity}) cannot be adopted for {found.pipeline}. Nothing was changed.",
+        why=f"{reason}.",
         pipeline=found.pipeline,
         subject=target.identity,
     )

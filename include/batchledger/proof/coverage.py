@@ -19,7 +19,7 @@ from batchledger.model.offsets import OffsetRange, find_gaps, intersect, merge_r
 class Kind(StrEnum):
     """What an offset is.
 
-    ``accepted loss``: a person has gone on without it. ``expired unread``: Kafka has removed it, and nobody has read it
+    ``accepted loss``: a person has gone on without it. ``expired unread``: Kafka has removed it, and no run has read it
     or accepted that. ``held back``: behind the last stable offset, by an open transaction. ``gap``: the position has
     passed it, and no batch holds it. ``before the start``: the pipeline began behind it.
     """

@@ -1,7 +1,7 @@
 """The newest part of a history, proved by itself where the whole would take too long; it says what it does not prove.
 
-The part begins with a publication. Whoever takes offsets over from a batch is published after it, so what was published
-from then on, and whoever else holds offsets of it, is all that has to do with these offsets.
+The part begins with a publication. A batch that takes offsets over from another is published after it. So only the
+batches that were published from then on, and other holders of their offsets, have to do with these offsets.
 """
 
 from collections.abc import Callable, Sequence

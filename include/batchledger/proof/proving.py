@@ -5,7 +5,7 @@ database could not do it otherwise. What is committed in between makes them diff
 looks again: a batch only ever gives up more of its offsets, so no difference that such a commit makes comes back the
 same. A wrong target stays as it is. So a difference is a finding once it was seen twice in a row.
 
-Known limit: rows that nobody has accepted are overlooked when a replay of the same batch takes over just as many rows
+Known limit: rows that no audit has accepted are overlooked when a replay of the same batch takes over just as many rows
 between the two reads; the next proof finds them.
 """
 
@@ -30,7 +30,7 @@ def prove(
     One look is enough when nothing is found. Otherwise those batches and partitions that differ, and only those, are
     looked at again: gone means that it was a publication, unchanged that it is wrong, another difference that they were
     replaced once more. What is published after the first look is left to the next proof, so this one ends although the
-    pipeline never rests. The numbers are those of the last look. Raises UnsettledError after ``LOOKS`` looks.
+    pipeline never rests. The numbers come from the last look. Raises UnsettledError after ``LOOKS`` looks.
     """
     history, target = load_history(), count_target()
     doubts = check_target(history, target, mode)
@@ -53,8 +53,8 @@ def _unsettled(
     where = "; ".join(f"batch {batch_id}, {partition}" for batch_id, partition in doubts)
     certain = "; ".join(f"{each.where}: {each.detail}" for found in confirmed.values() for each in found)
     return UnsettledError(
-        f"{pipeline}: rows were published again each of the {LOOKS} times that they were compared with the ledger "
-        f"({where}). "
-        f"Certain so far: {certain or 'no finding'}. Repeat batchledger verify {pipeline} when its replays are over.",
+        f"{pipeline} could not be proved: its rows were published again at each of {LOOKS} looks ({where}).",
+        why=f"Certain so far: {certain or 'no finding'}.",
+        advice=f"When its replays are over, repeat: batchledger verify {pipeline}",
         pipeline=pipeline,
     )

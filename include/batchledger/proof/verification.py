@@ -52,17 +52,17 @@ class PublishedRange:
 
     @property
     def held(self) -> list[OffsetRange]:
-        """What nobody has replaced; everything that the batch has left in the target lies here."""
+        """The offsets that no batch has replaced. All rows that the batch has left in the target lie here."""
         return find_gaps(self.replaced, within=[self.range]) if self.replaced else [self.range]
 
     @property
     def accepted_loss_left(self) -> int:
-        """At most how much of what a person gave up nobody has published since."""
+        """How many offsets that a person gave up are unpublished since, at most."""
         return self._at_most_held(self.accepted_loss)
 
     @property
     def quarantine_dropped_left(self) -> int:
-        """At most how many records were dropped from quarantine that nobody has published again since."""
+        """How many records dropped from quarantine were not published again since, at most."""
         return self._at_most_held(self.quarantine_dropped)
 
     def _at_most_held(self, offsets: int) -> int:
@@ -86,7 +86,7 @@ class PublishedHistory:
 
     ``quarantined`` and ``duplicates`` are how many records are set aside and listed. ``visible_early`` are the open
     batches whose rows are committed while the position is not yet (at_least_once), or may be (committing); a blocked
-    one is not among them: nobody is about to publish it.
+    one is not among them: no run is about to publish it.
     """
 
     positions: Sequence[Position]
@@ -157,8 +157,8 @@ class Verification:
             case SinkMode.UPSERT:
                 return (
                     "the target holds nothing that the ledger does not account for. Not proved: that no row is "
-                    "missing; a target that is updated by key holds only the newest state, so a missing row cannot be "
-                    "told from one that was replaced or deleted"
+                    "missing; a target that is updated by key holds only the newest state, so a missing row looks like "
+                    "one that was replaced or deleted"
                 )
             case SinkMode.PRODUCE if self.taken_over:
                 again = describe_count(self.taken_over, "offset was", "offsets were")

@@ -15,7 +15,7 @@ SECONDS = 8
 
 
 class _PromptHook(SmtpHook):
-    """Tries once and waits for seconds: an alert that failed is tried again by the next run."""
+    """Tries once and waits for seconds: the next run tries a failed alert again."""
 
     smtp_retry_limit = 0
     timeout = SECONDS
@@ -36,17 +36,17 @@ class MailChannel(Channel):
                 )
         except smtplib.SMTPResponseException as error:
             raise ChannelError(
-                f"the mail server of {self.connection_id} answered {error.smtp_code}.", subject=self.connection_id
+                f"The mail server of {self.connection_id} answered {error.smtp_code}.", subject=self.connection_id
             ) from error
         except (smtplib.SMTPException, OSError) as error:
             raise ChannelError(
-                f"the mail server of {self.connection_id} could not be used: {type(error).__name__}.",
+                f"The mail server of {self.connection_id} could not be used: {type(error).__name__}.",
                 subject=self.connection_id,
             ) from error
 
 
 def render_page(message: Message) -> str:
-    """Return the message as a small page, as it was written, that a mail program shows in any width."""
+    """Return the message, as it was written, as a small page that a mail program shows in any width."""
     text = html.escape(message.text)
     colour = "#1a7f37" if message.is_good else "#b42318"
     return (
@@ -60,6 +60,7 @@ def _addressees(hook: SmtpHook) -> list[str]:
     addresses = [each.strip() for each in (named.split(",") if isinstance(named, str) else named)]
     if not addresses or not hook.from_email:
         raise ConfigurationError(
-            f"connection {hook.smtp_conn_id} needs from_email and to_email in its extra: who writes, and to whom."
+            f"Connection {hook.smtp_conn_id} lacks from_email or to_email in its extra.",
+            advice="Name who writes, and to whom.",
         )
     return addresses

@@ -25,7 +25,7 @@ class WebhookChannel(Channel):
 
     @override
     def send(self, message: Message) -> None:
-        # It writes the whole URL of every request to the log.
+        # httpx logs the whole URL of every request.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         try:
             answer = httpx.post(
@@ -33,10 +33,10 @@ class WebhookChannel(Channel):
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ChannelError(
-                f"the endpoint of {self.connection_id} could not be used: {type(error).__name__}.",
+                f"The endpoint of {self.connection_id} could not be used: {type(error).__name__}.",
                 subject=self.connection_id,
             ) from error
         if not answer.is_success:
             raise ChannelError(
-                f"the endpoint of {self.connection_id} answered {answer.status_code}.", subject=self.connection_id
+                f"The endpoint of {self.connection_id} answered {answer.status_code}.", subject=self.connection_id
             )

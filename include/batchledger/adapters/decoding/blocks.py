@@ -1,7 +1,7 @@
-"""Many JSON records at once into Arrow columns, if pyarrow's parser surely gives what ``docs/meaning.md`` says.
+"""Decodes many JSON records at once into Arrow columns, if pyarrow surely does as ``docs/reference/meaning.md`` says.
 
-``objects`` and ``meaning`` read one record after the other, which costs several times as much. Here the values of a
-block are parsed as one text. A record that the parser might read in another way is *doubtful*, and is left to them.
+``objects`` and ``meaning`` read one record after the other, which costs several times as much. This module parses the
+values of a block as one text. A record that the parser might read in another way is *doubtful*, and is left to them.
 ``tests/unit/test_meaning.py`` holds both against the page. Knows nothing of Kafka, offsets or tables.
 
 Why one text of n values that holds n objects holds one object a value: without the white space around it, each value
@@ -33,16 +33,16 @@ from batchledger.adapters.decoding.meaning import (
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
 from batchledger.model.records.columns import EPOCH_UNITS, Column, decimal_size
 
-# A doubtful record is searched for by halves, down to this many.
+# The search for a doubtful record halves blocks down to so many records.
 _FEWEST_RECORDS = 64
 
 _WHITE_SPACE = " \t\r\n"
 
-# U+0000 cannot be stored. Numbers that are none, which JSON does not know, are read by the parser all the same.
+# U+0000 cannot be stored. The parser reads NaN and Inf, although JSON does not know them.
 _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
 
-# What a double of 0 may have been written as without being 0.
+# How a number may be written that is not 0 and becomes a double of 0.
 _TINY = re.compile(rb"[eE]-0*[1-9][0-9]{2}|0{220}")
 
 # There is no year 0.
@@ -67,7 +67,7 @@ _PARSED_AS = {
     "double": pa.float64(),
     "float": pa.float64(),
     "real": pa.float64(),
-    # Texts are compared with the one form that the parser understands as the page does before they become values.
+    # Texts become values only if they have the one form that the parser reads as the page says.
     "date": pa.string(),
     "timestamp": pa.string(),
     "binary": pa.string(),
@@ -88,7 +88,7 @@ class BlockDecoder:
     def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return the rows of the records that decode for sure, in their order, and which records these are.
 
-        Example: of three values the second of which is not JSON, two rows and ``[True, False, True]``.
+        Example: three values, the second not JSON, give two rows and ``[True, False, True]``.
         """
         values = _trim(values)
         looks_sure = _look_sure(values)
@@ -111,7 +111,7 @@ class BlockDecoder:
         return [*first, *second], np.concatenate([is_first_sure, is_second_sure])
 
     def _is_doubtful_throughout(self, values: pa.StringArray) -> bool:
-        """Whether the first few and the last few are doubtful, so that a search would cost more than it saves."""
+        """Whether the first and the last few are doubtful, so that a search would cost more than it saves."""
         for start in (0, len(values) - _FEWEST_RECORDS):
             try:
                 self._decode_whole(values.slice(start, _FEWEST_RECORDS))
@@ -135,11 +135,11 @@ class BlockDecoder:
         return pa.table(columns, schema=self._schema)
 
     def _require_decimals(self, values: pa.StringArray, text: pa.Buffer, parsed: pa.Table) -> None:
-        """Refuse decimals that may have become others, and texts that are no numbers of JSON, of which some are taken.
+        """Refuse decimals that may have become others, and texts that the parser takes although they are no numbers.
 
-        The parser does not look whether a number still fits when it is written with the digits of the scale: beyond 38
-        digits it wraps, and far below the last one it is 0. So all of them are parsed once more: numbers as doubles to
-        compare with, texts to be held against a form that can do neither. Which of the two the first records tell.
+        The parser does not check that a number still fits with the digits of the scale: beyond 38 digits it wraps, and
+        far below the last one it becomes 0. So all are parsed once more: numbers as doubles, to compare with; texts as
+        texts, to check their form. The first records say which of the two a column has.
         """
         if not self._decimals:
             return
@@ -157,7 +157,7 @@ class BlockDecoder:
                 raise _DoubtfulError
 
     def _find_texts(self, values: pa.StringArray) -> set[str]:
-        """Return the decimal columns of which the first value is a text."""
+        """Return the decimal columns whose first value is a text."""
         texts, missing = set[str](), set(self._decimals)
         for value in values:
             try:
@@ -173,7 +173,7 @@ class BlockDecoder:
 
     @cached_property
     def _decimals(self) -> Mapping[str, int]:
-        """For each decimal column, by its name: for how many digits before the point there is room, less one."""
+        """Return by name of each decimal column how many digits it has before the point, less one."""
         return {
             column.name: _MOST_DIGITS - decimal_size(column.type)[1] - 1
             for column in self.columns
@@ -204,7 +204,7 @@ def _parse(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
 
 
 def _require_sure(text: bytes) -> None:
-    # A look for one byte is much faster than one for a word.
+    # Looking for one byte is much faster than for a word.
     found = [word for word in _TELLING_WORDS if text.find(word[:1]) >= 0 and text.find(word) >= 0]
     if _TELLING_WORDS[0] in found or (found and _NO_NUMBER.search(text)):
         raise _DoubtfulError
@@ -297,14 +297,14 @@ def _to_floats(values: pa.ChunkedArray, text: pa.Buffer) -> pa.ChunkedArray:
 
 def _to_moments(values: pa.ChunkedArray) -> pa.ChunkedArray:
     _require_form(values, _SURE_MOMENT)
-    # A moment without a zone is of UTC.
+    # A moment without a zone is in UTC.
     has_zone = pc.match_substring_regex(values, f"{ZONE}$")
     zoned = pc.if_else(has_zone, values, pc.binary_join_element_wise(values, "Z", ""))
     return _require_between(zoned.cast(_MOMENT), EARLIEST_MICROSECONDS, LATEST_MICROSECONDS)
 
 
 def _require_numbers(numbers: np.ndarray, largest_exact: int, text: pa.Buffer) -> None:
-    """Refuse what is beyond the type, whole numbers whose digits it may not keep, and a 0 that was not written so."""
+    """Refuse numbers beyond the type, whole numbers whose digits it may not keep, and a 0 that was not written so."""
     if (np.abs(numbers) >= largest_exact).any():
         raise _DoubtfulError
     if (numbers == 0).any() and _TINY.search(text):

@@ -1,6 +1,6 @@
-"""Records as they were read into rows, records to be set aside, and tombstones to be skipped.
+"""Turns records as they were read into rows, records to be set aside, and tombstones to be skipped.
 
-What a record has besides its value is judged here: its own timestamp, and what becomes of it when it has no value.
+This module judges what a record has besides its value: its own timestamp, and what becomes of it without a value.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _NO_TIMESTAMP = -1
 
 @dataclass(frozen=True)
 class Decoded:
-    """What has become of a batch of records; each is in exactly one part.
+    """What became of a batch of records; each is in exactly one part.
 
     ``rows`` have the schema of the decoder; ``set_aside`` has ``QUARANTINE_SCHEMA``; ``skipped`` are tombstones that
     are only counted, with the columns of the batch.

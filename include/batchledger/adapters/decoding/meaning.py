@@ -1,8 +1,8 @@
-"""What a JSON token becomes in a column of a declared type; ``docs/meaning.md`` is the reference, and its test.
+"""What a JSON token becomes in a column of a declared type; ``docs/reference/meaning.md`` is its test.
 
 A token is accepted only if the column can hold exactly what the producer wrote. Nothing is completed, wrapped, rounded
-or guessed; the one exception is binary floating point, whose fractions are the nearest value that the type has. What is
-not accepted raises ``UnfitError``, whose text names the column and the kind of fault, and never a value: records are
+or guessed. The one exception is binary floating point, whose fractions are the nearest value that the type has. Any
+other token raises ``UnfitError``. Its text names the column and the kind of fault, and never a value: records are
 counted by it.
 
 A token is the exact text of one JSON value, without the white space around it, that a parser has found to be correct.
@@ -24,7 +24,7 @@ from batchledger.model.records.columns import EPOCH_UNITS, Column, decimal_size
 
 LARGEST_EXACT_DOUBLE = 2**53
 LARGEST_EXACT_FLOAT = 2**24
-"""Up to these every whole number is a value of the type."""
+"""The type holds every whole number up to this one."""
 
 EARLIEST_MICROSECONDS = -62_135_596_800_000_000
 LATEST_MICROSECONDS = 253_402_300_799_999_999
@@ -44,9 +44,9 @@ _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _MOMENT = re.compile(
     rf"{_DAY.pattern}[T ]([0-9]{{2}}):([0-9]{{2}}):([0-9]{{2}})(?:\.([0-9]+))?({ZONE})?",
 )
-# A bigint has 19 digits; no more are looked at.
+# A bigint has at most 19 digits and a sign.
 _MOST_DIGITS = 20
-# Without its sign and the zeros it begins with: what is cut off moves a number further away from what any column holds.
+# Without sign and leading zeros. A number with a longer exponent fits no column, nor does what is left of it.
 _MOST_EXPONENT_DIGITS = 12
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
@@ -120,7 +120,7 @@ def _read_string(token: bytes) -> str:
 
 
 def _read_text(column: Column, token: bytes) -> str:
-    """Anything but a string is kept as it was written, so that nested JSON keeps its numbers."""
+    """Keep anything but a string as it was written, so that nested JSON keeps its numbers."""
     if token[0] != _QUOTE:
         return token.decode()
     text = _read_string(token)
@@ -136,7 +136,7 @@ def _read_boolean(column: Column, token: bytes) -> bool:
 
 
 def _read_integer(column: Column, bound: int, token: bytes) -> int:
-    """``bound`` is 2 to the power of the number of bits beside the sign."""
+    """``bound`` is 2 to the power of the type's bits without the sign."""
     number = _whole_number(column, token)
     if not -bound <= number < bound:
         raise _unfit(column, "a number beyond its range")
@@ -193,8 +193,8 @@ def _nearest_double(column: Column, token: bytes) -> float:
 def _as_written(column: Column, token: bytes, value: float, largest_exact: int) -> float:
     """Refuse a whole number if the value has other digits: the number was an identifier or an amount, no measure.
 
-    Example: 9007199254740993 would become 9007199254740992; 12345678901234567000 is as many digits of a double as
-    JavaScript writes, and stays.
+    Example: 9007199254740993 would become 9007199254740992. 12345678901234567000 stays: it has as many digits as
+    JavaScript writes of a double.
     """
     if abs(value) < largest_exact or not token.removeprefix(b"-").isdigit():
         return value
@@ -260,7 +260,7 @@ def _day_number(column: Column, found: re.Match[str]) -> int:
 
 
 def _read_moment(column: Column, token: bytes) -> int:
-    """Microseconds since 1970; a moment that names no zone is of UTC."""
+    """Microseconds since 1970; a moment that names no zone is in UTC."""
     found = _match(column, _MOMENT, token)
     days = _day_number(column, found)
     hour, minute, second = (int(found[place]) for place in (4, 5, 6))
@@ -293,7 +293,7 @@ def decode_base64(column: Column, text: str) -> bytes:
         found = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         found = None
-    # Otherwise bits behind the last byte would be lost without a word.
+    # Otherwise bits behind the last byte would be lost silently.
     if found is None or base64.b64encode(found).decode() != text:
         raise _unfit(column, "a text that is not base64")
     return found

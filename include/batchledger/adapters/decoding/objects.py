@@ -1,7 +1,7 @@
-"""One JSON object into the values of its columns, strictly by RFC 8259. ``docs/meaning.md`` is the reference.
+"""Reads one JSON object as the values of its columns, strictly by RFC 8259. The reference: docs/reference/meaning.md.
 
-A parser that keeps the last of a field given twice would choose for the producer. This one is handed every field with
-the exact text of its value: names are objects of their own here, so that two of the same text are two.
+If a field is given twice, a parser that keeps the last would choose for the producer. This module gets every field with
+the exact text of its value: each name is an object of its own, so two names of the same text stay two.
 """
 
 import operator
@@ -18,14 +18,14 @@ from batchledger.model.records.columns import Column
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MOST_LEVELS = 500
-"""How deep arrays and objects may lie in each other; a parser needs a bound, and each has another one."""
+"""How deep arrays and objects may be nested: every parser has a bound, each another one."""
 
 NOT_UTF8 = "the value is not valid UTF-8"
 NOT_ONE_OBJECT = "the value is not exactly one JSON object"
 HALF_A_PAIR = "the value holds half of a surrogate pair, which is no character"
 TOO_DEEP = f"the value is nested deeper than {MOST_LEVELS} levels"
 
-# Each byte is looked at once: a string that does not end takes the rest.
+# Looks at each byte once: a string without an end takes the rest.
 _BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)
 _HALF_A_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -35,7 +35,7 @@ _ABSENT: Any = object()
 
 
 class _Name(str):
-    """The name of a field; equal to no other, not to one of the same text either."""
+    """The name of a field; equal to no other, not even of the same text."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -76,13 +76,13 @@ class ObjectReader:
 
 @dataclass(frozen=True)
 class KeyReader:
-    """Reads what a record's key says of the columns ``key``: the text of one column, a JSON object of several."""
+    """Reads the columns ``key`` from a record's key: one column from its text, several from a JSON object."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
 
     def read(self, key: bytes | None) -> Sequence[Any]:
-        """Return a value a column, None for those that are no part of the key. Raises UnfitError."""
+        """Return a value a column, None for columns outside of the key. Raises UnfitError."""
         if key is None:
             raise self._refuse("the record has no key")
         try:
@@ -123,7 +123,7 @@ def _parse(value: bytes) -> Mapping[_Name, msgspec.Raw]:
     try:
         fields: Mapping[_Name, msgspec.Raw] = _fields.decode(value.removeprefix(BYTE_ORDER_MARK))
     except msgspec.DecodeError:
-        # A backslash that is escaped itself escapes nothing.
+        # An escaped backslash escapes nothing.
         is_half = _HALF_A_PAIR.search(value.replace(rb"\\", b"  "))
         raise UnfitError(HALF_A_PAIR if is_half else NOT_ONE_OBJECT) from None
     return fields

@@ -1,4 +1,4 @@
-"""The form in which records travel as they were read, and those that become no row to the ledger: one record a row."""
+"""The schemas of records, one a row: as they were read, and as they go to the ledger if they become no row."""
 
 import pyarrow as pa
 

@@ -1,8 +1,9 @@
-"""How the values of a column are distributed, in a hundred numbers, and how far two such distributions are apart.
+"""Describes the distribution of a column's values in a hundred numbers, and measures how far two of them are apart.
 
-Of numbers the 1st to 99th percentiles are kept, and the share of rows without one; of texts and booleans the shares of
-the most frequent values and of nulls, each value under a hash, so that the ledger holds no text of a record.
-Percentiles of few numbers would be these numbers, so of fewer than 100 they are not kept.
+A column of numbers is described by the 1st to 99th percentiles, and the share of rows without a number. A column of
+texts or booleans is described by the shares of nulls and of the most frequent values. Each value is under a hash, so
+that the ledger holds no text of a record. Percentiles of few numbers would be these numbers, so they are not kept for
+fewer than 100.
 """
 
 from bisect import bisect_right
@@ -27,8 +28,8 @@ Numbers = Sequence[float] | Mapping[str, float]
 class Distribution:
     """``kind`` is ``percentiles`` or ``shares``.
 
-    Of ``percentiles`` there are none when no row has a number. ``nulls`` is then the share of rows without a number:
-    null, not a number, or infinite. ``count`` rows have one.
+    With ``percentiles``, ``count`` rows have a number, and there are no percentiles if none has one. ``nulls`` is the
+    share of the other rows: null, not a number, or infinite.
     """
 
     kind: str
@@ -65,7 +66,7 @@ def observe_distribution(rows: RowsToCheck, column: str) -> Distribution:
 def measure_distance(present: Distribution, recent: Sequence[Any]) -> float:
     """Return the distance to the mean of the distributions before, from 0 (the same) to 1 (nothing in common).
 
-    Of percentiles the Kolmogorov-Smirnov distance, of shares the total variation.
+    It is the Kolmogorov-Smirnov distance for percentiles, and the total variation for shares.
     """
     if isinstance(present.numbers, Mapping):
         return _total_variation(present.numbers, recent)

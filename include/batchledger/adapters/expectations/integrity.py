@@ -116,7 +116,7 @@ def build_expectation(check: IntegrityCheck, severity: Severity = Severity.CRITI
 def build_facts_table(facts: AttemptFacts) -> pd.DataFrame:
     """Return one row per range; every judged column is 0 when all is well. ``range`` names the row.
 
-    What concerns the batch as a whole stands in the first row.
+    Facts about the batch as a whole stand in the first row.
     """
     next_offset = {position.partition: position.next_offset for position in facts.positions or ()}
     published = count_covered([each.range for each in facts.published], [each.range for each in facts.ranges])
@@ -130,7 +130,7 @@ def build_facts_table(facts: AttemptFacts) -> pd.DataFrame:
             IntegrityCheck.BALANCE_CLOSES: balance.unexplained,
             IntegrityCheck.RANGES_MEET_POSITION: each.range.start - next_offset.get(each.range.partition, -1),
             IntegrityCheck.NO_PUBLISHED_OFFSETS: taken,
-            # What was listed when the range was published before has been accepted.
+            # Duplicates that were listed when the range was published before have been accepted.
             IntegrityCheck.NO_DUPLICATE_MESSAGES: each.duplicates - each.known_duplicates,
         }
         for each, balance, taken in zip(facts.ranges, facts.balances, published, strict=True)
@@ -193,7 +193,7 @@ def _annotate(check: CheckResult, facts: AttemptFacts) -> CheckResult:
 
 
 def _annotate_quarantine(check: CheckResult, facts: AttemptFacts, limit: QuarantineLimit) -> CheckResult:
-    """Add the share, and of a failure the kinds of error and what may be wrong."""
+    """Add the share, and to a failure the kinds of error and what may be wrong."""
     check = check.with_observed(records=facts.records, quarantined=facts.quarantined, max_share=limit.max_share)
     if check.passed:
         return check
@@ -206,7 +206,7 @@ def _annotate_quarantine(check: CheckResult, facts: AttemptFacts, limit: Quarant
 
 
 def _advise(facts: AttemptFacts) -> str:
-    """Say what may be wrong where too much would be quarantined."""
+    """Say what may be wrong if too much would be quarantined."""
     if not facts.set_aside:
         return "Correct source.schema, or the producer"
     return (

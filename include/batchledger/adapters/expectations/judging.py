@@ -1,4 +1,4 @@
-"""Lets Great Expectations judge, in memory only: nothing of it is written to a disk, and no progress bar is shown."""
+"""Lets Great Expectations judge, in memory only: it writes nothing to a disk, and shows no progress bar."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from great_expectations.expectations.expectation import Expectation
 
 
 def open_context() -> AbstractDataContext:
-    """Return a context of its own, without the temporary folder for pages that one usually comes with."""
+    """Return a new context, without its usual temporary folder for pages."""
     config = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         progress_bars=ProgressBarsConfig(globally=False),
@@ -28,7 +28,7 @@ def open_context() -> AbstractDataContext:
 def validate(
     batch: Batch, expectations: Sequence[Expectation], result_format: Mapping[str, Any]
 ) -> Mapping[str, ExpectationValidationResult]:
-    """Return the results by what the ``meta`` of each expectation has as ``check``; its names are unique."""
+    """Return the results by ``check`` in the ``meta`` of each expectation, which is unique."""
     suite = gx.ExpectationSuite(name="checks", expectations=list(expectations))
     results = batch.validate(suite, result_format=dict(result_format)).results
     return {str((each.expectation_config.meta or {})["check"]): each for each in results if each.expectation_config}
@@ -37,10 +37,10 @@ def validate(
 def judge_table(
     table: pd.DataFrame, expectations: Mapping[str, Expectation], result_format: Mapping[str, Any]
 ) -> Mapping[str, ExpectationValidationResult | str]:
-    """Judge a small table by expectations of its columns, under their names, which their ``meta`` has as ``check``.
+    """Judge a small table by expectations of its columns, by name: the ``check`` in the ``meta`` of each.
 
-    Instead of a result comes the reason why there is none: a check that could not run has neither passed nor failed.
-    The reason may quote the table, so it has to be one that holds no value of a record.
+    A check that could not run has neither passed nor failed: the reason stands in the place of its result. The reason
+    may quote the table, so the table must hold no value of a record.
     """
     if not expectations:
         return {}

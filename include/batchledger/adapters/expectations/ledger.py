@@ -1,7 +1,7 @@
 """The questions of a ledger audit, judged by Great Expectations: one expectation of our own, a column a question.
 
-The facts are one small table with a row for each thing that was looked at, and a column for each question; where a row
-is not about a question its column is empty. No value of a record is among them.
+The facts are one small table: a row for each thing that was looked at, a column for each question. A cell is empty if
+its row is not about the question. No value of a record is among them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ def build_expectation(question: Question) -> ExpectFactsWithinLimit:
 def judge(questions: Sequence[Question]) -> list[CheckResult]:
     """Return one result for each question, in their order. Changes nothing (I6).
 
-    One that nobody could answer has not run; one with nothing to judge is empty. Both have not passed.
+    A question without an answer has not run; one with nothing to judge is empty. Neither has passed.
     """
     answered = [each for each in questions if each.facts and not each.unanswered]
     expectations = {each.check.value: build_expectation(each) for each in answered}

@@ -1,7 +1,7 @@
-"""From what Great Expectations says of an expectation to a check result, without the values of any record.
+"""Turns what Great Expectations says of an expectation into a check result, without the values of any record.
 
-Kept are counts, and what was observed where that is a count, a share, a mean or a name. A value of a record, as the
-largest one is, is not; nor is the text of an error that may quote one.
+It keeps counts, and what was observed if that is a count, a share, a mean or a name. It keeps no value of a record,
+such as the largest one, and no text of an error that may quote one.
 """
 
 import math
@@ -58,7 +58,7 @@ _RAISED = re.compile(r"^(?:\w+\.)*(?P<name>\w+)(?::|$)", re.MULTILINE)
 
 def explain(built: BuiltCheck, result: ExpectationValidationResult, rows: int, limit: int) -> JudgedCheck:
     """Return what came of a check over so many ``rows``; up to ``limit`` failing rows were asked for."""
-    # Without the number of elements it counts distinct values, and pages of Great Expectations expect the shares too.
+    # Without the number of elements the counts are of distinct values. The library's pages expect the shares, too.
     is_of_rows = result.result.get("element_count") is not None
     counts = {name: result.result[name] for name in _COUNTS if is_of_rows and result.result.get(name) is not None}
     outcome, detail = _judge(built, result, counts, rows)
@@ -100,7 +100,7 @@ def tell_not_run(check: RequestedCheck, error: Exception) -> CheckResult:
 def explain_exception(message: str, traceback: str = "") -> str:
     """Say what went wrong, without a value of a record: the text of an error may quote one.
 
-    The text is told where it is about columns or a statement; else the name of the error alone.
+    The text is shown if it is about columns or a statement, else only the name of the error.
     """
     about_columns = _ABOUT_COLUMNS.search(message)
     if about_columns is not None:

@@ -1,4 +1,4 @@
-"""From the checks of a pipeline file to expectations: Great Expectations' own, and classes of one's own."""
+"""Builds expectations from the checks of a pipeline file: Great Expectations' own, and the user's classes."""
 
 import importlib
 import importlib.util
@@ -25,7 +25,7 @@ from batchledger.model.checks import OnFailure, RequestedCheck
 from batchledger.model.errors import ConfigurationError
 
 _MAPS = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
-# Maps by their class, and yet judged by aggregates: no failing rows can be named.
+# Their class is a map, but aggregates judge them: no failing rows can be named.
 _AGGREGATED = (
     gxe.ExpectColumnValuesToBeOfType,
     gxe.ExpectColumnValuesToBeInTypeList,
@@ -64,7 +64,7 @@ def is_row_level(kind: type[Expectation]) -> bool:
 
 
 def build_checks(checks: Sequence[RequestedCheck], folder: Path) -> tuple[BuiltCheck, ...]:
-    """Return an expectation for each check; modules of one's own lie in ``folder`` or are importable.
+    """Return an expectation for each check; the user's modules lie in ``folder`` or are importable.
 
     Raises ConfigurationError, which names the check.
     """
@@ -75,22 +75,23 @@ def _build(check: RequestedCheck, folder: Path) -> BuiltCheck:
     kind = _find_class(check, folder)
     arguments = dict(check.arguments)
     if isinstance(arguments.get("row_condition"), str):
-        # Otherwise the text would be looked at in the database only.
+        # Otherwise only the database would look at the text.
         arguments.setdefault("condition_parser", "great_expectations")
     try:
         expectation = kind(**arguments, meta={"check": check.name}, severity=FailureSeverity(check.severity.value))
     except (ValueError, TypeError, GreatExpectationsError) as error:
         reason = "; ".join(line.strip() for line in str(error).splitlines()[1:]) or str(error)
         raise ConfigurationError(
-            f"check {check.name} cannot be built from its arguments: {reason}. Nothing was staged; correct the "
-            "pipeline file.",
+            f"Check {check.name} cannot be built from its arguments. Nothing was staged.",
+            why=f"{reason}.",
+            advice="Correct the pipeline file.",
             subject=check.name,
         ) from error
     built = BuiltCheck(check, expectation)
     if built.sets_aside and not built.is_row_level:
         raise ConfigurationError(
-            f"check {check.name} names no failing rows, so that none can be set aside; allowed: on_failure: block or "
-            "publish.",
+            f"Check {check.name} names no failing rows, so none can be set aside.",
+            advice="Write on_failure: block, or on_failure: publish.",
             subject=check.name,
         )
     return built
@@ -105,14 +106,16 @@ def _find_class(check: RequestedCheck, folder: Path) -> type[Expectation]:
         kind = getattr(_load_module(module_name, folder), name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise ConfigurationError(
-            f"check {check.name}: {check.type} cannot be loaded: {error}. Write it as module:Class; the module lies "
-            f"beside the pipeline file, in {folder}, or is importable where the pipeline runs.",
+            f"Check {check.name}: {check.type} cannot be loaded.",
+            why=f"{error}.",
+            advice=f"Write it as module:Class. The module lies beside the pipeline file, in {folder}, or is "
+            "importable where the pipeline runs.",
             subject=check.name,
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, Expectation)):
         raise ConfigurationError(
-            f"check {check.name}: {check.type} is no Expectation of Great Expectations; make it a subclass of one, "
-            "such as great_expectations.expectations.ExpectColumnValuesToBeInSet.",
+            f"Check {check.name}: {check.type} is no Expectation of Great Expectations.",
+            advice="Make it a subclass of one, such as great_expectations.expectations.ExpectColumnValuesToBeInSet.",
             subject=check.name,
         )
     return kind

@@ -1,8 +1,8 @@
 """The RowChecks port: Great Expectations judges, in SQL, the rows that would be published.
 
-It works through the one connection that the sink has opened, which can only read (I6), and is told no address and no
-password. It asks the database for failing coordinates, some of them with values; results are reduced to what holds no
-values before anything is returned, and its own log, which would show them, is silenced.
+It works through the one connection that the sink has opened, which can only read (I6), and knows no address and no
+password. It asks the database for failing coordinates, some of them with values. Results lose these values before
+anything is returned. The library's own log would show them, so it is silenced.
 """
 
 import logging
@@ -27,15 +27,15 @@ from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.ports import CheckedBatch, RowChecks, RowsToCheck
 
 MOST_COORDINATES = 1_000
-"""Of how many failing rows the first ones are shown."""
+"""At most so many failing rows are asked for."""
 MOST_SET_ASIDE = 100_000
-UNUSED_ADDRESS = "postgresql+psycopg://nobody@nowhere/rows"
-"""Great Expectations insists on one; the connection is at hand."""
+UNUSED_ADDRESS = "postgresql+psycopg://unused@nowhere/rows"
+"""Great Expectations insists on an address, although it gets a connection."""
 
 
 @dataclass(frozen=True)
 class PipelineChecks(RowChecks):
-    """``folder`` is that of the pipeline file."""
+    """``folder`` holds the pipeline file."""
 
     requested: tuple[RequestedCheck, ...]
     folder: Path
@@ -73,11 +73,11 @@ class PipelineChecks(RowChecks):
 
 
 class _Borrowed(StaticPool):
-    """The one connection that the sink has opened and will close, whenever Great Expectations has had enough of it."""
+    """The one connection that the sink has opened and will close, whatever Great Expectations does with it."""
 
     @override
     def dispose(self) -> None:
-        """Leave it open: the library disposes of its engines as they are collected, even while another one works."""
+        """Leave it open: the library disposes of engines when they are collected, even while another one works."""
 
     @override
     def recreate(self) -> Self:

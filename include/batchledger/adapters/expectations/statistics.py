@@ -1,7 +1,7 @@
-"""Checks that compare a batch with the ones before it, or with the clock; of live batches only.
+"""Checks that compare a live batch with the ones before it, or with the clock.
 
-What is judged are a few numbers, made here from what the ledger and the rows hold: a ratio, an age, a share, a
-distance. They are put into a table of one row, which Great Expectations judges as it does any other.
+This module makes a few numbers from what the ledger and the rows hold: a ratio, an age, a share, a distance. Great
+Expectations judges them as a table of one row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ class _Subject:
 
 @dataclass(frozen=True, slots=True)
 class _Statistic:
-    """How the number of one type is called and found, and which expectation judges it with which bounds."""
+    """The name of one type's number, how it is found, and which expectation judges it with which bounds."""
 
     column: str
     expectation: type[gxe.ExpectColumnValuesToBeBetween]
@@ -201,18 +201,18 @@ def _compare_distribution(subject: _Subject) -> Measured:
     of_nulls, nulls_meaning = _compare_nulls(present, [each[NULLS] for each in before if NULLS in each])
     if present.numbers and len(recent) >= LEAST_BATCHES:
         distance = max(measure_distance(present, recent), of_nulls)
-        meaning = f"the distance of the values to those of {len(recent)} batches before is {distance:.3f}"
+        meaning = f"the distance of the values to the {len(recent)} batches before is {distance:.3f}"
         return Measured(meaning + nulls_meaning, distance, present.kept)
     if of_nulls > subject.check.arguments["max_distance"]:
         return Measured(f"the values cannot be compared{nulls_meaning}", of_nulls, present.kept)
-    # That as many are null as before says nothing of the others.
+    # As many nulls as before say nothing of the other values.
     of_numbers = f" of {LEAST_NUMBERS} numbers or more" if present.kind == PERCENTILES else ""
     reason = f"{len(recent)} earlier batches{of_numbers}, {LEAST_BATCHES} are needed"
     return Measured(reason if present.numbers else "no row has a number", kept=present.kept)
 
 
 def _compare_nulls(present: Distribution, recent: Sequence[float]) -> tuple[float, str]:
-    """Return how far the share of rows without a number is from the usual one, and say so; 0 when nobody knows."""
+    """Return how far the share of rows without a number is from the usual one, and say so; 0 if that is unknown."""
     if present.kind != PERCENTILES or len(recent) < LEAST_BATCHES:
         return 0.0, ""
     usual = mean(recent)

@@ -1,4 +1,4 @@
-"""Catalogs of Iceberg: how one is opened, and what its errors mean."""
+"""Opens catalogs of Iceberg, and translates their errors."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,9 +29,9 @@ SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 @dataclass(frozen=True)
 class LakeCatalog:
-    """A catalog by its name and PyIceberg's own properties of it.
+    """A catalog by its name and its properties for PyIceberg.
 
-    Spark finds the tables of a JDBC catalog under the same name only; ``spark`` are properties that differ there.
+    Spark finds the tables of a JDBC catalog under the same name only; ``spark`` are the properties that differ there.
     """
 
     name: str
@@ -44,16 +44,19 @@ class LakeCatalog:
         try:
             return self._open()
         except (IntegrityError, ProgrammingError):
-            # Somebody else created its tables at the same time.
+            # Another process created its tables at the same time.
             return self._open()
         except (NotInstalledError, ImportError) as error:
-            raise ConfigurationError(f"catalog {self.name} cannot be opened: {error}.", subject=self.name) from error
+            raise ConfigurationError(
+                f"Catalog {self.name} cannot be opened.", why=f"{error}.", subject=self.name
+            ) from error
         except ValueError as error:
-            # An address that is none may hold a password.
+            # A malformed address may hold a password.
             is_address = isinstance(error, RequestException)
             raise ConfigurationError(
-                f"catalog {self.name} cannot be opened with the properties of its connection, or what answers there is "
-                f"no such catalog: {type(error).__name__ if is_address else _first_line(error)}",
+                f"Catalog {self.name} cannot be opened with the properties of its connection, or the server there is "
+                "no such catalog.",
+                why=type(error).__name__ if is_address else _first_line(error),
                 subject=self.name,
             ) from (None if is_address else error)
 
@@ -63,17 +66,17 @@ class LakeCatalog:
         return load_catalog(self.name, **self.properties)
 
     def rest(self) -> None:
-        """Close the connections of a catalog that was opened: nobody knows when it is asked again."""
+        """Close the connections of a catalog that was opened: the next question may come late."""
         opened = self.__dict__.get("opened")
         if opened is not None:
             opened.close()
 
 
 def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
-    """Return what a Spark session has to be told to find the same tables under the same name.
+    """Return the settings with which a Spark session finds the same tables under the same name.
 
-    Properties of REST, Hive and Glue, and most of object stores, have the same names there; what differs, ``spark`` in
-    the extra of the connection says.
+    Properties of REST, Hive and Glue, and most of object stores, have the same names there. The rest is in ``spark``,
+    from the extra of the connection.
     """
     properties = dict(catalog.properties)
     if properties.get("type") == "sql":
@@ -97,7 +100,7 @@ def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
 def translate_errors(doing: str, table: str) -> Iterator[None]:
     """Turn what PyIceberg raises, outside of a commit, into errors that say what to do.
 
-    Not whether a batch is published: who cleans up after its commit, or asks what became of it, fails by the same.
+    They do not say whether a batch is published: cleaning up after its commit may fail by the same ones.
     """
     try:
         yield
@@ -105,33 +108,35 @@ def translate_errors(doing: str, table: str) -> Iterator[None]:
         raise
     except NoSuchTableError as error:
         raise TargetChangedError(
-            f"table {table} is gone: could not {doing}. Bring it back, or read the source again under a new pipeline "
-            "name.",
+            f"Table {table} is gone: could not {doing}.",
+            advice="Bring it back.\nOr read the source again under a new pipeline name.",
             subject=table,
         ) from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
         raise ConfigurationError(
-            f"could not {doing}: the catalog of table {table} refuses who logs in: {_first_line(error)}. Correct login "
-            "and password, or the token, of its connection.",
+            f"could not {doing}: the catalog of table {table} refuses the login.",
+            why=f"{_first_line(error)}.",
+            advice="Correct login and password, or the token, of its connection.",
             subject=table,
         ) from error
     except RequestException as error:
         raise _unavailable(doing, table, error) from error
     except (ValidationError, ValueError, TypeError, LookupError, NotImplementedError, DataError) as error:
-        raise TargetChangedError(f"table {table}: could not {doing}: {_first_line(error)}", subject=table) from error
+        raise TargetChangedError(f"Table {table}: could not {doing}.", why=_first_line(error), subject=table) from error
     except (CommitFailedException, TableAlreadyExistsError, SQLAlchemyError, RESTError, OSError) as error:
         raise _unavailable(doing, table, error) from error
 
 
 def _unavailable(doing: str, table: str, error: Exception) -> ServiceUnavailableError:
     return ServiceUnavailableError(
-        f"could not {doing}: the catalog or the files of table {table} do not answer: {_first_line(error)}. Try "
-        "again when they do, or correct the catalog's connection.",
+        f"could not {doing}: the catalog or the files of table {table} do not answer.",
+        why=f"{_first_line(error)}.",
+        advice="Try again when they answer, or correct the catalog's connection.",
         subject=table,
     )
 
 
 def _first_line(error: Exception) -> str:
-    # What SQLAlchemy adds of its own holds the statement.
+    # SQLAlchemy adds text that holds the statement.
     inner = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return str(inner).strip().split("\n", 1)[0]

@@ -1,9 +1,9 @@
 """One commit of a table: requirements and changes that the catalog takes together, or not at all.
 
-Never the commit of PyIceberg's own transactions: these try again by themselves, on whatever the table has become.
+PyIceberg's own transactions are not used: they try again by themselves, on whatever the table has become.
 
-A table numbers its commits, and refuses a snapshot whose number is not new; not one without a parent, which would set
-the number back, and no other engine could read the table any more. So every snapshot has one.
+A table numbers its commits, and refuses a snapshot whose number is not new. It does not refuse one without a parent,
+which sets the number back: no other engine could read the table any more. So every snapshot here has a parent.
 """
 
 import re
@@ -40,9 +40,9 @@ from batchledger.model.offsets import describe_ranges
 from batchledger.ports import StagedBranch
 
 MOST_RANGES = 1_000
-"""So many ranges are named in a snapshot; the ledger has them all."""
+"""A snapshot names at most so many ranges; the ledger has them all."""
 FOR_GOOD = {"max_ref_age_ms": 2**63 - 1}
-"""How old a branch of an attempt and a tag may become, before expiry removes them: as old as anything can be."""
+"""How old the branch of an attempt and a tag may become before expiry removes them: the largest number."""
 _PREFIX = "batchledger"
 _BRANCH = re.compile(rf"{_PREFIX}_b(\d{{1,18}})_a(\d{{1,9}})", re.ASCII)
 _BEFORE = "_before"
@@ -69,7 +69,7 @@ def tag_before(batch: Batch) -> str:
 
 
 def describe(attempt: Attempt) -> dict[str, str]:
-    """What the snapshot of an attempt says of it."""
+    """Return the properties by which the snapshot of an attempt names it."""
     batch = attempt.batch
     return {
         PIPELINE_PROPERTY: batch.pipeline,
@@ -82,20 +82,20 @@ def describe(attempt: Attempt) -> dict[str, str]:
 
 
 def is_of(summary: Mapping[str, str | None], batch: Batch) -> bool:
-    """Whether a snapshot is that of the batch, and not of one with its number in another ledger."""
+    """Whether a snapshot belongs to the batch, and not to one with the same number in another ledger."""
     wanted = (str(batch.batch_id), batch.planned_at.isoformat())
     return (summary.get(BATCH_PROPERTY), summary.get(PLANNED_PROPERTY)) == wanted
 
 
 class _AssertLastSequenceNumber(ValidatableTableRequirement):
-    """Nobody has added a snapshot to the table since, on whatever branch; a catalog over HTTP looks by itself."""
+    """No snapshot was added to the table since, on any branch; a catalog over HTTP checks that by itself."""
 
     type: Literal["batchledger-assert-last-sequence-number"] = "batchledger-assert-last-sequence-number"
     number: int | None
 
     @override
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override] # As in its siblings.
-        """Raise CommitFailedException when somebody has: what PyIceberg raises then is no refusal."""
+        """Raise CommitFailedException if one was: PyIceberg's own error would be no refusal."""
         found = _last_sequence_number(base_metadata)
         if found != self.number:
             raise CommitFailedException(f"the newest snapshot of the table is number {found}, and not {self.number}")
@@ -103,26 +103,26 @@ class _AssertLastSequenceNumber(ValidatableTableRequirement):
 
 @dataclass
 class TableCommit:
-    """Collects what one commit requires and changes; ``table`` is what was loaded before."""
+    """Collects what one commit requires and changes; ``table`` is as it was loaded before."""
 
     table: Table
     requirements: list[ValidatableTableRequirement] = field(default_factory=list)
     updates: list[TableUpdate] = field(default_factory=list)
 
     def expect(self, name: str, snapshot_id: int | None) -> None:
-        """Require that a branch or tag is at a snapshot; None: that it does not exist."""
+        """Require that a branch or tag is at a snapshot, or with None that it does not exist."""
         self.requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": snapshot_id}))
 
     def append(
         self, branch: str, properties: Mapping[str, str], added: Sequence[DataFile], removed: Sequence[DataFile] = ()
     ) -> int:
-        """Let a branch have one more snapshot, if it is as it was loaded; return the snapshot's id.
+        """Add a snapshot to a branch, if the branch is as it was loaded; return the snapshot's id.
 
-        Files are listed with the table's partitions as they are now, so these have to stay as they were loaded, too.
+        The commit lists files with the table's present partitions, so it requires that these stay, too.
         """
         transaction = self.table.transaction()
         update = transaction.update_snapshot(branch=branch, snapshot_properties=dict(properties))
-        # Manifests would become as many as batches.
+        # Without merging, manifests would become as many as batches.
         append = update.merge_append if branch == MAIN_BRANCH else update.fast_append
         with update.overwrite() if removed else append() as producer:
             for each in added:
@@ -150,7 +150,7 @@ class TableCommit:
         return snapshot_id
 
     def tag(self, name: str, snapshot_id: int) -> None:
-        """Name a snapshot for good, whatever the table says of others."""
+        """Tag a snapshot for good, whatever retention the table has."""
         tag = {"ref-name": name, "type": "tag", "snapshot-id": snapshot_id}
         self.updates.append(SetSnapshotRefUpdate.model_validate(tag).model_copy(update=FOR_GOOD))
 
@@ -169,16 +169,17 @@ class TableCommit:
             raise
         except Exception as error:
             raise OutcomeUnknownError(
-                f"the catalog did not answer to the commit ({doing}); whether it was done is looked up by whoever goes "
-                f"on. {type(error).__name__}: {error}".split("\n", 1)[0]
+                f"It is unknown whether this was committed: {doing}.",
+                why=f"The catalog did not answer. {type(error).__name__}: {error}".split("\n", 1)[0],
+                advice="The next step looks it up.",
             ) from error
-        # Whatever comes of it, the commit is done.
+        # The commit is done, even if this fails.
         with suppress(Exception):
             catalog._delete_old_metadata(self.table.io, self.table.metadata, done.metadata)
 
 
 def find_tags(table: Table) -> Mapping[str, str | None]:
-    """Return the tags of ``tag_of`` and ``tag_before``, and of which pipeline's batch the former are."""
+    """Return the tags of ``tag_of``, each with the pipeline of its batch, and of ``tag_before``, with None."""
     matches = {name: _TAG.fullmatch(name) for name in _names(table, SnapshotRefType.TAG)}
     return {name: None if match["before"] else _read_pipeline(table, name) for name, match in matches.items() if match}
 
@@ -186,7 +187,7 @@ def find_tags(table: Table) -> Mapping[str, str | None]:
 def find_newest(table: Table, pipeline: str) -> tuple[int, datetime] | None:
     """Return the id and the time of planning of the batch that a pipeline has published last, None without one.
 
-    Where maintenance has expired its snapshot from the history, its tag still has it.
+    If maintenance has expired its snapshot from the history, its tag still has it.
     """
     tagged = [table.metadata.snapshot_by_name(name) for name in find_tags(table) if not name.endswith(_BEFORE)]
     for each in chain(read_history(table), filter(None, tagged)):
@@ -216,7 +217,7 @@ def find_branches(table: Table) -> Mapping[str, StagedBranch]:
 
 
 def _retention(branch: SnapshotRef) -> dict[str, int | None]:
-    """Return for how long a branch keeps itself and its states, which PyIceberg forgets when it commits to one."""
+    """Return how long a branch keeps itself and its snapshots: PyIceberg forgets that when it commits to it."""
     return {
         "max_ref_age_ms": branch.max_ref_age_ms,
         "max_snapshot_age_ms": branch.max_snapshot_age_ms,

@@ -1,4 +1,4 @@
-"""Sets of offsets, to tell the rows of files apart by where their records lie."""
+"""Sets of offsets, by which rows of files are chosen."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 
 Offsets = npt.NDArray[np.int64]
 MOST_NAMED = 100
-"""So many ranges are told apart by a filter; more are looked at together."""
+"""A filter names at most so many ranges; more become one range."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Coordinates:
         return sum(map(len, self.by_partition.values()))
 
     def mark(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return whether each row of a batch with the names of the rows is one of them."""
+        """Return for each row of a batch, with the names of the rows, whether its offset is in the set."""
         marked = np.zeros(batch.num_rows, dtype=bool)
-        # Others may have written rows that come from nowhere.
+        # Other writers may have added rows without coordinates.
         offsets = pc.fill_null(batch["_offset"], -1).to_numpy()
         for partition, wanted in self.by_partition.items():
             is_topic = pc.equal(batch["_topic"], partition.topic)
@@ -67,7 +67,7 @@ def group(table: pa.Table) -> Iterator[tuple[TopicPartition, Offsets]]:
 
 
 def lie_within(ranges: Sequence[OffsetRange]) -> BooleanExpression:
-    """Return the filter of the rows of some ranges, or of more: what files are chosen by."""
+    """Return a filter that takes all rows of the ranges, and maybe more: files are chosen by it."""
     if not ranges:
         return AlwaysFalse()
     if len(ranges) > MOST_NAMED:

@@ -1,7 +1,7 @@
 """Files of rows: written inside Spark tasks, each task with a manifest of its own, and written anew without some rows.
 
-The manifest is the one of Iceberg. It is what a task leaves behind; files that no accepted task lists belong to nobody,
-and go when orphaned files are removed.
+The manifest is Iceberg's own. It is what a task leaves behind. Files that no accepted task lists are orphaned, and go
+when orphaned files are removed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,11 +35,11 @@ from batchledger.model.records.columns import BATCH_COLUMN, COORDINATE_COLUMNS
 from batchledger.ports import RowFiles, RowFileWriter
 
 HELD_BYTES = 128 * 2**20
-"""So many bytes of rows a task holds before it writes them."""
+"""A task holds so many bytes of rows before it writes them."""
 AT_ONCE_BYTES = 32 * 2**20
-"""So many bytes of files are read at once, as they are stored; their rows take several times as much."""
+"""So many bytes of stored files are read at once; their rows take several times as much."""
 OF_FILES = ("adls.", "buffer-size", "client.", "gcs.", "hdfs.", "hf.", "py-io-impl", "s3.", "warehouse")
-"""What the names of the properties begin with by which PyIceberg opens files."""
+"""How the names of properties begin by which PyIceberg opens files."""
 _NO_SNAPSHOT = 0
 
 
@@ -63,7 +63,7 @@ class IcebergFileWriter(RowFileWriter):
 
 @dataclass
 class IcebergFiles(RowFiles):
-    """Rows are held until there are enough for a file, and lie in it in the order of their time."""
+    """Holds rows until there are enough for a file, and writes them in the order of their time."""
 
     table: TableMetadata
     io: FileIO = field(repr=False)
@@ -135,9 +135,9 @@ def read_list(table: Table, place: str) -> Sequence[DataFile]:
 
 
 def write_without(table: Table, task: FileScanTask, left_out: Coordinates) -> tuple[int, Sequence[DataFile]]:
-    """Write the rows of a file anew without some of them; return how many these are, and the new files.
+    """Write the rows of a file anew, except some; return how many were left out, and the new files.
 
-    Without one of them nothing is written.
+    Writes nothing if the file holds none of them.
     """
     coordinates = list(read_files(table, [task], COORDINATE_COLUMNS))
     count = sum(left_out.mark(each).true_count for each in coordinates)
@@ -153,9 +153,9 @@ def write_without(table: Table, task: FileScanTask, left_out: Coordinates) -> tu
 
 
 def read_files(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files, whole batches, by the names of the rows; what was deleted from them is left out.
+    """Yield the rows of files in whole batches, by the names of the rows, without deleted ones.
 
-    PyIceberg reads all files that it is asked for at once and keeps them: it is asked for a few at a time.
+    PyIceberg reads all files of one request at once and keeps them, so each request is for a few.
     """
     schema = read_schema(table, columns)
     projected = table.schema().select(*map(stored_name, columns))
@@ -166,7 +166,7 @@ def read_files(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[st
 
 
 def _read_together(tasks: Sequence[FileScanTask]) -> Iterator[Sequence[FileScanTask]]:
-    """Yield the files in their order, small ones together, those larger than ``AT_ONCE_BYTES`` each by itself."""
+    """Yield the files in their order: small ones together, one larger than ``AT_ONCE_BYTES`` by itself."""
     together: list[FileScanTask] = []
     size = 0
     for each in tasks:
@@ -182,8 +182,8 @@ def _read_together(tasks: Sequence[FileScanTask]) -> Iterator[Sequence[FileScanT
 def without_login(properties: Mapping[str, Any], of_catalog: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of files that tasks need, as text: all that the catalog lends for the table.
 
-    Of the properties of the connection itself, ``of_catalog``, only those by which files are opened: the login to the
-    catalog is none of them, whatever its kind calls it: ``credential``, ``token``, ``uri`` with a password.
+    The connection's own properties, ``of_catalog``, are left out unless files are opened by them. So the login to the
+    catalog is left out, whatever its kind calls it: ``credential``, ``token``, ``uri`` with a password.
     """
     return {
         name: value
@@ -193,13 +193,13 @@ def without_login(properties: Mapping[str, Any], of_catalog: Mapping[str, Any]) 
 
 
 def slim(metadata: TableMetadata) -> str:
-    """Return what a task has to know of a table, without its history."""
+    """Return what a task has to know about a table, without its history."""
     without: dict[str, object] = {each: [] for each in ("snapshots", "snapshot_log", "metadata_log")}
     return metadata.model_copy(update={**without, "refs": {}, "current_snapshot_id": None}).model_dump_json()
 
 
 def keep_without(table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates) -> tuple[Sequence[DataFile], int]:
-    """Return the files, some of them written anew without some rows, and how many these rows are."""
+    """Return the files, written anew if they hold rows to leave out, and how many rows were left out."""
     rest, count, gone = replace_without(table, tasks, left_out)
     kept = [each.file for each in tasks if each not in gone]
     return [*kept, *rest], count
@@ -208,13 +208,13 @@ def keep_without(table: Table, tasks: Sequence[FileScanTask], left_out: Coordina
 def replace_without(
     table: Table, tasks: Sequence[FileScanTask], left_out: Coordinates
 ) -> tuple[Sequence[DataFile], int, Sequence[FileScanTask]]:
-    """Write the files anew that hold some of the rows: the new files, the number of the rows, and the old files."""
+    """Write the files that hold some of the rows anew; return the new files, the number of rows, and the old files."""
     added: list[DataFile] = []
     count, gone = 0, []
     for task in tasks if len(left_out) else ():
         found, files = write_without(table, task, left_out)
         for each in files:
-            # PyIceberg writes for the partitions of now, and does not note it.
+            # PyIceberg writes for the table's present partitions, and does not note it.
             each.spec_id = table.metadata.default_spec_id
         if found:
             gone.append(task)

@@ -1,7 +1,7 @@
 """How rows lie in an Iceberg table: names of columns, schema, partitions and order; Arrow's types on both sides.
 
-Iceberg keeps some names for itself, ``_partition`` among them: the partition of Kafka is ``_kafka_partition`` there. A
-table with such a column can be written and never be read by Spark.
+Iceberg keeps some names for itself. Spark could not read a table with such a column, although it can be written. One
+of them is ``_partition``: Kafka's partition is ``_kafka_partition`` in the table.
 """
 
 import logging
@@ -54,13 +54,13 @@ def name_of(stored: str) -> str:
 
 
 def stored_schema(schema: pa.Schema, table: str) -> pa.Schema:
-    """Return the schema in which the table takes rows of a schema, with the batch id. Raises TargetChangedError."""
+    """Return the schema of rows as the table stores them, with the batch id. Raises TargetChangedError."""
     fields = [pa.field(stored_name(each.name), each.type) for each in schema if each.name != BATCH_COLUMN]
     refused = sorted(RESERVED_NAMES & {each.name for each in fields})
     if refused:
         raise TargetChangedError(
-            f"table {table} cannot have a column {refused[0]!r}: Iceberg keeps the name for itself. Name it otherwise "
-            "in the transform.",
+            f"Table {table} cannot have a column {refused[0]!r}: Iceberg keeps the name for itself.",
+            advice="Give it another name in the transform.",
             subject=table,
         )
     _require_distinct([each.name for each in fields], table)
@@ -68,7 +68,7 @@ def stored_schema(schema: pa.Schema, table: str) -> pa.Schema:
 
 
 def read_schema(table: Table, columns: Iterable[str] | None = None) -> pa.Schema:
-    """Return how rows of the table are read, by the names of the rows; ``columns`` of them, all by default."""
+    """Return the schema of rows as they are read from the table: ``columns`` of them, all by default."""
     whole = schema_to_pyarrow(table.schema(), include_field_ids=False)
     by_name = {name_of(each.name): each for each in whole}
     wanted = by_name if columns is None else columns
@@ -84,12 +84,11 @@ def rename(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def create(
     catalog: Catalog, identifier: tuple[str, ...], schema: pa.Schema, partitions: Sequence[DeclaredField]
 ) -> None:
-    """Create the table, with a first snapshot that is empty, unless somebody else does so at the same time.
+    """Create the table with an empty first snapshot, unless another process does so at the same time.
 
-    The rows of a file are in the order of their time, and the table says so to those who write it anew. Its files lie
-    where no other table's will: one that is renamed keeps its place, where one of the old name would be put by default,
-    and of two at one place each looks like lost files to the other's maintenance. A catalog over HTTP finds a place
-    itself.
+    The rows of a file are in the order of their time, and the table says so to engines that write it anew. Its files
+    have a folder of their own. By default a new table would get the folder that a renamed one keeps, and to the
+    maintenance of each the files of the other would look lost. A catalog over HTTP chooses the folder itself.
     """
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(identifier[:-1])
@@ -107,19 +106,20 @@ def create(
                 spec.add_field(stored_name(each.column), parse_transform(each.transform), each.name)
         with creation.update_sort_order() as order:
             order.asc("_timestamp", IdentityTransform())
-        # Without a snapshot a table has no branches, and nothing that a publication could be compared with.
+        # Branches need a snapshot, and a publication is compared with one.
         creation.append(creation.table_metadata.schema().as_arrow().empty_table())
 
 
 def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
     """Raise TargetChangedError when a column has another type, or the table a format that cannot be written.
 
-    A column that the table does not have fits, unless only upper and lower case tell it from one that it has.
+    A new column fits, unless it differs from one of the table in upper and lower case only.
     """
     if table.format_version != FORMAT_VERSION:
         raise TargetChangedError(
-            f"table {name} has format version {table.format_version}; {FORMAT_VERSION} can be written. Name another "
-            "table in sink.table.",
+            f"Table {name} has format version {table.format_version}. Nothing was written.",
+            why=f"Only version {FORMAT_VERSION} can be written.",
+            advice="Name another table in sink.table.",
             subject=name,
         )
     known = [each.name for each in table.schema().fields]
@@ -129,8 +129,9 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
         _check_pyarrow_schema_compatible(table.schema(), shared, format_version=FORMAT_VERSION)
     except ValueError as error:
         raise TargetChangedError(
-            f"table {name} cannot take the rows:\n{error}\nNothing was written. Alter the table, or correct "
-            "source.schema or the transform.",
+            f"Table {name} cannot take the rows. Nothing was written.",
+            why=str(error),
+            advice="Alter the table, or correct source.schema or the transform.",
             subject=name,
         ) from error
 
@@ -145,28 +146,28 @@ def add_columns(table: Table, schema: pa.Schema) -> None:
 
 
 def _require_distinct(columns: Iterable[str], table: str) -> None:
-    """Raise TargetChangedError where columns differ by case alone: Spark could not tell them apart, nor read any."""
+    """Raise TargetChangedError if columns differ by case alone: Spark could not read any of them."""
     by_lower: dict[str, str] = {}
     for each in columns:
         other = by_lower.setdefault(each.lower(), each)
         if other != each:
             raise TargetChangedError(
-                f"table {table} cannot have the columns {other!r} and {each!r}: for Spark they are the same, and the "
-                "table could not be read. Nothing was written. Name one of them otherwise, in source.schema or the "
-                "transform.",
+                f"Table {table} cannot have the columns {other!r} and {each!r}. Nothing was written.",
+                why="For Spark they are the same, and it could not read the table.",
+                advice="Give one of them another name, in source.schema or the transform.",
                 subject=table,
             )
 
 
 def warn_of_partitions(table: Table, name: str, declared: Sequence[DeclaredField]) -> None:
-    """Log how a table is partitioned that is not so as a pipeline file says: that counts when it is created only."""
+    """Log how a table is partitioned, if the pipeline file says otherwise: the file counts at its creation only."""
     found = [
         DeclaredField(name_of(str(table.schema().find_column_name(each.source_id))), str(each.transform))
         for each in table.spec().fields
     ]
     if declared and found != list(declared):
         logger.warning(
-            "table %s is partitioned by %s and stays so; sink.partition_by, %s, counts only when a table is created",
+            "table %s stays partitioned by %s, because sink.partition_by, %s, counts only when a table is created",
             name,
             ", ".join(map(str, found)) or "nothing",
             ", ".join(map(str, declared)),

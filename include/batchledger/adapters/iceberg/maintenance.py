@@ -1,7 +1,7 @@
-"""What keeps a table fit, by Spark's own procedures: small files are written together, old states and lost files go.
+"""Keeps a table fit by Iceberg's procedures in Spark: writes small files together, removes old states and lost files.
 
-Iceberg keeps what branches and tags hold, so that staged batches and the newest commit of a pipeline stay. How old a
-state may become, properties of the table say (``history.expire.max-snapshot-age-ms``, five days unless they do).
+Iceberg keeps what branches and tags hold, so staged batches and the newest commit of a pipeline stay. A property of
+the table says how old a state may become (``history.expire.max-snapshot-age-ms``, by default five days).
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from batchledger.model.errors import BatchledgerError, ConfigurationError, Servi
 from batchledger.model.housekeeping import Leftover
 
 ORPHANED_FOR = timedelta(days=3)
-"""So old are files before nobody is believed to be writing them, as Iceberg's own default says."""
+"""Files that are older count as no longer being written: Iceberg's own default."""
 CLOCKS_DIFFER_BY = timedelta(days=1)
-"""That of the files and that of the ledger; Iceberg itself takes no file that is younger than that."""
+"""At most, the clocks of files and ledger; Iceberg itself removes no file that is younger than a day."""
 
 
 def maintain(
     session: SparkSession, catalog: LakeCatalog, identifier: tuple[str, ...], unlisted_since: datetime | None
 ) -> dict[Leftover, int]:
-    """Run the procedures; return how many files and states went. See ``LakeTable.maintain``."""
+    """Run the procedures; return how many files and states are gone. See ``LakeTable.maintain``."""
     table = ".".join((catalog.name, *identifier))
     written_before = datetime.now(UTC) - ORPHANED_FOR
     if unlisted_since is not None:
@@ -54,16 +54,19 @@ def _call(
 
 def _explain(error: PySparkException, table: str, catalog: str) -> BatchledgerError:
     reason = str(error).strip().split("\n", 1)[0]
-    # The rest of the text is where in Spark it has happened, which names the class as well.
+    # The rest of the text is a stack trace, which names the class as well.
     if SPARK_CATALOG in reason:
         return ConfigurationError(
-            f"the Spark server cannot maintain table {table}: it has no Iceberg ({reason}). Start it with "
-            "iceberg-spark-runtime for its version of Spark on its class path, and, for a catalog in PostgreSQL, with "
-            "the driver of PostgreSQL; those of the local stack are in include/batchledger/local/stack/ivy/spark.xml.",
+            f"The Spark server cannot maintain table {table}: it has no Iceberg.",
+            why=f"{reason}.",
+            advice="Start it with iceberg-spark-runtime for its version of Spark on its class path, and, for a "
+            "catalog in PostgreSQL, with the driver of PostgreSQL. The list of the local stack: "
+            "include/batchledger/local/stack/ivy/spark.xml",
             subject=catalog,
         )
     return ServiceUnavailableError(
-        f"Spark could not maintain table {table}: {reason}. What it had not committed is left to the next run; batches "
-        "go on.",
+        f"Spark could not maintain table {table}. Batches go on.",
+        why=f"{reason}.",
+        advice="The next run does what is left.",
         subject=table,
     )

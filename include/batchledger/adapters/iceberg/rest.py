@@ -20,7 +20,7 @@ class BoundedRestCatalog(RestCatalog):
 
     @override
     def _config_headers(self, session: Session) -> None:
-        # What is done first with every session, before one asks for the token.
+        # PyIceberg calls this first with every session, before it asks for the token.
         super()._config_headers(session)
         timeout = self._seconds(CONNECT_PROPERTY, _CONNECT_MS), self._seconds(READ_PROPERTY, _READ_MS)
         session.request = partial(session.request, timeout=timeout)  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The rows of files as Arrow tables: which have a key or lie within ranges, and how many, by batch and partition."""
+"""Rows of files as Arrow tables: finds them by key or range, and counts them by batch and partition."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,8 +32,8 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that lie within the ranges or have one of the keys, each once; one file is in memory at a time.
 
-    A file without such rows yields an empty batch: a transaction that takes the rows in would be idle otherwise for as
-    long as it takes to read a whole table, which the database does not allow.
+    A file without such rows yields an empty batch. Otherwise the transaction that takes the rows could idle while a
+    whole table is read, which the database does not allow.
     """
     schema, names = read_schema(table, columns), keys.schema.names
     wanted = _unsigned_zeros(keys.cast(pa.schema([schema.field(each) for each in names])), names)
@@ -79,7 +79,7 @@ def _is_within(rows: pa.Table | pa.RecordBatch, range_: OffsetRange) -> Any:
 def _is_among(rows: pa.RecordBatch, ranges: Sequence[OffsetRange]) -> Any:
     marked = np.zeros(rows.num_rows, dtype=bool)
     for each in ranges:
-        # Others may have written rows that come from nowhere.
+        # Other writers may have added rows without coordinates.
         marked |= pc.fill_null(_is_within(rows, each), fill_value=False).to_numpy(zero_copy_only=False)
     return pa.array(marked)
 
@@ -95,7 +95,7 @@ def _unsigned_zeros(rows: pa.Table, key: Collection[str]) -> pa.Table:
 
 
 def _unique(rows: pa.Table) -> pa.Table:
-    """Return each row once; rows differ by where their records lie."""
+    """Return each row once: a row is identified by its record's coordinates."""
     numbered = rows.append_column("_row", pa.array(range(rows.num_rows)))
     first = numbered.group_by(list(COORDINATE_COLUMNS)).aggregate([("_row", "min")])
     return rows.take(first["_row_min"])

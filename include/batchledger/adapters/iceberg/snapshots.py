@@ -1,4 +1,4 @@
-"""Which snapshots of a table are asked for: the newest, that of a branch, that of a batch; and what they have to be."""
+"""Finds snapshots of a table: the newest, a branch's, a batch's; and checks what they have to be."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -20,8 +20,8 @@ def head_of(table: Table) -> Snapshot:
     snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
     if snapshot is None:
         raise TargetChangedError(
-            f"table {'.'.join(table.name())} has no snapshot: it is not the one that the rows were staged for. Bring "
-            "that one back, or read the source again under a new pipeline name."
+            f"Table {'.'.join(table.name())} has no snapshot, so it is not the one that the rows were staged for.",
+            advice="Bring that one back.\nOr read the source again under a new pipeline name.",
         )
     return snapshot
 
@@ -31,7 +31,7 @@ def find_snapshot(table: Table, snapshot_id: int) -> Snapshot:
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise ServiceUnavailableError(
-            f"the state of table {'.'.join(table.name())} that was looked at has expired meanwhile; try again."
+            f"A state of table {'.'.join(table.name())} expired while it was read.", advice="Try again."
         )
     return snapshot
 
@@ -41,22 +41,22 @@ def find_branch(table: Table, attempt: Attempt) -> Snapshot:
     snapshot = table.metadata.snapshot_by_name(branch_of(attempt))
     if snapshot is None:
         raise StagingLostError(
-            f"{attempt.batch.label}: the branch of attempt {attempt.number} is gone. Nothing was published by this "
-            f"try; {stage_again(attempt.batch)}.",
+            f"{attempt.batch.label} has lost the branch of attempt {attempt.number}. This try has published nothing.",
+            advice=stage_again(attempt.batch),
             batch_id=attempt.batch.batch_id,
         )
     return snapshot
 
 
 def is_committed(table: Table, attempt: Attempt) -> bool:
-    """Whether a batch was committed, as the metadata tell."""
+    """Whether a batch was committed, as the metadata say."""
     return find_committed(table, attempt) is not None
 
 
 def find_committed(table: Table, attempt: Attempt) -> Snapshot | None:
-    """Return the snapshot of the batch: that of its tag, or one in the history of the table.
+    """Return the snapshot of the batch, by its tag or from the history of the table.
 
-    The tag may be that of a batch with its number in another ledger.
+    The tag may belong to a batch with the same number in another ledger.
     """
     tagged = table.metadata.snapshot_by_name(tag_of(attempt.batch))
     for each in chain([tagged] if tagged else [], read_history(table)):
@@ -66,14 +66,15 @@ def find_committed(table: Table, attempt: Attempt) -> Snapshot | None:
 
 
 def require_partitions(table: Table, files: Sequence[DataFile], batch: Batch) -> None:
-    """Raise StagingLostError where files were written for other partitions than the table has now.
+    """Raise StagingLostError if files were written for other partitions than the table has now.
 
-    They would be listed with values of these, and be left out by whoever reads some partitions only.
+    The table would list them under wrong partition values, and a reader of some partitions would miss them.
     """
     if any(each.spec_id != table.metadata.default_spec_id for each in files):
         raise StagingLostError(
-            f"{batch.label}: the partitions of table {'.'.join(table.name())} were changed after its files had been "
-            f"written for others. Nothing was published; {stage_again(batch)}.",
+            f"{batch.label} does not fit table {'.'.join(table.name())} any more. Nothing was published.",
+            why="The partitions of the table were changed after the files of the batch had been written.",
+            advice=stage_again(batch),
             batch_id=batch.batch_id,
         )
 
@@ -81,9 +82,9 @@ def require_partitions(table: Table, files: Sequence[DataFile], batch: Batch) ->
 def require_count(found: int, wanted: int, what: str) -> None:
     """Raise StagingLostError unless as many were found as were wanted."""
     if found != wanted:
-        raise StagingLostError(f"{found} {what} were found, and not {wanted}: nothing was published.")
+        raise StagingLostError(f"{found} {what} were found, and not {wanted}. Nothing was published.")
 
 
 def plan_snapshot(table: Table, snapshot: Snapshot, filter_: BooleanExpression | None = None) -> Sequence[FileScanTask]:
-    """Return the files of a snapshot in which rows of a filter may be."""
+    """Return the files of a snapshot that may hold rows of a filter."""
     return list(table.scan(filter_ or AlwaysTrue(), snapshot_id=snapshot.snapshot_id).plan_files())

@@ -1,13 +1,12 @@
 """The LakeTable port on Iceberg, by PyIceberg: staged on a branch, published by one compare-and-swap of the catalog.
 
-The branch of an attempt holds the rows of the batch and nothing else, however large the table is. To
-publish, the same files become part of ``main`` in one commit, which requires that ``main`` and the branch are where
-they were seen, tags the new snapshot with the batch, and removes the branch. Rows that have to go are left out of the
-files that hold them, which are written anew. Where no row of the table was looked at, because the batch only adds rows,
-it does not matter what others have committed to ``main`` meanwhile, and the commit is made again on top of it.
+The branch of an attempt holds the rows of the batch and nothing else, however large the table is. To publish, one
+commit makes the same files part of ``main``. It requires that ``main`` and the branch are where they were seen, tags
+the new snapshot with the batch, and removes the branch. Files with rows that have to go are written anew without them.
+If the batch only adds rows, other commits to ``main`` do not matter, and the commit is made again on top of them.
 
-The tag of a batch stays until the next one is committed, and keeps its snapshot from expiry, as another one keeps the
-snapshot before it: whatever maintenance does to the history, the outcome of the newest commit can be found.
+Two tags keep snapshots from expiry until the next batch is committed: one the batch's own, one the snapshot before it.
+So the outcome of the newest commit can be found, whatever maintenance does to the history.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -78,14 +77,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TRIES = 10
-"""So often a commit is made again because others commit to the table at the same time."""
+"""At most so often a commit is made again because others commit to the table at the same time."""
 
 
 @dataclass(frozen=True)
 class IcebergTable(LakeTable):
-    """``identifier`` is namespace and name; ``partitions`` are those of a table that is created.
+    """``identifier`` is namespace and name. ``partitions`` count only when the table is created.
 
-    ``open_session`` lends the Spark session that maintains it; None where there is none.
+    ``open_session`` lends the Spark session that maintains the table, or None if there is none.
     """
 
     catalog: LakeCatalog
@@ -112,7 +111,7 @@ class IcebergTable(LakeTable):
                 add_columns(table, wanted)
                 table = self._load()
             if table.metadata.snapshot_by_name(MAIN_BRANCH) is None:
-                # Without a snapshot there is nothing that a publication could be compared with.
+                # A publication is compared with a snapshot, so there has to be one.
                 table.append(table.schema().as_arrow().empty_table())
             stored = read_schema(table).names
             columns = [each for each in schema.names if each in stored]
@@ -143,12 +142,13 @@ class IcebergTable(LakeTable):
                 return None
             own, tags = attempt.batch.pipeline, find_tags(table)
             for tag, pipeline in tags.items():
-                # Each would remove the other's.
+                # Each pipeline would remove the tags of the other.
                 if pipeline not in (None, own):
                     raise TargetChangedError(
-                        f"table {self.name} belongs to another pipeline, {pipeline}, whose newest batch is tagged "
-                        f"{tag} there; {own} wrote nothing. Name another table in sink.table; or, when {pipeline} is "
-                        f"gone for good, remove the tag {tag}.",
+                        f"Table {self.name} belongs to another pipeline, {pipeline}. {own} wrote nothing.",
+                        why=f"Its newest batch is tagged {tag} there.",
+                        advice=f"Name another table in sink.table.\nOr, if {pipeline} is gone for good, remove the "
+                        f"tag {tag}.",
                         subject=self.name,
                         pipeline=own,
                         owner=pipeline,
@@ -156,13 +156,13 @@ class IcebergTable(LakeTable):
             newest = find_newest(table, own)
             if newest is not None and not knows(*newest):
                 raise TargetChangedError(
-                    f"the newest batch of pipeline {own} in table {self.name}, {newest[0]}, planned {newest[1]}, is "
-                    "not in this ledger; nothing was written. Either another ledger writes there with the same "
-                    "pipeline name: give one of the two another name and another table. Or this ledger was made anew, "
-                    "or restored from a backup that does not have this batch: what the table has since would be "
-                    "written once more. Restore a newer one; or go on under a new pipeline name, whose position you "
-                    "move behind what is in the table (batchledger skip), and remove the tags of the old one"
-                    f"{': ' if tags else ''}{', '.join(sorted(tags))}.",
+                    f"The newest batch of pipeline {own} in table {self.name} is not in this ledger. Nothing was "
+                    "written.",
+                    why=f"It is batch {newest[0]}, planned {newest[1]}. Another ledger writes there with the same "
+                    "pipeline name, or this ledger is older than the table, and would write its records once more.",
+                    advice="Give another ledger's pipeline another name and table, or restore a newer ledger.\n"
+                    "Or go on under a new pipeline name, move its position behind what is in the table (batchledger "
+                    f"skip), and remove the tags of the old one{': ' if tags else ''}{', '.join(sorted(tags))}.",
                     subject=self.name,
                     pipeline=own,
                 )
@@ -195,11 +195,11 @@ class IcebergTable(LakeTable):
             table = self._find()
             if table is None:
                 return None
-            # Rows of a batch that is past that are brought once more, on what is there now.
+            # In a later state, rows are brought once more, on top of what the table has now.
             is_asked = attempt.batch.state is BatchState.COMMITTING
             committed = find_committed(table, attempt) if is_asked else None
             before = committed and table.metadata.snapshot_by_id(committed.parent_snapshot_id or 0)
-            # What nobody keeps any more cannot be looked at.
+            # An expired snapshot cannot be looked at.
             return (before or head_of(table)).snapshot_id
 
     @override
@@ -236,7 +236,9 @@ class IcebergTable(LakeTable):
 
             def publish(commit: TableCommit) -> None:
                 if is_found and is_committed(commit.table, attempt):
-                    raise OutcomeUnknownError(f"could not {doing}: it has been committed already; it is looked up.")
+                    raise OutcomeUnknownError(
+                        f"could not {doing}: it has been committed already.", advice="The next step looks it up."
+                    )
                 before = head_of(commit.table).snapshot_id
                 if base not in (None, before):
                     raise self._overtaken(doing)
@@ -265,7 +267,7 @@ class IcebergTable(LakeTable):
                 return True
 
             def fence(commit: TableCommit) -> None:
-                # Whoever is still about to commit requires the branch as he has seen it.
+                # A process that is still about to commit requires the branch as it has seen it.
                 if branch_of(attempt) in commit.table.metadata.refs and not is_committed(commit.table, attempt):
                     commit.append(branch_of(attempt), describe(attempt), ())
 
@@ -339,8 +341,7 @@ class IcebergTable(LakeTable):
     def _commit(self, fill: Callable[[TableCommit], None], doing: str) -> None:
         """Commit what ``fill`` asks for; again on top of what others have committed, unless it refuses that.
 
-        Whatever stands between may have sent a commit twice, and have answered with the second one's refusal: what was
-        refused is not over before the table was seen again.
+        A proxy may send a commit twice and answer with the second refusal, so only a new look at the table counts.
         """
         for tried in range(TRIES + 1):
             try:
@@ -348,8 +349,9 @@ class IcebergTable(LakeTable):
             except Exception as error:
                 if tried:
                     raise OutcomeUnknownError(
-                        f"could not {doing}: a commit was refused, and the catalog of table {self.name} does not say "
-                        "because of what; it is looked up by whoever goes on."
+                        f"It is unknown whether it was possible to {doing}: a commit was refused.",
+                        why=f"The catalog of table {self.name} does not say why.",
+                        advice="The next step looks it up.",
                     ) from error
                 raise
             with suppress(CommitFailedException):
@@ -363,8 +365,8 @@ class IcebergTable(LakeTable):
 
     def _overtaken(self, doing: str) -> ServiceUnavailableError:
         return ServiceUnavailableError(
-            f"could not {doing}: others have committed to table {self.name} at the same time. Nothing of it was "
-            "committed; try again.",
+            f"could not {doing}: others have committed to table {self.name} at the same time. Nothing was committed.",
+            advice="Try again.",
             subject=self.name,
         )
 
@@ -380,13 +382,14 @@ class IcebergTable(LakeTable):
         return self.catalog.opened.load_table(self.identifier)
 
     def _load_with(self, columns: Collection[str]) -> Table:
-        """Return the table. Raises TargetChangedError when it has not all of the columns."""
+        """Return the table. Raises TargetChangedError when it lacks a column."""
         table = self._load()
         missing = [each for each in columns if each not in read_schema(table).names]
         if missing:
             raise TargetChangedError(
-                f"table {self.name} does not have the column {missing[0]} any more. Nothing was published. Give the "
-                "column its name back; where it was dropped, add it and fill it for older rows; then try again.",
+                f"Table {self.name} has lost the column {missing[0]}. Nothing was published.",
+                advice="Give the column its name back. If it was dropped, add it and fill it for older rows.\nThen "
+                "try again.",
                 subject=self.name,
             )
         return table

@@ -1,7 +1,7 @@
 """What threatens the records that a pipeline has not read: open transactions that hold them back, and retention.
 
-Stateless: one look, whatever the number of partitions. The first unread record is looked for under read_uncommitted,
-because it is found at once there, also in front of a long stretch of aborted records; retention sees no difference.
+Stateless: one look, whatever the number of partitions. It looks for the first unread record with read_uncommitted,
+which finds one at once, also in front of a long stretch of aborted records. Retention sees no difference.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 
 READING_SECONDS = 30.0
 
-# One record of each partition is wanted. A batch that is larger than a fetch arrives all the same, but one by one.
+# One record of each partition is enough. A batch that is larger than a fetch still arrives, but one by one.
 _SMALL_FETCHES = {"queued.min.messages": "1", "fetch.message.max.bytes": "262144"}
 
 
@@ -50,7 +50,7 @@ def _find_moments(
     end_by_partition: Mapping[TopicPartition, int],
     deadline: float,
 ) -> dict[TopicPartition, datetime]:
-    """Return the timestamp of the first record between start and end; absent where there is none, or it has no time."""
+    """Return the timestamp of the first record between start and end; absent if there is none, or it has no time."""
     ranges = [
         OffsetRange(each, start, end_by_partition[each])
         for each, start in start_by_partition.items()
@@ -74,7 +74,7 @@ def _to_moment(timestamp_ms: int | None) -> datetime | None:
 
 
 def _find_expiry(oldest: datetime | None, config: Mapping[str, str]) -> datetime | None:
-    """Return when retention by time may delete a record of that age, None when never or nobody can tell."""
+    """Return when retention by time may delete a record of that age, None when never, or when it is unknown."""
     retention_ms = int(config.get("retention.ms", -1))
     if oldest is None or retention_ms < 0 or "delete" not in config["cleanup.policy"]:
         return None

@@ -1,7 +1,7 @@
-"""The SourceLog port on a Kafka cluster: identity and readable ends of partitions as metadata; the rest is delegated.
+"""The SourceLog port on a Kafka cluster: reads identity and ends of partitions; modules beside it do the rest.
 
-Needs DESCRIBE on the topics and no group rights (S133, S134), except for the courtesy commit. The ends of all
-partitions are lists of offsets, so that 10,000 of them take a second.
+Needs DESCRIBE on the topics and no group rights (S133, S134), except for the courtesy commit. It asks for the ends of
+all partitions in lists, so that 10,000 of them take a second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ class KafkaLog(SourceLog):
     @override
     def find_offsets(self, partitions: Sequence[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         with kafka_call(f"find the offsets at {at.isoformat()}", self.options):
-            # Nothing is older for Kafka, and negative ones have meanings of their own.
+            # Kafka knows no moment before 0, and negative ones have meanings of their own.
             found = list_offsets(self.options, partitions, max(0, to_milliseconds(at)))
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 

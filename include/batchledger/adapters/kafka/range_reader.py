@@ -1,9 +1,9 @@
 """Reads ranges of offsets with an assigned consumer, outside any group, and comes to an end whatever they hold.
 
-A client is shown neither aborted records nor transaction markers, so waiting for the record behind a range may take
-for ever. What tells that a range has been read through is the client's position: it moves, in order, past each
-visible record and each marker, and the end of a partition is reported. An aborted record always has a marker behind
-it, and below the last stable offset no marker is missing.
+A client sees neither aborted records nor transaction markers, so waiting for the record behind a range may take for
+ever. The client's position tells that a range has been read through: it moves, in order, past each visible record and
+each marker, and the client reports the end of a partition. An aborted record always has a marker behind it, and below
+the last stable offset no marker is missing.
 """
 
 from bisect import bisect_right
@@ -20,10 +20,10 @@ from typing_extensions import override
 from batchledger.adapters.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options, to_kafka
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 
-# A new position costs a round trip, as much as reading so many records that nobody asked for.
+# A new position costs a round trip, as much as reading so many unwanted records.
 LONGEST_DETOUR_OFFSETS = 10_000
 RECORDS_PER_POLL = 10_000
-# So many offsets of aborted records are passed by in less time than a broker may be silent.
+# A client passes by so many offsets of aborted records in less time than a broker may be silent.
 OFFSETS_IN_SLICE = 500_000
 SILENCE_SECONDS = 30.0
 POLL_SECONDS = 0.02
@@ -35,7 +35,7 @@ _CONSUMER_OPTIONS: Mapping[str, Any] = {
     # Otherwise offsets that retention removed would silently be replaced by others.
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
-    # The end of a partition is reported after this wait, by default half a second.
+    # The client reports the end of a partition after this wait; the default is half a second.
     "fetch.wait.max.ms": 20,
     "fetch.queue.backoff.ms": 10,
 }
@@ -52,8 +52,8 @@ class Seen(NamedTuple):
 class RangeReader:
     """Iterates over the visible records of ``ranges``, in order in each partition.
 
-    All of them have been yielded when the iteration ends, and no other. Every range has to lie between the log
-    start and the end that ``isolation`` gives. Raises TimeoutError when ``deadline`` (of the monotonic clock) passes
+    It yields all of them, and no other. Every range has to lie between the log start and the end that ``isolation``
+    gives. Raises TimeoutError when ``deadline`` (of the monotonic clock) passes
     first, and KafkaException. Use it in a ``with`` block, once.
     """
 
@@ -87,7 +87,7 @@ class RangeReader:
             for message in self._poll():
                 error, partition = message.error(), TopicPartition(message.topic(), message.partition())
                 if error is None:
-                    # Between ranges that are close to each other lie records that nobody asked for.
+                    # Unwanted records lie between ranges that are close to each other.
                     if self._is_asked(partition, message.offset()):
                         yield message
                     reached[partition] = message.offset() + 1
@@ -112,7 +112,7 @@ class RangeReader:
             self._consumer.incremental_unassign([to_kafka(partition)])
 
     def _poll(self) -> list[Any]:
-        """Return what has arrived: messages and reports of errors; nothing after a short wait."""
+        """Return the messages and reports of errors that have arrived; nothing after a short wait."""
         first = self._consumer.poll(POLL_SECONDS)
         return [] if first is None else [first, *self._consumer.consume(RECORDS_PER_POLL, 0)]
 
@@ -141,7 +141,7 @@ class RangeReader:
 
 
 class _PatientReader(RangeReader):
-    """Has as much time as it takes while records come; what is done with one of them does not count."""
+    """Has as much time as it takes while records come; what the caller does with one does not count."""
 
     @override
     def messages(self) -> Iterator[Any]:

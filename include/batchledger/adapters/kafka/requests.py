@@ -1,10 +1,10 @@
 """What every question to the brokers has in common: a bounded wait, patience with brokers that settle, one typed error.
 
-Needs DESCRIBE on the topics. A list of offsets is a request to each broker for every 250 partitions, some of them on
-their way at once: the client looks each answer up among all that were asked for together, so that 10,000 in one request
-took 1.8 s, and 250 in each 0.35 s. It is a consumer that asks, in no group, although it looks for the coordinator of
-one: the admin client makes a future of each partition, four times the work, all of it in Python, and beside it no page
-is answered (ADR 0022).
+Needs DESCRIBE on the topics. A list of offsets takes one request to each broker for every 250 partitions, several at
+once. The client looks each answer up among all that were asked for together: 10,000 partitions took 1.8 s in one
+request, 0.35 s in requests of 250. A consumer asks, in no group, although it looks for the coordinator of one. The
+admin client makes a future of each partition: four times the work, all of it in Python, and no page is answered
+meanwhile (ADR 0022).
 """
 
 import logging
@@ -35,7 +35,7 @@ OUTSIDE_OF_GROUPS: Mapping[str, Any] = {
     "enable.auto.offset.store": False,
 }
 
-# What a list of offsets is asked for instead of a moment; the protocol has the same numbers for it.
+# A list of offsets is asked for these instead of a moment; the protocol has the same numbers.
 EARLIEST, LATEST = OFFSET_BEGINNING, OFFSET_END
 
 _left_behind: list[AdminClient] = []
@@ -62,22 +62,23 @@ def kafka_call(action: str, options: Mapping[str, str]) -> Iterator[None]:
         servers = options.get("bootstrap.servers")
         reason = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else str(error)
         raise ServiceUnavailableError(
-            f"could not {action}: Kafka at {servers} says: {reason or 'no answer'}. Nothing was "
-            "changed; the step can be run again when the broker answers (batchledger up starts the local one).",
+            f"could not {action}. Nothing was changed.",
+            why=f"Kafka at {servers} says: {reason or 'no answer'}.",
+            advice="Run the step again when the broker answers; batchledger up starts the local one.",
             subject=servers,
         ) from error
 
 
 def client_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of any client: bounded requests, and no log of its own for what our errors say once."""
+    """Return the options of any client: bounded requests, and no log of its own, because our errors say it once."""
     return {**options, "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
 
 
 class _Client(AdminClient):
-    """Ends in a thread of Python's only.
+    """Ends only in a thread of Python's.
 
-    A client that one of its own threads destroys aborts the process. Its answers arrive in such a thread, where the
-    garbage collector may run, too, and find the client: after an error it is part of a cycle of frames.
+    If one of its own threads destroys a client, the process aborts. Answers arrive in such a thread, and the garbage
+    collector may run there and find the client: after an error it is part of a cycle of frames.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -119,7 +120,7 @@ def list_offsets(
 ) -> dict[TopicPartition, int]:
     """Return one offset of each partition: the first of a record that is not older than ``at``, in milliseconds.
 
-    It is negative where there is no such record. ``EARLIEST`` asks for the log start, and ``LATEST`` for the last
+    It is negative if there is no such record. ``EARLIEST`` asks for the log start, and ``LATEST`` for the last
     stable offset, or the high watermark, as ``isolation`` says (S21).
     """
     settings = {**client_options(options), **OUTSIDE_OF_GROUPS, "isolation.level": isolation}
@@ -162,7 +163,7 @@ def split(partitions: Sequence[Item], size: int) -> Iterator[list[Item]]:
 def describe_topic_configs(options: Mapping[str, str], topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the settings in force of each topic, the cluster's defaults included.
 
-    Topics are absent, and named in the log, when this user may not DESCRIBE_CONFIGS of them.
+    A topic is absent, and named in the log, if this user may not DESCRIBE_CONFIGS of it.
     """
     if not topics:
         return {}

@@ -1,8 +1,8 @@
-"""The second read: what is there, where the stage step saw no record? Finds evidence and judges nothing.
+"""The second read: looks at offsets where the stage step saw no record. Finds evidence and judges nothing.
 
 The stage step reads with Kafka's Java client, this module with librdkafka, so that a fault of one client cannot vouch
-for itself. What is not visible under read_uncommitted cannot be visible under read_committed either; therefore the
-second isolation level is asked only about the offsets that the first one has shown.
+for itself. It reads with read_uncommitted first. No other record can be visible with read_committed, so only the
+offsets found are read again with that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
 def reading_seconds(ranges: Sequence[OffsetRange]) -> float:
     """Return how long reading ``ranges`` (merged, in order) may take.
 
-    At most what lies between the first and the last of each partition is read.
+    The reader reads at most what lies between the first and the last offset of each partition.
     """
     groups = [list(group) for _, group in groupby(ranges, key=lambda each: each.partition)]
     return READING_SECONDS + sum(group[-1].until - group[0].start for group in groups) / OFFSETS_PER_SECOND
@@ -60,8 +60,9 @@ def _require_within(
         partition, end = hole.partition, end_by_partition[hole.partition]
         if hole.until > end:
             raise TopicChangedError(
-                f"could not look into {hole}: the log of {partition} ends at {end}, so it has become shorter since the "
-                "batch was planned. Find out whether the topic was created again, or a broker took over without having "
+                f"could not look into {hole}: the log of {partition} ends at {end}.",
+                why="The log has become shorter since the batch was planned.",
+                advice="Find out whether the topic was created again, or whether a broker took over without having "
                 "all records.",
                 subject=str(partition),
             )
@@ -69,14 +70,16 @@ def _require_within(
         if hole.until > stable_end_by_partition[hole.partition]:
             raise ServiceUnavailableError(
                 f"could not look into {hole}: the broker shows {hole.partition} only up to offset "
-                f"{stable_end_by_partition[hole.partition]}, less than when the batch was planned. One that has just "
-                "taken over does so for a moment; the step can be run again.",
+                f"{stable_end_by_partition[hole.partition]}.",
+                why="That is less than when the batch was planned. A broker that has just taken over does so for a "
+                "moment.",
+                advice="Run the step again.",
                 subject=str(hole.partition),
             )
 
 
 def cut_off(ranges: Sequence[OffsetRange], start_by_partition: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Return what of the ranges is not below the start of its partition."""
+    """Return the parts of the ranges that are not below the start of their partition."""
     starts = [(each, max(each.start, start_by_partition[each.partition])) for each in ranges]
     return [OffsetRange(each.partition, start, each.until) for each, start in starts if start < each.until]
 

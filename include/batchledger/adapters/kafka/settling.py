@@ -9,7 +9,7 @@ SETTLING_ERRORS = (
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
-    # What the client itself says of a partition for which it knows no leader: its admin, and its consumer.
+    # The client itself says so if it knows no leader of a partition: its admin, and its consumer.
     KafkaError._NOENT,
     KafkaError._UNKNOWN_PARTITION,
 )

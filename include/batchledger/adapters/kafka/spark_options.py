@@ -1,6 +1,6 @@
-"""What Spark's Kafka source calls the client options of librdkafka, and how it reads in bulk. No I/O.
+"""Translates client options of librdkafka for Spark's Kafka source, tuned to read in bulk. No I/O.
 
-Which options there may be, the configuration has checked before.
+The configuration has checked before which options are allowed.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ _TUNED_FOR_BULK_READS = {
     "max.poll.records": "20000",
     "max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "fetch.max.bytes": str(64 * 1024 * 1024),
-    # Spark asks for the ends of the log after each fetch, on the connection on which the client fetches ahead: at the
-    # end of the log the answer waits until that fetch is given up, half a second by default.
+    # Spark asks for the ends of the log after each fetch, on the connection that fetches ahead. At the end of the log
+    # the answer waits until that fetch is given up, half a second by default.
     "fetch.max.wait.ms": "10",
     "request.timeout.ms": "15000",
     "default.api.timeout.ms": "25000",
@@ -36,7 +36,7 @@ def to_spark_options(connection_options: Mapping[str, str], consumer_options: Ma
         java["sasl.jaas.config"] = _login_module(connection_options)
     java = {**_TUNED_FOR_BULK_READS, **java, **consumer_options}
     if "fetch.min.bytes" in consumer_options and "fetch.max.wait.ms" not in consumer_options:
-        # Who asks for more bytes at once wants to wait for them.
+        # If a user asks for more bytes at once, Kafka's default wait applies.
         del java["fetch.max.wait.ms"]
     return {f"kafka.{option}": value for option, value in java.items()}
 

@@ -1,6 +1,6 @@
 """Looks through ranges for records of a span of time. Kafka's own index knows the first record of a moment only.
 
-What is found of each range is for ``times.TimeSearch`` to say; this module reads.
+This module reads; ``times.TimeSearch`` says what was found in each range.
 """
 
 from bisect import bisect_right

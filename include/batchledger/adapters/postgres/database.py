@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 Connection = psycopg.Connection[TupleRow]
 
 _SESSION = {
-    # Hashes of keys depend on how values are written, which another server must not decide.
+    # Hashes of keys depend on how values are written, and that must not depend on the server.
     "timezone": "UTC",
     "bytea_output": "hex",
     "extra_float_digits": "1",
@@ -81,7 +81,7 @@ def connect(dsn: str, **session: str) -> Connection:
 
 @dataclass
 class _Kept:
-    """The connections of one ``keep_connections`` that nobody uses at the moment, by connection string."""
+    """The idle connections of one ``keep_connections``, by connection string."""
 
     owner: tuple[int, int]
     idle: dict[str, Connection] = field(default_factory=dict)
@@ -91,7 +91,7 @@ _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
 
 def _this_thread() -> tuple[int, int]:
-    """What a forked process, or a thread that was given the context of another one, does not share."""
+    """Return what a forked process, or a thread with the context of another one, does not share."""
     return os.getpid(), threading.get_ident()
 
 
@@ -100,7 +100,7 @@ def keep_connections() -> Iterator[None]:
     """Let the transactions of the block that come after each other share a connection; opening one takes 6 ms.
 
     A transaction within another one, in another thread or in a forked process opens its own. After an error a
-    connection is not used again: what it was in the middle of is looked up over a new one (I9).
+    connection is not used again: a new one looks up what became of its transaction (I9).
     """
     if _kept.get() is not None:
         yield
@@ -118,7 +118,7 @@ def keep_connections() -> Iterator[None]:
 
 @contextmanager
 def use_connection(dsn: str) -> Iterator[Connection]:
-    """Yield a connection that is as good as new; a kept one where there is one. The caller commits.
+    """Yield a connection that is as good as new; a kept one if there is one. The caller commits.
 
     What is not committed is rolled back. Raises psycopg.OperationalError.
     """
@@ -146,7 +146,7 @@ def use_connection(dsn: str) -> Iterator[Connection]:
 
 
 def _renew(connection: Connection) -> bool:
-    """Take everything of its session from an idle connection; return whether it is still there."""
+    """Reset the session of an idle connection; return whether it is still there."""
     try:
         return bool(connection.pgconn.exec_(b"discard all").status == ExecStatus.COMMAND_OK)
     except psycopg.OperationalError:
@@ -158,7 +158,7 @@ def cause_of(error: psycopg.Error) -> Cause:
     sqlstate = error.diag.sqlstate or error.sqlstate
     if sqlstate is None:
         is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-        # What the client itself does not send or read is a value.
+        # If the client itself cannot send or read something, it is a value.
         return find_cause(None) if is_lost else Cause.REFUSAL
     if sqlstate == psycopg.errors.UniqueViolation.sqlstate and error.diag.schema_name == "pg_catalog":
         # Two transactions have created the same schema or table at once.
@@ -174,7 +174,7 @@ def _is_staging_gone(error: psycopg.Error) -> bool:
 def translate_errors(action: str, rows: Attempt | None = None) -> Iterator[None]:
     """Translate what the database says: unavailable, staging gone, ledger not migrated, right missing, refused.
 
-    ``rows``: the attempt whose rows it is about, if it is; what is refused then blocks their batch. Raises
+    ``rows`` is the attempt whose rows the block is about, if any: a refusal then blocks their batch. Raises
     ServiceUnavailableError, StagingLostError, ConfigurationError, RowsRefusedError or DatabaseRefusedError.
     """
     try:
@@ -188,15 +188,18 @@ def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> Batch
     cause = cause_of(error)
     if cause is Cause.WEATHER:
         return ServiceUnavailableError(
-            f"could not {action}: the warehouse database says: {reason}. Nothing was changed; the step can be run "
-            "again when the database answers.",
+            f"could not {action}. Nothing was changed.",
+            why=f"The warehouse database says: {reason}.",
+            advice="Run the step again when the database answers.",
             batch_id=None if rows is None else rows.batch.batch_id,
         )
     if cause is Cause.LIMIT:
         return _limited(action, reason)
     if _is_staging_gone(error):
         return StagingLostError(
-            f"could not {action}: {reason}. Another attempt or a person removed it; the batch has to be staged again.",
+            f"could not {action}: the staging is gone.",
+            why=f"{reason}. Another attempt or a person has removed it.",
+            advice="Stage the batch again.",
             batch_id=None if rows is None else rows.batch.batch_id,
         )
     return _translate_refusal(error, action, rows, reason)
@@ -205,34 +208,40 @@ def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> Batch
 def _translate_refusal(error: psycopg.Error, action: str, rows: Attempt | None, reason: str) -> BatchledgerError:
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
         return ConfigurationError(
-            f"could not {action}: {reason}. The ledger's tables are not there; create them with: batchledger migrate "
-            "PIPELINE.",
+            f"could not {action}: the ledger's tables are not there.",
+            why=f"The warehouse database says: {reason}.",
+            advice="Create them: batchledger migrate PIPELINE",
         )
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return ConfigurationError(
-            f"could not {action}: {reason}. Grant the right to the user of the warehouse connection."
+            f"could not {action}. Nothing was changed.",
+            why=f"The warehouse database says: {reason}.",
+            advice="Grant the right to the user of the warehouse connection.",
         )
     if rows is not None:
         return rows_refused("the warehouse database", f"the rows of {rows.batch.label}", reason)
     return DatabaseRefusedError(
-        f"could not {action}: the warehouse database refuses it: {reason}. Nothing was changed, and trying again "
-        "changes nothing; look at what it names.",
+        f"could not {action}. Nothing was changed.",
+        why=f"The warehouse database refuses it: {reason}.",
+        advice="Look at what it names: trying again changes nothing.",
     )
 
 
 def _limited(action: str, reason: str) -> ConfigurationError:
     return ConfigurationError(
-        f"could not {action}: the warehouse database says: {reason}. Nothing was changed. A setting of the database or "
-        "of the connection's user ends what takes longer, or needs more: raise it, or let batches be smaller "
-        "(limits.max_records). If a person has ended it, run the step again.",
+        f"could not {action}. Nothing was changed.",
+        why=f"The warehouse database says: {reason}.",
+        advice="Raise the setting of the database, or of the connection's user, that ends it. Or make batches smaller "
+        "(limits.max_records).\nIf a person has ended it, run the step again.",
     )
 
 
 def rows_refused(who: str, what: str, reason: str) -> RowsRefusedError:
     """Say who does not take which rows, and why."""
     return RowsRefusedError(
-        f"{who} refuses {what}: {reason.strip().partition(chr(10))[0]}. Nothing was published. Alter the table, or "
-        "correct the records in a transform."
+        f"{who} refuses {what}. Nothing was published.",
+        why=f"It says: {reason.strip().partition(chr(10))[0]}.",
+        advice="Alter the table, or correct the records in a transform.",
     )
 
 
@@ -266,7 +275,7 @@ def transaction(dsn: str, action: str, rows: Attempt | None = None) -> Iterator[
 
 
 def commit(connection: psycopg.Connection[Any], action: str) -> None:
-    """Commit; what the database itself refuses then (a deferred constraint or trigger) is raised as it is.
+    """Commit. A refusal by the database itself (a deferred constraint or trigger) is raised as it is.
 
     Raises OutcomeUnknownError when it cannot say whether it has committed.
     """
@@ -276,8 +285,9 @@ def commit(connection: psycopg.Connection[Any], action: str) -> None:
         if cause_of(error) is not Cause.WEATHER:
             raise
         raise OutcomeUnknownError(
-            f"the connection was lost in the COMMIT of: {action} ({str(error).strip()}). Whether it was done is looked "
-            "up when the database answers again; nothing is done twice.",
+            f"The connection was lost during the COMMIT of: {action}. It is unknown whether it was done.",
+            why=f"The warehouse database says: {str(error).strip()}.",
+            advice="Run it again when the database answers: the outcome is looked up first, and nothing is done twice.",
         ) from error
 
 
@@ -300,7 +310,7 @@ def ranges_as_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
 
 
 def held_as_arrays(held: Sequence[HeldRange]) -> dict[str, list[Any]]:
-    """Return pieces as the parameters of a statement that unnests them: batches, and those of their ranges."""
+    """Return pieces as the parameters of a statement that unnests them: batches, and their ranges."""
     return {"batches": [each.batch_id for each in held], **ranges_as_arrays([each.range for each in held])}
 
 
@@ -320,8 +330,8 @@ def read_held(cursor: psycopg.Cursor[Any]) -> list[HeldRange]:
 def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> None:
     """Drop ``b17_a2_<kind>`` of an attempt and of every earlier attempt of its batch; newer ones are not touched.
 
-    A table that a task is still writing to after ``WRITERS_LEAVE_WITHIN`` is left alone: nobody reads it, and the next
-    attempt tries again. The wait is for the tasks of a job that has just failed.
+    A table that a task is still writing to after ``WRITERS_LEAVE_WITHIN`` is left alone: it has no readers, and the
+    next attempt tries again. The wait is for the tasks of a job that has just failed.
     """
     pattern = rf"^b{attempt.batch.batch_id}_a(\d+)_({'|'.join(kinds)})$"
     with transaction(dsn, f"drop the staging of {attempt.batch.label}") as cursor:
@@ -339,7 +349,7 @@ def drop_staging_tables(dsn: str, attempt: Attempt, kinds: Sequence[str]) -> Non
             except (
                 psycopg.errors.LockNotAvailable,
                 psycopg.errors.UndefinedTable,
-                # The view through which checks look at it.
+                # Checks look at the table through a view.
                 psycopg.errors.DependentObjectsStillExist,
             ):
                 logger.info("staging table %s is in use or gone already; left alone", name)

@@ -1,9 +1,9 @@
-"""What an error of PostgreSQL is about: the weather, a limit that somebody has set, or what it was asked to do. Pure.
+"""What an error of PostgreSQL is about: the weather, a limit that a person has set, or the request itself. Pure.
 
 Weather passes, so the step is tried again. A limit is the same the next time, and says nothing of the rows. Everything
 else is a refusal: PostgreSQL would refuse the same again, so a step that hands rows over ends in a blocked batch. A
-refusal is the default, because a batch that is blocked by mistake waits for a person, who reads why; one that is tried
-again by mistake is tried for ever.
+refusal is the default: a batch that is blocked by mistake waits for a person, who reads why. A step that is tried again
+by mistake is tried for ever.
 
 The codes are SQLSTATEs (PostgreSQL 14 to 18, appendix A of its manual).
 """
@@ -45,15 +45,15 @@ LIMITS: Mapping[str, str] = {
     "25P04": "transaction_timeout: a transaction that needs longer is ended each time",
     "53200": "memory, or the table of locks (max_locks_per_transaction): what needs as much again ends again",
     "53400": "a limit of the configuration, such as temp_file_limit",
-    "57014": "statement_timeout, or a person: which of the two the code does not tell, and none of ours sets it",
+    "57014": "statement_timeout, or a person: the code does not say which, and nothing here sets that timeout",
 }
 
 
 def find_cause(sqlstate: str | None, *, is_raised: bool = False) -> Cause:
     """Return what an error with that code is about; None is an error without a code, because the connection was lost.
 
-    ``is_raised``: a function has raised it by itself, as with PL/pgSQL's ``raise``. It may carry any code, also that of
-    a shutdown; its author meant the rows, so it is a refusal.
+    ``is_raised``: a function has raised it by itself, as with PL/pgSQL's ``raise``. It may carry any code, also the one
+    of a shutdown. Its author meant the rows, so it is a refusal.
     """
     if sqlstate is None:
         return Cause.WEATHER

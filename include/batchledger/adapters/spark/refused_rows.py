@@ -1,7 +1,9 @@
-"""What a Spark job failed of: what the next attempt would meet again is told from all else."""
+"""Why a Spark job failed: whether the next attempt would meet the same, or may succeed."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 
@@ -9,10 +11,11 @@ from batchledger.model.errors import BatchledgerError, ConfigurationError, RowsR
 
 _NAMED = {each.__name__: each for each in (RowsRefusedError, ConfigurationError)}
 
-# How Python ends the trace of an error that was raised in a worker; Spark passes it on as text.
-_RAISED = re.compile(rf"^{RowsRefusedError.__module__}\.(?P<name>{'|'.join(_NAMED)}): (?P<reason>.+)$", re.MULTILINE)
+# Spark passes an error of a worker on as the text of its trace. Its last line is a note with the parts of the error.
+_CARRIED = "batchledger error: "
+_FOUND = re.compile(rf"^{_CARRIED}(\[.*\])$", re.MULTILINE)
 
-# Of what expressions do with values; among the other data exceptions of Spark is the loss of records in Kafka (22000).
+# What expressions do with values. Other data exceptions of Spark are no values: 22000 is the loss of records in Kafka.
 _OF_VALUES: Mapping[str, str] = {
     "22003": "a number is out of range",
     "22007": "a text is no moment",
@@ -24,21 +27,32 @@ _OF_VALUES: Mapping[str, str] = {
 }
 
 
+@contextmanager
+def carrying_errors() -> Iterator[None]:
+    """Let the driver find the three parts of an error that is raised inside."""
+    try:
+        yield
+    except BatchledgerError as error:
+        error.add_note(_CARRIED + json.dumps([type(error).__name__, error.message, error.why, error.advice]))
+        raise
+
+
 def explain_failure(error: BaseException, otherwise: StagingError, transform: str | None) -> BatchledgerError:
     """Return what the next attempt would meet again, or ``otherwise``.
 
     An error of ours that a worker has raised, or a value for which an expression of the transform has no result.
     """
-    found = _RAISED.search(str(error))
-    if found is not None:
-        return _NAMED[found["name"]](found["reason"].strip(), batch_id=otherwise.batch_id)
+    for carried in _FOUND.findall(str(error)):
+        name, message, why, advice = json.loads(carried)
+        if name in _NAMED:
+            return _NAMED[name](message, why=why, advice=advice, batch_id=otherwise.batch_id)
     sqlstate = (error.getSqlState() or "") if isinstance(error, PySparkException) else ""
     what = _OF_VALUES.get(sqlstate)
     if transform is None or what is None:
         return otherwise
     # Spark's message quotes the value.
     return RowsRefusedError(
-        f"in transform {transform} {what} (SQLSTATE {sqlstate}). Nothing was published. Let the transform say what "
-        "becomes of such a value, for example by try_cast, which makes it null.",
+        f"In transform {transform} {what} (SQLSTATE {sqlstate}). Nothing was published.",
+        advice="Let the transform decide on such a value, for example by try_cast, which makes it null.",
         batch_id=otherwise.batch_id,
     )

@@ -68,13 +68,14 @@ def _open_kept_session(url: str, name: str, deadline: CallDeadline) -> SparkSess
     for generation in range(SESSION_GENERATIONS):
         session = _connect(url, uuid.uuid5(_NAMESPACE, f"batchledger/{name}/{generation}"), deadline)
         try:
-            # The first request is what tells whether the server still knows the id as open.
+            # The first request tells whether the server still knows the id as open.
             _ = session.version
         except (PySparkException, grpc.RpcError) as error:
             _leave(session)
             if "INVALID_HANDLE" not in str(error):
                 raise ServiceUnavailableError(
-                    f"Spark Connect at {_address(url)} opened no session: {_reason(error)}. Nothing was done.",
+                    f"Spark Connect at {_address(url)} opened no session. Nothing was done.",
+                    why=f"{_reason(error)}.",
                     subject=_address(url),
                 ) from error
         else:
@@ -85,7 +86,7 @@ def _open_kept_session(url: str, name: str, deadline: CallDeadline) -> SparkSess
 def _connect(url: str, session_id: uuid.UUID, deadline: CallDeadline) -> SparkSession:
     channel = DefaultChannelBuilder(f"{url};session_id={session_id}")
     channel.add_interceptor(deadline)
-    # As the builder does that takes no channel; otherwise pyspark.sql.functions would look for a classic session.
+    # The builder without a channel does the same; otherwise pyspark.sql.functions would look for a classic session.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     session = cast("SparkSession", ConnectSession.builder.channelBuilder(channel).create())
     # Spark's default waits for ten minutes; Airflow's own retries are the better place to wait.
@@ -97,13 +98,13 @@ def _leave(session: SparkSession) -> None:
     """Close the connection; the session stays open on the server, warm for the next batch."""
     session.release_session_on_close = False  # type: ignore[attr-defined]
     session.stop()
-    # Its finaliser would close the client once more, from whatever thread the garbage collector happens to run in, and
-    # has been seen to wait there for ever for a thread that was waiting for it.
+    # Its finaliser would close the client once more, in any thread in which the garbage collector runs, and has waited
+    # there for ever for a thread that waited for it.
     session._client = None  # type: ignore[attr-defined]
 
 
 def _client(session: SparkSession) -> SparkConnectClient:
-    """The class that both kinds of session share does not tell of the client that only this kind has."""
+    """Return the client, which the class that both kinds of session share does not declare."""
     return cast("SparkConnectClient", session.client)  # type: ignore[operator]
 
 
@@ -113,8 +114,9 @@ def _require_listener(url: str) -> None:
         socket.create_connection((parts.hostname or "", parts.port or 15002), CONNECT_TIMEOUT_SECONDS).close()
     except OSError as error:
         raise ServiceUnavailableError(
-            f"Spark Connect at {_address(url)} does not answer: {error}. Nothing was done; it can be run again "
-            "when the server is up (batchledger status shows the local one).",
+            f"Spark Connect at {_address(url)} does not answer. Nothing was done.",
+            why=f"{error}.",
+            advice="Run it again when the server is up; batchledger status shows the local one.",
             subject=_address(url),
         ) from error
 

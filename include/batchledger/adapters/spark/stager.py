@@ -3,8 +3,8 @@
 Spark gets explicit numbers only: ``earliest`` and ``latest`` would be bound again at every evaluation. It reads
 committed records, fails on lost data, and belongs to no consumer group (S17, S30, S37).
 
-A timestamp that is no number of microseconds stops Spark's source, whatever the record is. The ranges are then read by
-librdkafka inside Spark's tasks, so that the record can be set aside.
+A timestamp that is no number of microseconds stops Spark's source, whatever the record is. Then librdkafka reads the
+ranges inside Spark's tasks, so that the record can be set aside.
 """
 
 import importlib
@@ -46,14 +46,14 @@ logger = logging.getLogger(__name__)
 
 Transform = Callable[[DataFrame], DataFrame]
 
-# Otherwise a timestamp, or an old date, would mean another one on another server, and arrays would have other types.
+# Otherwise timestamps and old dates would mean another one on another server, and arrays would have other types.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 
-# As a value: a text would be one more call to the server, to have it parsed.
+# As a value: the server would have to parse a text, by one more call.
 _REPORT = from_arrow_schema(REPORT_SCHEMA)
 
 # How long one poll may wait for records that the log end says are there; Spark's default is two minutes.
@@ -88,8 +88,9 @@ class SparkStager(Stager):
                 reports, first_reader = self._run(spark, attempt, transform)
             except (PySparkException, grpc.RpcError) as error:
                 failed = StagingError(
-                    f"Spark could not stage {attempt.batch.label} attempt {attempt.number}: {summarise(error)}. "
-                    "Nothing is visible; the next attempt reads the same ranges again.",
+                    f"Spark could not stage {attempt.batch.label} attempt {attempt.number}. Nothing is visible.",
+                    why=f"{summarise(error)}.",
+                    advice="The next attempt reads the same ranges again.",
                     batch_id=attempt.batch.batch_id,
                 )
                 raise explain_failure(error, failed, self.transform) from error
@@ -98,28 +99,29 @@ class SparkStager(Stager):
         return Staged(reported_rows=sum(written for _, written in reports))
 
     def _require_whole_read(self, attempt: Attempt, first_reader: int) -> None:
-        """Refuse a transform that left records unread: on a topic that may have holes they would pass for such.
+        """Refuse a transform that left records unread: on a topic that may have holes they would pass for holes.
 
-        Without ``minPartitions`` Spark reads each range in one task, and records that quarantine has kept all in one.
+        Without ``minPartitions`` Spark reads each range in one task, and all records of quarantine in one.
         """
         is_kept = attempt.batch.origin is RecordOrigin.QUARANTINE
         finished = self.evidence.count_finished(attempt, first_reader)
         reads = 1 if is_kept else len(attempt.batch.ranges)
         if finished < reads:
             raise ConfigurationError(
-                f"only {finished} of the {reads} ranges of {attempt.batch.label} were read to their end: transform "
-                f"{self.transform} does not look at every record. Nothing is visible. Let it drop records by a "
-                "condition on their values, not by limit() or a constant.",
+                f"Only {finished} of the {reads} ranges of {attempt.batch.label} were read to their end. Nothing is "
+                "visible.",
+                why=f"Transform {self.transform} does not look at every record.",
+                advice="Let it drop records by a condition on their values, not by limit() or a constant.",
                 batch_id=attempt.batch.batch_id,
             )
 
     def _run(
         self, spark: SparkSession, attempt: Attempt, transform: Transform | None
     ) -> tuple[list[tuple[int, int]], int]:
-        """Return the reports of the job whose rows count, with the number of its first reader.
+        """Return the reports of the job whose rows count, and the number of its first reader.
 
-        What readers of a job before it have witnessed stays: records of the same ranges, each of which counts once.
-        That they came to their end says nothing of the rows, so the numbers of the second job are its own.
+        The evidence of an earlier job stays: its records are of the same ranges, and each counts once. If its readers
+        came to their end, that says nothing about the rows, so the second job has reader numbers of its own.
         """
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
@@ -131,8 +133,7 @@ class SparkStager(Stager):
             if _TIMESTAMP_OVERFLOW not in str(error):
                 raise
             logger.warning(
-                "%s attempt %d holds a record whose own timestamp is no moment; it is looked for by reading once more, "
-                "with librdkafka",
+                "%s attempt %d holds a record whose own timestamp is no moment, so librdkafka reads the ranges again",
                 batch.label,
                 attempt.number,
             )
@@ -142,9 +143,9 @@ class SparkStager(Stager):
     def _open_rows(
         self, attempt: Attempt, transform: Transform | None, evidence: EvidenceWriter, records: DataFrame
     ) -> Callable[[DataFrame, int], DataFrame]:
-        """Open the staging of the rows that ``records`` will be; return what writes records and reports.
+        """Open the staging of the rows that ``records`` will be.
 
-        It takes records and the number of their first reader.
+        Return a function of records and the number of their first reader, which writes the rows and reports.
         """
         if transform is None:
             rows = self.sink.open_staging(attempt, self.decoder.schema)
@@ -173,8 +174,8 @@ class SparkStager(Stager):
         missing = [column for column in required if column not in transformed.columns]
         if missing:
             raise ConfigurationError(
-                f"the transform dropped the provenance columns {', '.join(missing)}; it has to keep "
-                f"{', '.join(required)} on every row."
+                f"The transform dropped the provenance columns {', '.join(missing)}.",
+                advice=f"It has to keep {', '.join(required)} on every row.",
             )
         return transformed
 
@@ -246,8 +247,9 @@ def load_transform(reference: str) -> Transform:
         transform: Transform = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
-            f"transform {reference!r} cannot be loaded: {error}. Write it as module:function, importable where the "
-            "pipeline runs.",
+            f"Transform {reference!r} cannot be loaded.",
+            why=f"{error}.",
+            advice="Write it as module:function, importable where the pipeline runs.",
             subject=reference,
         ) from error
     return transform

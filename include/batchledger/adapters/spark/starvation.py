@@ -1,8 +1,8 @@
-"""A bound for a job at which nobody works; Spark itself would wait for executors for ever, most often without a word.
+"""A bound for a job that no executor works at; Spark itself would wait for ever, most often without a word.
 
 A Spark Connect server tells its client every two seconds (``spark.connect.progress.reportInterval``) which stages a job
-has and how many of its tasks run. One that has something left to do and no task that runs waits for executors: they
-have died, were never there, or other jobs hold all of them.
+has and how many of its tasks run. A job with work left and no running task waits for executors: they have died, were
+never there, or other jobs hold all of them.
 """
 
 import time
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.shell.progress import StageInfo
 
-# Longer than a cluster takes that brings its executors up when they are asked for.
+# Longer than a cluster takes to start its executors on demand.
 STARVED_SECONDS = 600.0
 
 

@@ -1,8 +1,8 @@
 """What runs inside Spark's Python workers: decode records, witness the offsets, set bad records aside, write rows.
 
 The objects here are pickled to the executors, which need this package installed. Evidence counts when its part of the
-read has come to its end, and repeating a task repeats the same evidence, so a retried or speculative task does no harm;
-rows carry the id of their task attempt, and only those of accepted attempts are kept (S75).
+read has come to its end. A repeated task repeats the same evidence, so a retried or speculative task does no harm. Rows
+carry the id of their task attempt, and only rows of accepted attempts are kept (S75).
 """
 
 import gc
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
+from batchledger.adapters.spark.refused_rows import carrying_errors
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports import EvidenceWriter, StagingWriter, Testimony
 
@@ -109,7 +110,7 @@ class DecodeTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
         _settle_worker()
-        with _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
+        with carrying_errors(), _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
             for batch in batches:
                 yield from witness.decode(batch)
             witness.finish()
@@ -125,7 +126,7 @@ class WriteTask:
         """Run over one Spark partition."""
         _settle_worker()
         task, written = _task_attempt_id(), 0
-        with self.rows.open(task) as write:
+        with carrying_errors(), self.rows.open(task) as write:
             for batch in batches:
                 write(batch)
                 written += batch.num_rows
@@ -149,7 +150,7 @@ class DecodeAndWriteTask:
         _settle_worker()
         task, written = _task_attempt_id(), 0
         # The rows are committed first: the evidence says that this part of the read has come to its end.
-        with _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
+        with carrying_errors(), _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
             with self.rows.open(task) as write:
                 for batch in batches:
                     for rows in witness.decode(batch):
@@ -164,10 +165,10 @@ def _task_attempt_id() -> int:
 
 
 def _settle_worker() -> None:
-    """Make a worker's pauses between tasks short, once in its life: for a small batch they are most of its time.
+    """Make a worker's pauses between tasks short, once in its life: they are most of a small batch's time.
 
-    After each task it collects garbage, over 900 modules (0.07 s); before each it forgets what it knows of folders, and
-    the directory of Spark's own jar, which Spark has put on the path of every worker, is read again (0.05 s).
+    After each task it collects garbage, over 900 modules (0.07 s). Before each it forgets what it knows of folders, and
+    reads the directory of Spark's own jar again (0.05 s): Spark has put the jar on the path of every worker.
     """
     if gc.get_freeze_count():
         return

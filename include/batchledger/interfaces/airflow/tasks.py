@@ -140,10 +140,10 @@ def report(pipeline: "PipelineConfig") -> None:
 
 
 def write_docs() -> None:
-    """Bring Data Docs of all pipelines up to date, and fail when that was not possible for one of them.
+    """Bring Data Docs of all pipelines up to date, and fail if that was not possible for one of them.
 
-    Of all, whoever has reported: of two reports that come close together Airflow hands over the first one only, and
-    pages that nothing has happened to cost next to nothing. A refused file is left out; its own DAG says why.
+    It takes all pipelines, not the one that has reported: if two reports come close together, Airflow hands over the
+    first one only. Pages without a change cost next to nothing. A refused file is left out; its own DAG says why.
     """
     from batchledger.interfaces.data_docs.site import build_all_docs
 

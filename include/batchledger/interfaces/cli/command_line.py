@@ -1,4 +1,4 @@
-"""What several commands share: their arguments, who calls, and how what a person wrote is read."""
+"""What several commands share: their arguments, who calls, and how to read what a person wrote."""
 
 import getpass
 import socket
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 MaybeName = Annotated[
-    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; without it all in the folder.")
+    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all pipelines of the folder.")
 ]
 BatchId = Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")]
 Connection = Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")]
@@ -25,7 +25,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 
 
 def load_pipeline(name: str) -> "PipelineConfig":
-    """Return the pipeline of that name; what reads files is imported only for a command that needs one."""
+    """Return the pipeline of that name. Its reader is imported here, because only some commands need it."""
     from batchledger.config.pipeline_file import load_pipeline
 
     return load_pipeline(name)
@@ -39,13 +39,13 @@ def find_ledger(connection: str) -> str:
 
 
 def run_name() -> str:
-    """Who runs this, for the ledger: ``cli__2026-11-21T10:00:00+00:00__ana@host``."""
+    """Return the name of this run for the ledger: ``cli__2026-11-21T10:00:00+00:00__ana@host``."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
     return f"cli__{moment}__{user()}"
 
 
 def user() -> str:
-    """Who decides: ``ana@host``."""
+    """Return who decides: ``ana@host``."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
@@ -58,7 +58,7 @@ def parse_range(text: str) -> OffsetRange:
 
 
 def parse_bounds(since: str, until: str) -> Window | OffsetRange:
-    """Read what lies between two bounds, as ``notation`` has it. Raises typer.BadParameter."""
+    """Read two bounds as ``notation`` does. Raises typer.BadParameter."""
     try:
         return notation.parse_bounds(since, until)
     except ValueError as error:
@@ -66,7 +66,7 @@ def parse_bounds(since: str, until: str) -> Window | OffsetRange:
 
 
 def parse_target(texts: Sequence[str]) -> notation.RewindTarget:
-    """Read where a rewind goes, as ``notation`` has it. Raises typer.BadParameter."""
+    """Read the target of a rewind as ``notation`` does. Raises typer.BadParameter."""
     try:
         return notation.parse_target(texts)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""How the command line prints: what a command shows is a value, and one function prints it. Tables have one style."""
+"""How the command line prints: a command returns a value, and one function prints it. All tables have one style."""
 
 import dataclasses
 import json
@@ -13,14 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from batchledger.model.balance import BALANCE_LINES
+from batchledger.model.errors import BatchledgerError
 from batchledger.model.offsets import OffsetRange
 
 MOST_COLUMNS = 80
+_LABEL_WIDTH = len("error: ")
 
 Part = str | Text | Table | None
 
 standard_error = Console(stderr=True, highlight=False)
-"""One for all, so that log lines and progress bars do not overwrite each other; rich would break up long numbers."""
+"""One console for all, so that log lines and progress bars do not overwrite each other."""
 
 _NUMBERS = (
     "offsets", "offsets =", "rows", "count", "unread", "seconds", "quarantined", "bytes", "+ unexplained", "before",
@@ -34,9 +36,9 @@ _WRAPPING = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """What a command shows: to scripts one document, to people its parts in order; a part that is None is left out.
+    """What a command shows: scripts get the document, people get the parts in order. A part that is None is left out.
 
-    In a document dataclasses become objects, and times ISO text.
+    In the document, dataclasses become objects, and times ISO text.
     """
 
     document: Any
@@ -44,9 +46,9 @@ class Shown:
 
 
 def show(shown: Shown | Iterable[Shown], as_json: bool) -> None:
-    """Print to standard output; of several values people see each as it comes, and scripts get one list at the end.
+    """Print to standard output. People see each value as it comes; scripts get one list of all at the end.
 
-    A text without wrapping is one line, however narrow the terminal.
+    A text without wrapping stays one line, however narrow the terminal is.
     """
     if as_json:
         document = shown.document if isinstance(shown, Shown) else [each.document for each in shown]
@@ -59,8 +61,22 @@ def show(shown: Shown | Iterable[Shown], as_json: bool) -> None:
                 Console().print(part, highlight=False, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
 
 
+def print_error(error: BatchledgerError) -> None:
+    """Print to standard error what happened, why, and what to do: each on lines of its own, without wrapping."""
+    style = "bold red" if error.exit_code else "bold"
+    for label, text in (
+        ("error" if error.exit_code else "note", error.message),
+        ("why", error.why),
+        ("do", error.advice),
+    ):
+        for place, line in enumerate(text.splitlines()):
+            head = f"{label}:" if place == 0 else ""
+            shown = Text.assemble((head.ljust(_LABEL_WIDTH), style), line)
+            standard_error.print(shown, highlight=False, soft_wrap=True)
+
+
 def new_table(title: str, *columns: str) -> Table:
-    """Return an empty table in this project's style; what its columns are called decides how they are aligned."""
+    """Return an empty table in this project's style; the name of a column decides how it is aligned."""
     table = Table(
         title=title,
         title_justify="left",
@@ -70,7 +86,7 @@ def new_table(title: str, *columns: str) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    # Otherwise the title of a narrow table would be broken to its width.
+    # Otherwise rich breaks the title to the width of a narrow table.
     table.min_width = min(len(title), MOST_COLUMNS)
     for column in columns:
         is_number = column in _NUMBERS or column.replace(" ", "_") in BALANCE_LINES
@@ -80,7 +96,7 @@ def new_table(title: str, *columns: str) -> Table:
 
 
 def number(value: int | None) -> str:
-    """Return a number with thousands apart; None is empty."""
+    """Return a number with its thousands separated; None becomes an empty text."""
     return "" if value is None else f"{value:,}"
 
 

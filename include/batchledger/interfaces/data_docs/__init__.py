@@ -1,1 +1,1 @@
-"""Data Docs: pages about batches and pipelines, made from what the ledger holds, and read without any server."""
+"""Data Docs: pages about batches and pipelines, made from what the ledger holds, and readable without any server."""

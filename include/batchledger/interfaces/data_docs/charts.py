@@ -1,8 +1,8 @@
-"""The history of a pipeline as one drawing of six panels: SVG that stands inside a page, by matplotlib.
+"""The history of a pipeline as one drawing of six panels: SVG inside a page, by matplotlib.
 
-Readable at a look: one panel a question, batches from left to right in all of them, and a panel with nothing to show
-says so. Colours are those of Okabe and Ito, which people who are colour-blind tell apart; what is bad is hatched too.
-They are names that the page gives values to, so that the drawing follows its light and dark look.
+Each panel answers one question, with batches from left to right; a panel with nothing to show says so. The colours are
+by Okabe and Ito, which colour-blind people tell apart; bad values are hatched too. The drawing only names its colours,
+and the page gives them values, so that the drawing follows its light and dark look.
 """
 
 import io
@@ -20,7 +20,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from batchledger.adapters.postgres.ledger.figures import BatchFigures
 from batchledger.model.batch import Lane
 
-# A colour of the drawing, and what it is called in the style sheet.
+# The colours of the drawing, and their names in the style sheet.
 _INK, _FAINT = "#010203", "#040506"
 _GOOD, _ASIDE, _BAD, _OTHER, _QUIET = "#0072b2", "#e69f00", "#d55e00", "#56b4e9", "#999999"
 _NAMES = {
@@ -37,7 +37,7 @@ _HATCH = "////"
 _LABELS = 8
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    # Otherwise each drawing of the same figures would differ.
+    # Otherwise two drawings of the same figures differ.
     "svg.hashsalt": "batchledger",
     "font.family": "sans-serif",
     "font.size": 9,
@@ -151,7 +151,7 @@ _PANELS: dict[str, Callable[[Axes, Sequence[BatchFigures]], None]] = {
 
 
 def _stack(axes: Axes, *series: Series) -> None:
-    """Draw bars on top of each other; one that is 0 everywhere is not named."""
+    """Draw bars on top of each other; a series that is 0 everywhere is left out."""
     drawn = [each for each in series if any(each[3])]
     if not drawn:
         _say_nothing(axes)
@@ -183,7 +183,7 @@ def _say_nothing(axes: Axes) -> None:
 def _name_batches(axes: Axes, batches: Sequence[BatchFigures]) -> None:
     axes.set_xlim(-0.7, len(batches) - 0.3)
     step = max(1, -(-len(batches) // _LABELS))
-    # Counted from the newest, which is always named.
+    # Counted from the newest batch, which always has its number.
     places = [len(batches) - 1 - back for back in range(0, len(batches), step)]
     axes.set_xticks(places, [str(batches[place].batch_id) for place in places])
     if axes.get_yticks().size:

@@ -1,7 +1,7 @@
-"""Results of checks as Great Expectations' own renderers show them, from what the ledger has stored of them.
+"""Results of checks from the ledger, as Great Expectations' own renderers show them.
 
-The stored results hold no values of records, so the tables hold none. What a pipeline file says (descriptions, names of
-columns, sets of values) is text to them, whatever it looks like.
+The stored results hold no values of records, so the tables hold none. Whatever a pipeline file says (descriptions,
+names of columns, sets of values) is plain text here.
 """
 
 import html
@@ -17,13 +17,13 @@ from great_expectations.render.view import DefaultJinjaComponentView
 from markupsafe import Markup
 from typing_extensions import override
 
-# Great Expectations knows the classes of the statistical checks by type once they are imported.
+# The import makes the types of the statistical checks known to Great Expectations.
 from batchledger.adapters.expectations import statistics  # noqa: F401
 from batchledger.adapters.expectations.integrity import ExpectFactToBeZero
 from batchledger.adapters.expectations.ledger import ExpectFactsWithinLimit
 from batchledger.model.checks import CheckResult, Outcome, Suite
 
-# Earlier versions had a class for each check, under whose types results are stored.
+# Earlier versions had a class for each check, and stored results under its type.
 _TYPE_BY_SUITE = {
     Suite.INTEGRITY: ExpectFactToBeZero.expectation_type,
     Suite.LEDGER: ExpectFactsWithinLimit.expectation_type,
@@ -31,9 +31,9 @@ _TYPE_BY_SUITE = {
 
 
 class _View(DefaultJinjaComponentView):
-    """Great Expectations' own, which escapes the parameters of its sentences and nothing else.
+    """Great Expectations' own view, without its escaping of parameters.
 
-    Everything is escaped when it is restored; otherwise parameters would be twice.
+    ``restore`` escapes everything; otherwise parameters would be escaped twice.
     """
 
     @staticmethod
@@ -43,11 +43,10 @@ class _View(DefaultJinjaComponentView):
 
 
 def render_results(checks: Sequence[CheckResult], prefix: str) -> Markup | None:
-    """Return the table of Great Expectations over the checks that passed or failed; None when there is none.
+    """Return the table of Great Expectations over the checks that passed or failed; None if there is none.
 
-    Left out is what says nothing of the data (a check that could not run, or had nothing to judge, which Great
-    Expectations would call a failure and a success), and an expectation whose class is not loaded. ``prefix`` begins
-    the ids of the elements.
+    Checks that could not run or had nothing to judge are left out: Great Expectations would call them failures and
+    successes. So are expectations whose class is not loaded. ``prefix`` begins the ids of the elements.
     """
     judged = [each for each in checks if each.outcome in (Outcome.PASSED, Outcome.FAILED)]
     results = [each for check in judged if (each := restore(check)) is not None]
@@ -61,10 +60,10 @@ def render_results(checks: Sequence[CheckResult], prefix: str) -> Markup | None:
 
 
 def restore(check: CheckResult) -> ExpectationValidationResult | None:
-    """Return the result that was stored as Great Expectations had serialised it, its texts escaped for HTML.
+    """Return the stored result of a check, its texts escaped for HTML.
 
-    None where nothing is stored, or the class is not loaded. The suite decides about the class of the platform's own
-    checks, and their name about the words: so results of earlier versions are told, too.
+    None if nothing is stored, or if the class is not loaded. For the platform's own checks, the suite decides the class
+    and the name decides the words; so results of earlier versions can be shown, too.
     """
     if check.validation is None:
         return None

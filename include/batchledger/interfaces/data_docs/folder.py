@@ -1,8 +1,8 @@
-"""The folder of the pages: where each lies, written in one step each, and how many are kept.
+"""The folder of the pages: where each page lies. Each is written in one step.
 
-``<pipeline>/<batch>.html`` is the page of a batch, ``<pipeline>/index.html`` the history, ``index.html`` the way in,
-and ``<pipeline>/summary.json`` what the way in and the links of runs need. Standard library only, because Airflow's API
-server reads the folder too.
+``<pipeline>/<batch>.html`` is the page of a batch, ``<pipeline>/index.html`` the history, and ``index.html`` the page
+over all pipelines. ``<pipeline>/summary.json`` is what this page and the links of runs need. Standard library only,
+because Airflow's API server reads the folder too.
 """
 
 import json
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from batchledger.config.places import default_local_folder
+
 DOCS_VARIABLE = "BATCHLEDGER_DOCS"
-DEFAULT_DOCS_FOLDER = Path(__file__).resolve().parents[4] / ".local" / "docs"
 HISTORY = "index"
 # A page loads nothing, runs no script and sends nothing anywhere.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
@@ -35,8 +36,8 @@ class DocsFolder:
 
     @classmethod
     def of_environment(cls) -> Self:
-        """The folder that ``BATCHLEDGER_DOCS`` names, else ``.local/docs`` of the checkout."""
-        return cls(Path(os.environ.get(DOCS_VARIABLE) or DEFAULT_DOCS_FOLDER))
+        """The folder that ``BATCHLEDGER_DOCS`` names, else ``docs`` in the folder of the local services."""
+        return cls(Path(os.environ.get(DOCS_VARIABLE) or default_local_folder() / "docs"))
 
     @property
     def index(self) -> Path:
@@ -59,7 +60,7 @@ class DocsFolder:
         return self.path / pipeline / f"{HISTORY}.html"
 
     def read_stamp(self, pipeline: str, batch_id: int) -> str | None:
-        """Return the stamp of a page, which says what it was made from; None when there is none."""
+        """Return the stamp of a page, which says what it was made from; None if there is none."""
         try:
             with self.page_of(pipeline, batch_id).open(encoding="utf-8") as page:
                 found = _STAMP.search(page.read(_STAMP_CHARACTERS))
@@ -68,7 +69,7 @@ class DocsFolder:
         return found[1] if found else None
 
     def read_summary(self, pipeline: str) -> Mapping[str, Any] | None:
-        """Return what was written of a pipeline; None when nothing readable was."""
+        """Return the summary of a pipeline; None if there is no readable one."""
         if not _PIPELINE.fullmatch(pipeline):
             return None
         try:
@@ -78,24 +79,24 @@ class DocsFolder:
         return found if isinstance(found, dict) else None
 
     def list_summaries(self) -> Sequence[Mapping[str, Any]]:
-        """Return what was written of each pipeline, in the order of their names."""
+        """Return the summaries of all pipelines, in the order of their names."""
         return [found for found in map(self.read_summary, self._list_pipelines()) if found is not None]
 
     def drop_others(self, pipelines: Collection[str]) -> Sequence[str]:
-        """Remove the pages of all pipelines but these; return their names. What is not pages stays."""
+        """Remove the pages of all pipelines but these; return their names. Other files stay."""
         others = [name for name in self._list_pipelines() if name not in pipelines]
         for name in others:
             shutil.rmtree(self.path / name, ignore_errors=True)
         return others
 
     def write_summary(self, pipeline: str, summary: Mapping[str, Any]) -> None:
-        """Replace what is kept of a pipeline."""
+        """Replace the summary of a pipeline."""
         write_page(self.path / pipeline / "summary.json", json.dumps(summary))
 
     def prune(self, pipeline: str, oldest: int) -> int:
-        """Remove the pages of batches older than that; return how many.
+        """Remove the pages of batches older than ``oldest``; return how many.
 
-        Never newer ones, whatever is known of them: another process may have written them meanwhile.
+        It never removes newer ones: another process may have written them meanwhile.
         """
         removed = 0
         for page in (self.path / pipeline).glob("*.html"):
@@ -109,7 +110,7 @@ class DocsFolder:
 
 
 def write_page(file: Path, text: str) -> None:
-    """Write a file that others may read, in one step."""
+    """Write a file in one step; other users may read it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:

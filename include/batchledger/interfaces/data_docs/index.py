@@ -1,4 +1,4 @@
-"""The templates of the pages, and the way in: made from summaries alone, so Airflow's API server can make it too."""
+"""The templates, and the page over all pipelines. It needs summaries only, so Airflow's API server can make it too."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""The pages as text: what the ledger holds of a batch and of a pipeline, put into templates that escape everything.
+"""The pages as text: what the ledger holds about a batch or a pipeline, in templates that escape everything.
 
 A page loads nothing, runs no script and forbids both, so it reads the same from a disk, behind a login and offline.
 """
@@ -31,7 +31,7 @@ def write_batch(history: BatchHistory, figures: BatchFigures, stamp: str) -> str
 
 
 def write_history(pipeline: str, batches: Sequence[BatchFigures], audit: StoredAudit | None = None) -> str:
-    """Return the history of a pipeline, ``batches`` the oldest first, with what its newest audit has found."""
+    """Return the history of a pipeline with the findings of its newest audit; ``batches`` has the oldest first."""
     drawn = batches[-BATCHES_DRAWN:]
     return find_template("history.html.j2").render(
         audit=audit,

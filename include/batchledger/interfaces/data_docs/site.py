@@ -1,8 +1,8 @@
-"""Bring the pages of pipelines up to date: those whose batch has changed since, the histories, and the way in.
+"""Bring the pages up to date: batches that have changed, the histories, and the page over all pipelines.
 
-What is already there and still true is left alone, and Great Expectations and matplotlib, which cost seconds to import,
-are imported when there is a page to write: a look at a pipeline where nothing has happened costs one query. Nothing is
-changed but the folder of the pages.
+Pages that are still true stay. Great Expectations and matplotlib take seconds to import, so they are imported only if
+there is a page to write: if nothing has happened, a pipeline costs one query. Nothing is changed but the folder of the
+pages.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ from batchledger.wiring import ledger_dsn
 logger = logging.getLogger(__name__)
 
 BATCHES_KEPT = 200
-# Part of each stamp: another look of the pages makes all of them anew.
-_LOOK = 5
+# Part of each stamp: another number makes all pages anew, because they look different.
+_LOOK = 6
 MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What became of the pages of batches: written, current already, removed. ``page`` is the file of the history."""
+    """How many pages of batches were written, current or removed; ``page`` is the file of the history."""
 
     pipeline: str
     written: int
@@ -43,10 +43,10 @@ class Built:
 
 
 def build_all_docs() -> tuple[Sequence[Built], Mapping[str, Exception]]:
-    """Bring the pages of all pipelines up to date; return what became of them, and what went wrong, by pipeline.
+    """Bring the pages of all pipelines up to date; return the results, and the errors by pipeline.
 
-    Nothing that is wrong with one pipeline, or with what it makes Great Expectations tell, harms another. Pages of a
-    pipeline whose file is gone are removed, unless there is no file at all: a folder that is not there looks like that.
+    An error in one pipeline, or in its own expectations, does not harm another. If the file of a pipeline is gone,
+    its pages are removed. If there is no file at all, they stay: the folder may only be missing.
     """
     built: list[Built] = []
     failures: dict[str, Exception] = {}
@@ -87,10 +87,10 @@ def write_docs(
     load: Callable[[int], BatchHistory],
     audit: StoredAudit | None = None,
 ) -> Built:
-    """Write what is missing or outdated for the ``batches`` that are kept, the oldest first; remove older pages.
+    """Write the missing and outdated pages of ``batches``, which has the oldest first; remove older pages.
 
-    Raises what ``load`` does, and OSError. May be repeated, also by several processes at once: what one that began
-    later has written of newer batches stays.
+    Raises what ``load`` raises, and OSError. May be repeated, also by several processes at once: pages of newer batches
+    stay, whichever process has written them.
     """
     outdated = find_outdated(folder, pipeline, batches)
     for figures in outdated:
@@ -104,7 +104,7 @@ def write_docs(
         from batchledger.interfaces.data_docs.pages import write_history
 
         write_page(folder.history_of(pipeline), write_history(pipeline, batches, audit))
-        # Last of the pipeline's, because it says that the others are there.
+        # The last file of the pipeline, because it says that the others are there.
         folder.write_summary(pipeline, summary)
     write_page(folder.index, write_index(folder.list_summaries()))
     built = Built(pipeline, len(outdated), len(batches) - len(outdated), removed, str(folder.history_of(pipeline)))
@@ -114,22 +114,22 @@ def write_docs(
 
 
 def make_stamp(figures: BatchFigures) -> str:
-    """Return what differs as soon as the page of the batch would."""
+    """Return a text that changes whenever the page of the batch would."""
     return hashlib.sha256(f"{_LOOK} {figures!r}".encode()).hexdigest()[:24]
 
 
 def _load_own_expectations(pipeline: PipelineConfig) -> None:
-    """Let Great Expectations know the classes of the pipeline file, which say how their results are told."""
+    """Let Great Expectations know the classes of the pipeline file, which have the words for their results."""
     from batchledger.adapters.expectations.requested import build_checks
 
     try:
         build_checks(pipeline.requested_checks, pipeline.folder)
     except BatchledgerError as error:
-        logger.warning("%s: results of some checks are told without their own words: %s", pipeline.name, error)
+        logger.warning("%s: results of some checks are shown without their own words: %s", pipeline.name, error)
 
 
 def _age(summary: Mapping[str, Any] | None) -> tuple[int, str]:
-    """Return the number of the newest batch that a summary tells of, and when the pipeline was audited."""
+    """Return the number of the newest batch in a summary, and when the pipeline was audited."""
     newest, audit = (summary or {}).get("newest"), (summary or {}).get("audit")
     return (int(newest["batch_id"]) if newest else 0, audit["audited_at"] if audit else "")
 
@@ -148,6 +148,6 @@ def _summarise(pipeline: str, batches: Sequence[BatchFigures], audit: StoredAudi
             "planned_at": f"{newest.planned_at.astimezone(UTC):{MOMENT}}",
             "failing": list(newest.failing),
         },
-        # A later batch of the same run is what became of it.
+        # If a run has several batches, the latest one counts.
         "batch_by_run": {run: each.batch_id for each in batches for run in (each.planned_by, *each.runs)},
     }

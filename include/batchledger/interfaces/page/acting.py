@@ -1,7 +1,7 @@
 """What people do on a page: each order is shown before it can be given, and given as it was shown.
 
 An order is asked for in a form, and shown with what it would change; what was shown is signed, and only that can be
-carried out (``approval``). A replay is shown by a dry run in Airflow. What is refused is told on the page.
+carried out (``approval``). A replay is shown by a dry run in Airflow. The page shows what was refused, and why.
 """
 
 import logging
@@ -61,13 +61,13 @@ HINTS: dict[DecisionKind, str] = {
     DecisionKind.REPLAY: "Reads these offsets from Kafka again, and replaces exactly their rows in one transaction.",
     DecisionKind.RETRY: "When its cause is removed: the same offsets are read and audited by a new attempt.",
     DecisionKind.ACCEPT: "Publishes it as it is staged, although checks have failed. Take it again instead if you can.",
-    DecisionKind.DISCARD: "Closes it. Of the live lane, the next run plans its offsets again; a replay is over.",
+    DecisionKind.DISCARD: "Closes it. The next run plans the offsets of a live batch again; a replay is over.",
     DecisionKind.QUARANTINE_REPLAY: "Decodes the kept bytes again, with the pipeline of today; what fails again stays.",
     DecisionKind.QUARANTINE_DROP: "Removes them for good; the balance keeps how many there were.",
     DecisionKind.ACCEPT_LOSS: "Goes on without offsets that Kafka removed before they were read; recorded for ever.",
     DecisionKind.SKIP: "Goes on without offsets that could be read; recorded for ever.",
     DecisionKind.REWIND: "Reads again from further back. What is read replaces the rows that are there.",
-    DecisionKind.PAUSE: "Nothing new is planned, whoever asks, until somebody resumes; what is planned may end.",
+    DecisionKind.PAUSE: "No batch is planned, by Airflow or by hand, until a person resumes. A planned batch may end.",
     DecisionKind.RESUME: "Ends the pause.",
 }
 """What each of them does, in a line."""
@@ -101,7 +101,7 @@ Form = Annotated[Fields, Depends(read_fields)]
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Somebody's order about a pipeline; ``name`` is the one that the ledger keeps."""
+    """A person's order about a pipeline; ``name`` is the one that the ledger keeps."""
 
     config: PipelineConfig
     kind: DecisionKind
@@ -123,7 +123,11 @@ class _Asked:
     def require_reason(self) -> None:
         """Raise DecisionRefusedError without a reason."""
         if not self.fields.get("reason", "").strip():
-            raise DecisionRefusedError("give a reason; others will read it in the ledger.")
+            raise DecisionRefusedError(
+                "No reason was given. Nothing was changed.",
+                why="The ledger keeps a reason with each decision, for the people who read it later.",
+                advice="Give a reason.",
+            )
 
     def approve(self, effect: Any) -> str:
         """Return the signed text of what was shown."""
@@ -182,7 +186,11 @@ async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUse
     def answer() -> HTMLResponse:
         asked, shown = _read_shown(load(dag_id), user, fields)
         if shown.kind is not kind:
-            raise DecisionRefusedError("something else was shown; nothing was changed.")
+            raise DecisionRefusedError(
+                "This was not shown to you. Nothing was changed.",
+                why=f"You were shown what {shown.kind} would change, and confirmed {kind}.",
+                advice="Let the page show again what would change, then confirm it.",
+            )
         topics, order = asked.config.source.topics, asked.order
         if isinstance(order, Replay):
             rehearsed = fields.get("run", "")
@@ -210,7 +218,10 @@ async def follow_dry_run(
     def answer() -> HTMLResponse:
         asked, shown = _read_shown(load(dag_id), user, fields)
         if approval.digest(run_id) != shown.effect:
-            raise DecisionRefusedError("another dry run was asked for.")
+            raise DecisionRefusedError(
+                f"Run {run_id} is not the dry run that you started. Nothing was changed.",
+                advice="Start the dry run again.",
+            )
         return _show_dry_run(request, asked, run_id)
 
     return await _told(request, answer)
@@ -312,9 +323,17 @@ def _find_the_same(asked: _Asked, run_id: str, shown: Approval) -> Replay:
     history = _look_at_run(asked.config, run_id).history
     found = history.dry_run if history else None
     if approval.digest(run_id) != shown.effect or history is None or found is None:
-        raise DecisionRefusedError("no dry run of this has come to its end; have it shown first. Nothing was changed.")
+        raise DecisionRefusedError(
+            "No dry run of this replay has ended. Nothing was changed.",
+            why="A replay publishes exactly the offsets of its dry run.",
+            advice="Wait for the end of the dry run, or start another one.",
+        )
     if found.objections:
-        raise DecisionRefusedError(f"it would not be published: {'; '.join(found.objections)}. Nothing was changed.")
+        raise DecisionRefusedError(
+            "This replay would not be published. Nothing was changed.",
+            why="\n".join(map(as_sentence, found.objections)),
+            advice="Remove the cause, then start another dry run.",
+        )
     ranges = (*history.batch.ranges, *found.expired)
     if asked.kind is DecisionKind.QUARANTINE_REPLAY:
         return Replay(Quarantined(ranges))
@@ -325,7 +344,7 @@ def _find_the_same(asked: _Asked, run_id: str, shown: Approval) -> Replay:
 class _SeenRun:
     """A run that was started here: its state in Airflow, what the ledger has of its batch, and why that is not known.
 
-    ``is_waiting``: no run of the DAG begins before somebody switches it on.
+    ``is_waiting``: no run of the DAG begins before a person switches it on.
     """
 
     state: str | None

@@ -27,7 +27,8 @@ def trigger(request: Request, dag_id: str, fields: Mapping[str, Any], run_id: st
         return anyio.from_thread.run(_trigger, request, dag_id, dict(fields), run_id)
     except TimeoutError as error:
         raise ServiceUnavailableError(
-            f"Airflow has not answered for {_SECONDS:.0f} s; see among the runs of {dag_id} whether it has started one."
+            f"Airflow has not answered for {_SECONDS:.0f} s. It may have started the run, or not.",
+            advice=f"Look at the runs of {dag_id} in Airflow before you ask again.",
         ) from error
 
 
@@ -44,7 +45,11 @@ async def _trigger(request: Request, dag_id: str, fields: dict[str, Any], run_id
     if answer.status_code == httpx.codes.CONFLICT and run_id is not None:
         return run_id
     if answer.is_error:
-        raise DecisionRefusedError(f"Airflow has not started the run: {_detail(answer)}")
+        raise DecisionRefusedError(
+            "Airflow has not started the run. Nothing was changed.",
+            why=f"Airflow says: {_detail(answer)}",
+            advice=f"Look at the DAG {dag_id} in Airflow, remove the cause, then ask again.",
+        )
     return str(answer.json()["dag_run_id"])
 
 

@@ -27,7 +27,7 @@ def find_run_state(dag_id: str, run_id: str) -> str | None:
 
 
 def find_switched_off(dag_ids: Collection[str]) -> set[str]:
-    """Return the DAGs that start no run by themselves, because nobody has switched them on or somebody off."""
+    """Return the DAGs that start no run by themselves, because they are switched off in Airflow."""
     query = select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids), DagModel.is_paused)
     with create_session(scoped=False) as session:
         return set(session.scalars(query))

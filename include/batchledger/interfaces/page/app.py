@@ -97,8 +97,8 @@ def _show_error(request: Request, error: Exception) -> HTMLResponse:
 
 def _show_misunderstanding(request: Request, error: RequestValidationError) -> Response:
     """Say which part of an address is not what it should be."""
-    told = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
-    return _show_refusal(request, HTTPException(status.HTTP_422_UNPROCESSABLE_CONTENT, told))
+    wrong = "\n".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+    return _show_refusal(request, HTTPException(status.HTTP_422_UNPROCESSABLE_CONTENT, wrong))
 
 
 def _show_refusal(request: Request, error: AnyHTTPError) -> Response:

@@ -1,4 +1,4 @@
-"""What somebody has been shown, signed: only that can be carried out, by whom it was shown to, and for a while.
+"""What a person has seen, signed: this person can carry out only that, and only for a while.
 
 A page of another site, which can read no answer of this one, has no such text.
 """
@@ -33,7 +33,7 @@ class Approval:
 
 
 def sign(approval: Approval, secret: str) -> str:
-    """Return the approval as a text that nobody else can make."""
+    """Return the approval as a text that no other program can make."""
     return _serializer(secret).dumps(asdict(approval))
 
 
@@ -43,11 +43,16 @@ def read(text: str, secret: str, user_id: str, pipeline: str) -> Approval:
         content = _serializer(secret).loads(text, max_age=VALID_SECONDS)
     except BadSignature as error:
         raise DecisionRefusedError(
-            "what was to be done was shown too long ago, or never; have it shown again. Nothing was changed."
+            "What you confirmed was shown too long ago, or never. Nothing was changed.",
+            why=f"What the page shows can be confirmed for {VALID_SECONDS // 60} minutes.",
+            advice="Let the page show again what would change, then confirm it.",
         ) from error
     approval = Approval(**{**content, "kind": DecisionKind(content["kind"])})
     if (approval.user_id, approval.pipeline) != (user_id, pipeline):
-        raise DecisionRefusedError("what was to be done was shown to somebody else; nothing was changed.")
+        raise DecisionRefusedError(
+            "What you confirmed was shown to another person, or about another pipeline. Nothing was changed.",
+            advice="Let the page show you what would change, then confirm it.",
+        )
     return approval
 
 

@@ -18,7 +18,7 @@ from batchledger.interfaces.data_docs.folder import POLICY, DocsFolder
 from batchledger.interfaces.data_docs.index import write_index
 from batchledger.interfaces.page.access import TO_READ
 
-# These pages have their own styles in them; the other headers are those of every answer here.
+# These pages have their own styles in them; the other headers are the same for every answer here.
 _HEADERS = {"Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'"}
 
 Pipeline = Annotated[str, InPath(alias="dag_id")]
@@ -88,6 +88,7 @@ def _send(file: Path, command: str) -> HTMLResponse:
 def _missing(command: str) -> HTTPException:
     return HTTPException(
         status.HTTP_404_NOT_FOUND,
-        "this page was not written yet, or its batch is older than those that are kept. The DAG batchledger-data-docs "
-        f"writes pages after each run; so does: {command}",
+        "There is no such page of Data Docs.\n"
+        "It was not written yet, or its batch is older than the batches that are kept.\n"
+        f"The DAG batchledger-data-docs writes pages after each run. Or write them now: {command}",
     )

@@ -1,4 +1,4 @@
-"""What somebody asks for in a form, read into the order that it is, or refused by the name of the field. Pure."""
+"""What a person asks for in a form, read into an order, or refused by the name of the field. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,11 @@ Fields = Mapping[str, str]
 def read_order(kind: DecisionKind, fields: Fields) -> Replay | Retake | AtOnce:
     """Return the order that a form of that kind is. Raises ConfigurationError."""
     if kind not in _READERS:
-        raise ConfigurationError(f"{kind} is not ordered here", subject="kind")
+        raise ConfigurationError(
+            f"{kind} is no order of this page. Nothing was changed.",
+            advice="Choose an order that the page offers.",
+            subject="kind",
+        )
     return _READERS[kind](fields)
 
 
@@ -51,14 +55,22 @@ def read_batch(fields: Fields, name: str = "batch") -> int:
     """Return the number of a batch. Raises ConfigurationError."""
     text = fields.get(name, "").strip()
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise ConfigurationError(f"{name}: {text!r} is not the number of a batch", subject=name)
+        raise ConfigurationError(
+            f"{name}: {text!r} is not the number of a batch. Nothing was changed.",
+            advice="Give a number from the list of batches, such as 8.",
+            subject=name,
+        )
     return int(text)
 
 
 def _read_ranges(fields: Fields) -> tuple[OffsetRange, ...]:
     lines = _lines(fields, "ranges")
     if not lines:
-        raise ConfigurationError("ranges: name at least one, such as orders[3] 1200..1500", subject="ranges")
+        raise ConfigurationError(
+            "ranges: there is none. Nothing was changed.",
+            advice="Name at least one, such as orders[3] 1200..1500",
+            subject="ranges",
+        )
     ranges, faults = [], []
     for line in lines:
         try:
@@ -66,7 +78,12 @@ def _read_ranges(fields: Fields) -> tuple[OffsetRange, ...]:
         except ValueError as error:
             faults.append(f"ranges: {shorten(str(error))}")
     if faults:
-        raise ConfigurationError("\n".join(faults), subject="ranges")
+        raise ConfigurationError(
+            "Ranges could not be read. Nothing was changed.",
+            why="\n".join(faults),
+            advice="Write one range a line, such as orders[3] 1200..1500",
+            subject="ranges",
+        )
     return tuple(ranges)
 
 
@@ -78,9 +95,17 @@ def _read_replay(fields: Fields) -> Replay:
     has_window = any(fields.get(name, "").strip() for name in ("since", "until"))
     has_ranges = bool(_lines(fields, "ranges"))
     if has_window and has_ranges:
-        raise ConfigurationError("name a window of time or ranges, not both", subject="ranges")
+        raise ConfigurationError(
+            "Both a window of time and ranges are given. Nothing was changed.",
+            advice="Name a window of time or ranges, not both.",
+            subject="ranges",
+        )
     if not has_window and not has_ranges:
-        raise ConfigurationError("name what to publish again: a window of time, or ranges", subject="ranges")
+        raise ConfigurationError(
+            "Neither a window of time nor ranges are given. Nothing was changed.",
+            advice="Name what to publish again: a window of time, or ranges.",
+            subject="ranges",
+        )
     return Replay(_read_window(fields) if has_window else _read_ranges(fields), "allow_expired" in fields)
 
 
@@ -89,14 +114,18 @@ def _read_window(fields: Fields) -> Window:
     try:
         return Window(since, until)
     except ValueError as error:
-        raise ConfigurationError(f"until: {error}", subject="until") from error
+        raise ConfigurationError(
+            f"until: {error}", advice="Let the window end after it begins.", subject="until"
+        ) from error
 
 
 def _read_rewind(fields: Fields) -> Rewind:
     try:
         target = parse_target(_lines(fields, "to"))
     except ValueError as error:
-        raise ConfigurationError(f"to: {error}", subject="to") from error
+        raise ConfigurationError(
+            f"to: {error}", advice="Write earliest, a moment, or an offset such as orders[0]@1200", subject="to"
+        ) from error
     return Rewind(target, "truncate" in fields, "allow_expired" in fields)
 
 
@@ -104,7 +133,9 @@ def _read_moment(fields: Fields, name: str) -> datetime:
     try:
         return parse_moment(fields.get(name, "").strip())
     except ValueError as error:
-        raise ConfigurationError(f"{name}: {error}", subject=name) from error
+        raise ConfigurationError(
+            f"{name}: {error}", advice="Write a moment such as 2026-11-21T00:00Z", subject=name
+        ) from error
 
 
 def _lines(fields: Fields, name: str) -> list[str]:

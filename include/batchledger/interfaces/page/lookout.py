@@ -30,7 +30,7 @@ class Source:
 
 @dataclass
 class Lookout:
-    """The watches; each finds its value again only while somebody looks."""
+    """The watches; each finds its value again only while a person looks."""
 
     finder: OverviewFinder = field(default_factory=OverviewFinder)
     _sources: dict[str, Watch[Source]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Lookout:
             return self._helds.setdefault(pipeline, Watch(lambda before: _find_held(pipeline, before), FRESH_SECONDS))
 
     def expire(self, pipeline: str) -> None:
-        """Have everything about a pipeline found again, because somebody has just acted on it."""
+        """Have everything about a pipeline found again, because a person has just acted on it."""
         for watch in (self.overview, self.source(pipeline), self.held(pipeline)):
             watch.expire()
 

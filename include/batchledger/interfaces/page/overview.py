@@ -27,7 +27,7 @@ from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, fi
 from batchledger.monitoring.messages import COMMAND_LINE_RUN
 from batchledger.wiring import ledger_dsn
 
-# The oldest unread records are looked for in so many partitions at a time, of pipelines that somebody has before him.
+# The oldest unread records are looked for in so many partitions at a time, of pipelines that a person looks at.
 PARTITIONS_DATED = 500
 _WANTED_SECONDS = 60
 
@@ -122,14 +122,14 @@ class OverviewFinder:
         books: Mapping[str, Book],
         logs: Mapping[str, Mapping[str, LogState]],
     ) -> None:
-        """Look for the oldest unread records of the pipelines that somebody wants, once for each cluster."""
+        """Look for the oldest unread records of the pipelines that a person looks at, once for each cluster."""
         since = monotonic() - _WANTED_SECONDS
         wanted = [each for each in configs if self._wanted.get(each.name, since) > since and each.name in books]
         for connection, log in logs.items():
             lagging: dict[TopicPartition, int] = {}
             for each in wanted:
                 if each.source.connection == connection:
-                    # Of two pipelines that are at different offsets of a partition, one is dated.
+                    # If two pipelines are at different offsets of a partition, one of them is dated.
                     concerned = _choose(log, each.source.topics)
                     lagging = find_lagging(each.rules, books[each.name], concerned) | lagging
             self._moments[connection] = date_unread(connection, lagging, self._moments.get(connection, {}))
@@ -183,7 +183,7 @@ class _Ledgers:
 
 @dataclass(frozen=True)
 class _Found:
-    """What ledgers, clusters and Airflow have told; logs by connection and topic, moments by connection."""
+    """What ledgers, clusters and Airflow say; logs by connection and topic, moments by connection."""
 
     ledgers: _Ledgers
     logs: Mapping[str, Mapping[str, LogState]]
@@ -269,7 +269,7 @@ def for_page(health: PipelineHealth, batch: CurrentBatch | None) -> PipelineHeal
 def note_runs(books: Mapping[str, Book]) -> dict[str, Book]:
     """Return the books by pipeline; an open batch is at work only where Airflow has its run going on.
 
-    Of a run of the command line nobody can tell, so its attempt counts until it ends.
+    The page cannot see a run of the command line, so its attempt counts until it ends.
     """
     begun = {
         name: each.open_batch

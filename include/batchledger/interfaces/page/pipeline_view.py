@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 
-from batchledger.adapters.postgres.ledger.history import BatchSummary, list_batches, list_decisions
+from batchledger.adapters.postgres.ledger.history import list_decisions
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.overview import (
     Held,
@@ -16,9 +16,16 @@ from batchledger.adapters.postgres.ledger.overview import (
     load_books,
 )
 from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.interfaces.page.batch_list import BatchList, BatchQuery, load_batches
 from batchledger.interfaces.page.lookout import Lookout, Source
 from batchledger.interfaces.page.overview import for_page, note_runs
 from batchledger.interfaces.page.paging import Paging, turn_to
+from batchledger.interfaces.page.partition_list import (
+    PARTITIONS_ON_PAGE,
+    PartitionLine,
+    PartitionQuery,
+    arrange_partitions,
+)
 from batchledger.interfaces.page.ribbon import COLUMNS, Piece, draw_ribbon, place
 from batchledger.interfaces.page.watch import Sight
 from batchledger.model.batch import BatchState, DecisionRecord, PartitionHealth, PartitionLog, Position
@@ -29,8 +36,6 @@ from batchledger.planning.live import find_losses
 from batchledger.proof.coverage import Accounted, Kind, Segment, choose_frame, count_by_kind, cover, find_missing
 from batchledger.wiring import ledger_dsn
 
-PARTITIONS_ON_PAGE = 25
-BATCHES_ON_PAGE = 20
 HOLDERS_SHOWN = 200
 SEGMENTS_SHOWN = 200
 DECISIONS_SHOWN = 10
@@ -71,7 +76,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """How a pipeline stands; ``losses`` is what Kafka has removed before it was read, and nobody has accepted."""
+    """How a pipeline stands; ``losses`` is what Kafka has removed before it was read, and no person has accepted."""
 
     health: PipelineHealth
     open_batch: CurrentBatch | None
@@ -81,7 +86,7 @@ class StateView:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Of when a page is. ``is_reading``: the history is being read, so that the ribbons are not there yet.
+    """How old a page is. ``is_reading``: the history is being read, so that the ribbons are not there yet.
 
     ``seen_at`` is when Kafka was looked at; ``history_error`` why the history could not be read, or read again.
     """
@@ -95,14 +100,19 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class PipelineView:
-    """The page of a pipeline."""
+    """The page of a pipeline: one page of its partitions, and one of its batches.
+
+    ``found`` is the number of partitions on all pages, ``partitions`` the number without a filter.
+    """
 
     config: PipelineConfig
     state: StateView
     strips: Sequence[Strip]
     paging: Paging
+    found: int
+    partitions: int
     missing: Sequence[OffsetRange]
-    batches: Sequence[BatchSummary]
+    batches: BatchList
     decisions: Sequence[DecisionRecord]
     freshness: Freshness
 
@@ -120,16 +130,17 @@ class PartitionView:
 
 
 def look_at_pipeline(
-    lookout: Lookout, config: PipelineConfig, page: int = 1, before: int | None = None
+    lookout: Lookout, config: PipelineConfig, partitions: PartitionQuery, batches: BatchQuery
 ) -> PipelineView:
-    """Return what there is to see of a pipeline; ``page`` is that of its partitions, ``before`` that of its batches.
+    """Return what there is to see of a pipeline: the partitions and the batches that are asked for.
 
     Raises ServiceUnavailableError when the ledger does not answer; Kafka may be silent.
     """
     seen = _look(lookout, config)
     positions = [each for each in seen.book.positions if each.partition.topic in config.source.topics]
-    paging = turn_to(page, len(positions), PARTITIONS_ON_PAGE)
-    shown = positions[paging.shown]
+    found = arrange_partitions([PartitionLine(each, *seen.measure(each)) for each in positions], partitions)
+    paging = turn_to(partitions.page, len(found), PARTITIONS_ON_PAGE)
+    shown = found[paging.shown]
     return PipelineView(
         config=config,
         state=_judge(config, seen.book, seen.kafka),
@@ -137,8 +148,10 @@ def look_at_pipeline(
         if seen.held
         else (),
         paging=paging,
+        found=len(found),
+        partitions=len(positions),
         missing=[gap for each in map(seen.settle, positions) for gap in find_missing(each, seen.account(each))],
-        batches=list_batches(seen.dsn, config.name, BATCHES_ON_PAGE + 1, before),
+        batches=load_batches(seen.dsn, config.name, batches),
         decisions=list_decisions(seen.dsn, config.name, DECISIONS_SHOWN),
         freshness=seen.freshness,
     )
@@ -194,7 +207,7 @@ def look_at_partition(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was read for a page. ``open_ranges`` are those of the open batch."""
+    """What was read for a page. ``open_ranges`` are the ranges of the open batch."""
 
     dsn: str
     pipeline: str
@@ -211,7 +224,7 @@ class _Seen:
 
     @property
     def freshness(self) -> Freshness:
-        """Of when the page is."""
+        """How old the page is."""
         return Freshness(
             now=datetime.now(UTC),
             seen_at=self.kafka.found_at,
@@ -222,6 +235,12 @@ class _Seen:
 
     def log_of(self, position: Position) -> PartitionLog | None:
         return self.kafka.value.log.log_by_partition.get(position.partition) if self.kafka.value else None
+
+    def measure(self, position: Position) -> tuple[PartitionLog | None, PartitionHealth | None]:
+        """Return what Kafka holds of a partition, and how its unread records stand."""
+        log = self.log_of(position)
+        known = self.kafka.value.seen.get(position.partition) if self.kafka.value else None
+        return log, None if log is None else look(position, log, known)
 
     def account(self, position: Position, quarantined: Sequence[OffsetRange] = ()) -> Accounted:
         """Return what the ledger says of a partition."""
@@ -255,18 +274,17 @@ class _Seen:
         ]
 
     def _draw(self, position: Position, frame: OffsetRange, quarantined: QuarantinedOffsets) -> Strip:
-        log = self.log_of(position)
+        log, health = self.measure(position)
         segments = cover(frame, position, log, self.account(position, quarantined.ranges))
-        seen = self.kafka.value.seen.get(position.partition) if self.kafka.value else None
         counts = count_by_kind(segments)
-        # Of very many in quarantine only some have a segment of their own, the others are in those that are published.
+        # If very many are in quarantine, only some have a segment of their own. The others count as published there.
         shown, published = counts.get(Kind.QUARANTINED, 0), counts.get(Kind.PUBLISHED, 0)
         if quarantined.count > COLUMNS and (hidden := min(quarantined.count - shown, published)):
             counts |= {Kind.QUARANTINED: shown + hidden, Kind.PUBLISHED: published - hidden}
         return Strip(
             position=position,
             log=log,
-            health=None if log is None else look(position, log, seen),
+            health=health,
             frame=frame,
             segments=segments,
             pieces=draw_ribbon(frame, segments),

@@ -3,51 +3,57 @@
 They are plain functions, which the server runs in threads, because what they ask blocks.
 """
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import HTTPException, Query, Request, status
+from fastapi import Depends, HTTPException, Query, Request, status
 from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import BeforeValidator, Field
 
 from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.overview import find_batch_of_run, load_last_batches, load_volumes
+from batchledger.adapters.postgres.ledger.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
 from batchledger.interfaces.data_docs.folder import DocsFolder
 from batchledger.interfaces.page.access import may_act
 from batchledger.interfaces.page.airflow_state import find_switched_off
+from batchledger.interfaces.page.batch_list import BATCHES_ARRANGED, COMPARED, NEWEST_FIRST, BatchColumn, BatchQuery
 from batchledger.interfaces.page.batch_view import BatchView, look_at_batch
 from batchledger.interfaces.page.lookout import Lookout
-from batchledger.interfaces.page.overview import Standing
+from batchledger.interfaces.page.ordering import count_found, read_order, write_query
 from batchledger.interfaces.page.paging import turn_to
+from batchledger.interfaces.page.partition_list import BY_NUMBER, FILTERED_FROM, PartitionColumn, PartitionQuery
+from batchledger.interfaces.page.pipeline_list import (
+    NEEDS_LEDGER,
+    WORST_FIRST,
+    Facts,
+    PipelineColumn,
+    choose,
+    count_states,
+    fill_rows,
+    load_facts,
+    sort_standings,
+    warn,
+)
 from batchledger.interfaces.page.pipeline_view import (
-    BATCHES_ON_PAGE,
     HOLDERS_SHOWN,
     SEGMENTS_SHOWN,
     look_at_partition,
     look_at_pipeline,
 )
 from batchledger.interfaces.page.rendering import show
-from batchledger.interfaces.page.ribbon import draw_bars
 from batchledger.model.batch import BatchState
 from batchledger.model.checks import Severity
-from batchledger.model.errors import ServiceUnavailableError, UnknownBatchError, UnknownPipelineError
-from batchledger.model.findings import IncidentKind, PipelineState
+from batchledger.model.errors import UnknownBatchError, UnknownPipelineError
+from batchledger.model.findings import IncidentKind
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 from batchledger.model.refusals import is_refused_by_target
-from batchledger.monitoring.health import Threats, describe_quarantine, describe_threats
 from batchledger.proof.coverage import Kind
 from batchledger.wiring import ledger_dsn
 
 PIPELINES_ON_PAGE = 50
-BAR_HEIGHT = 24
-NOTE_CHARACTERS = 240
-EXPIRES_SOON = timedelta(days=1)
 URGENT = [each.row.state for each in IncidentKind if each.row.state and each.row.severity is Severity.CRITICAL]
 _PATIENCE_SECONDS = 0.2
 
@@ -64,24 +70,30 @@ Text = Annotated[str | None, Query(max_length=200)]
 def show_pipelines(
     request: Request,
     user: GetUserDep,
+    *,
     q: Text = None,
     state: Text = None,
+    sort: Text = None,
     page: Page = 1,
 ) -> HTMLResponse:
-    """Show the pipelines whose DAGs the user may see, the worst first."""
+    """Show the pipelines whose DAGs the user may see, the worst first unless another order is asked for."""
     lookout: Lookout = request.app.state.lookout
+    order = read_order(sort, PipelineColumn, WORST_FIRST)
     sight = lookout.overview.look(_PATIENCE_SECONDS)
     readable = get_auth_manager().get_authorized_dag_ids(user=user)
     mine = [each for each in (sight.value.standings if sight.value else ()) if each.name in readable]
-    counts = {each: sum(one.health.state is each for one in mine) for each in PipelineState}
-    chosen = [each for each in mine if (q or "").lower() in each.name and state in (None, "", each.health.state.value)]
+    named = choose(mine, q or "", "")
+    chosen = choose(named, "", state or "")
+    facts = load_facts(chosen) if order.column in NEEDS_LEDGER else Facts()
     paging = turn_to(page, len(chosen), PIPELINES_ON_PAGE)
-    shown = chosen[paging.shown]
-    lookout.finder.want(each.name for each in shown)
-    query = {"q": q or "", "state": state or ""}
+    shown = sort_standings(chosen, order, facts)[paging.shown]
+    facts = facts if order.column in NEEDS_LEDGER else load_facts(shown)
+    # A list by age needs the age of every line.
+    lookout.finder.want(each.name for each in (chosen if order.column is PipelineColumn.OLDEST else shown))
+    query = {"q": q or "", "state": state or "", "sort": "" if order == WORST_FIRST else str(order)}
     # The error of a connection that only others use would name what the user may not see.
-    told = {line for each in mine for line in each.health.detail.split("\n")}
-    problems = [each for each in (sight.value.problems if sight.value else ()) if each in told]
+    known = {line for each in mine for line in each.health.detail.split("\n")}
+    problems = [each for each in (sight.value.problems if sight.value else ()) if set(each.split("\n")) <= known]
     problems += [sight.error] if sight.error else []
     return show(
         request,
@@ -89,63 +101,42 @@ def show_pipelines(
         view=sight.value,
         found_at=sight.found_at,
         problems=problems,
-        counts={each: count for each, count in counts.items() if count},
-        rows=_fill_rows(shown),
-        states=list(PipelineState),
+        total=len(mine),
+        found=count_found(len(chosen), len(mine), "pipeline"),
+        counts=count_states(named),
+        named=len(named),
+        rows=fill_rows(shown, facts),
         query=query,
+        order=order,
+        keys=PipelineColumn,
         paging=paging,
-        to_page=lambda number: f"?{urlencode({**query, 'page': number})}",
+        to_page=lambda number: request.url.path + write_query(query, page=number),
     )
 
 
-def _fill_rows(standings: list[Standing]) -> list[dict[str, Any]]:
-    """Return what each line shows; a ledger that does not answer leaves its part of the lines empty."""
-    last, volumes = {}, {}
-    with keep_connections():
-        for dsn in dict.fromkeys(each.dsn for each in standings if each.dsn):
-            names = [each.name for each in standings if each.dsn == dsn]
-            try:
-                last.update(load_last_batches(dsn, names))
-                volumes.update(load_volumes(dsn, names, datetime.now(UTC)))
-            except ServiceUnavailableError:
-                # The overview says so, once.
-                continue
-    rows = []
-    for each in standings:
-        volume = volumes.get(each.name)
-        threats = each.health.threats
-        # The first sentence says what it is; the others are on the page of the pipeline.
-        notes = [each.health.detail.partition(". ")[0], *warn(threats, datetime.now(UTC)), *each.notes]
-        notes += describe_quarantine(each.health.quarantine)
-        rows.append(
-            {
-                "standing": each,
-                "threats": threats,
-                "notes": [_shorten(note) for note in notes if note],
-                "last": last.get(each.name),
-                "volume": volume,
-                "bars": draw_bars(volume.rows_by_hour, BAR_HEIGHT) if volume else (),
-            }
-        )
-    return rows
+def read_partitions(q: Text = None, sort: Text = None, page: Page = 1) -> PartitionQuery:
+    """Return which partitions an address asks for. Raises ConfigurationError."""
+    return PartitionQuery(q or "", read_order(sort, PartitionColumn, BY_NUMBER), page)
 
 
-def warn(threats: Threats | None, now: datetime) -> list[str]:
-    """Return what somebody should know now: open transactions, and records that expire within a day."""
-    if threats is None:
-        return []
-    expiring = threats.first_to_expire
-    is_near = expiring is not None and expiring.expires_at is not None and expiring.expires_at - now < EXPIRES_SOON
-    return describe_threats(threats if is_near else replace(threats, first_to_expire=None), now)
+def read_batches(batches: Text = None, state: Text = None, batches_page: Page = 1, before: Offset = None) -> BatchQuery:
+    """Return which batches an address asks for. Raises ConfigurationError."""
+    return BatchQuery(read_order(batches, BatchColumn, NEWEST_FIRST), state or "", batches_page, before)
 
 
 def show_pipeline(
-    request: Request, dag_id: Pipeline, user: GetUserDep, page: Page = 1, before: Offset = None
+    request: Request,
+    dag_id: Pipeline,
+    user: GetUserDep,
+    partitions: Annotated[PartitionQuery, Depends(read_partitions)],
+    wanted: Annotated[BatchQuery, Depends(read_batches)],
 ) -> HTMLResponse:
     """Show one pipeline."""
     config = load(dag_id)
     with keep_connections():
-        view = look_at_pipeline(request.app.state.lookout, config, page, before)
+        view = look_at_pipeline(request.app.state.lookout, config, partitions, wanted)
+    of_partitions = {"q": partitions.text, "sort": "" if partitions.order == BY_NUMBER else str(partitions.order)}
+    of_batches = {"state": wanted.state, "batches": "" if wanted.order == NEWEST_FIRST else str(wanted.order)}
     return show(
         request,
         "pipeline.html.j2",
@@ -156,9 +147,21 @@ def show_pipeline(
         threats=warn(view.state.health.threats, view.freshness.now),
         urgent=URGENT,
         kinds=[each for each in Kind if any(each in strip.counts for strip in view.strips)],
-        before=before,
-        batches_on_page=BATCHES_ON_PAGE,
-        to_page=lambda number: f"?page={number}#partitions",
+        states=[BatchState.PUBLISHED, BatchState.BLOCKED, BatchState.DISCARDED, COMPARED],
+        partitions=partitions,
+        wanted=wanted,
+        partition_keys=PartitionColumn,
+        batch_keys=BatchColumn,
+        filtered_from=FILTERED_FROM,
+        arranged=BATCHES_ARRANGED,
+        of_partitions=of_partitions,
+        of_batches=of_batches,
+        to_page=lambda number: (
+            request.url.path + write_query(of_partitions, of_batches, page=number, anchor="#partitions")
+        ),
+        to_batches_page=lambda number: (
+            request.url.path + write_query(of_partitions, of_batches, batches_page=number, anchor="#batches")
+        ),
     )
 
 
@@ -176,7 +179,7 @@ def show_partition(
     with keep_connections():
         view = look_at_partition(request.app.state.lookout, config, TopicPartition(topic, partition), start, until)
     if view is None:
-        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} has no position in this partition")
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} has no position in this partition.")
     return show(
         request,
         "partition.html.j2",
@@ -213,7 +216,9 @@ def show_batch(
     with keep_connections():
         view = look_at_batch(config, batch_id, page, quarantine)
     if view is None:
-        raise UnknownBatchError(f"{dag_id} has no batch {batch_id}")
+        raise UnknownBatchError(
+            f"{dag_id} has no batch {batch_id}.", advice=f"See its batches: batchledger batches {dag_id}"
+        )
     pages = {"page": page, "quarantine": quarantine}
     return show(
         request,
@@ -274,9 +279,5 @@ def load(dag_id: str) -> PipelineConfig:
         return load_pipeline(dag_id)
     except UnknownPipelineError as error:
         raise HTTPException(
-            status.HTTP_404_NOT_FOUND, f"the DAG {dag_id} is no pipeline: there is no file of this name"
+            status.HTTP_404_NOT_FOUND, f"The DAG {dag_id} is no pipeline: there is no pipeline file of this name."
         ) from error
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= NOTE_CHARACTERS else f"{text[:NOTE_CHARACTERS]}…"

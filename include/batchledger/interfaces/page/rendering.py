@@ -12,10 +12,12 @@ from jinja2 import Environment
 
 from batchledger import interfaces
 from batchledger.interfaces.markup import load_templates
+from batchledger.interfaces.page.batch_list import name_lane, name_state
+from batchledger.interfaces.page.ordering import keep_fields, write_query
 from batchledger.interfaces.page.ribbon import COLUMNS
 from batchledger.model.records.comparison import describe_replaced
 
-# Everything comes from here, no script stands in a page, and nobody else shows it in a frame.
+# Everything comes from here, no script stands in a page, and no other site shows it in a frame.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
@@ -54,7 +56,16 @@ def read_static(name: str) -> bytes:
 
 @cache
 def _templates() -> Environment:
-    return load_templates(__package__, columns=COLUMNS, static=_locate_static, replaced_words=describe_replaced)
+    return load_templates(
+        __package__,
+        columns=COLUMNS,
+        static=_locate_static,
+        replaced_words=describe_replaced,
+        write_query=write_query,
+        keep_fields=keep_fields,
+        name_lane=name_lane,
+        name_state=name_state,
+    )
 
 
 def _locate_static(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What takes longer than a page may is found beside it: once for everybody who looks, and only while somebody does."""
+"""What takes longer than a page may is found beside it: once for all who look, and only while one of them does."""
 
 import logging
 import threading
@@ -32,7 +32,7 @@ class Sight(Generic[Value]):
 
 
 class Watch(Generic[Value]):
-    """A value that is found again when somebody looks and it is older than ``fresh_seconds``; by one thread at a time.
+    """A value that is found again when a person looks and it is older than ``fresh_seconds``; by one thread at a time.
 
     What takes long is left alone for ``PAUSE_FOR_EACH_SECOND`` times as long, ``LONGEST_PAUSE_SECONDS`` at most. When
     ``fresh_seconds`` is 4, what was found in 0.5 s is looked for again 4 s after that began, and what took 2 s, 8 s
@@ -61,8 +61,8 @@ class Watch(Generic[Value]):
     def look(self, patience_seconds: float) -> Sight[Value]:
         """Return what is known, after waiting a little for what is being found when that is nothing, or from long ago.
 
-        From long ago is also what nobody has looked at since it was due: ``fresh_seconds`` late, or later. Whoever
-        comes while that is found again waits, too.
+        A value that no person has looked at since it was due, ``fresh_seconds`` late or later, is from long ago, too.
+        All who look while it is found again wait.
         """
         with self._lock:
             now = monotonic()
@@ -77,7 +77,7 @@ class Watch(Generic[Value]):
         return self._sight
 
     def expire(self) -> None:
-        """Let the next look find the value again, because somebody has just changed what it is made of."""
+        """Let the next look find the value again, because a person has just changed what it is made of."""
         with self._lock:
             self._due_at = None
 
@@ -119,7 +119,7 @@ class Watch(Generic[Value]):
                 self._turn.release()
 
     def _rest(self, took_seconds: float) -> None:
-        """Put the next search off, but for one that somebody has asked for meanwhile."""
+        """Put the next search off, except for one that a person has asked for meanwhile."""
         with self._lock:
             if self._due_at is not None:
                 pause_seconds = min(PAUSE_FOR_EACH_SECOND * took_seconds, LONGEST_PAUSE_SECONDS)

@@ -1,7 +1,7 @@
-"""Creates topics for sample data and asks where their partitions end. Translation only.
+"""Create topics for sample data, and ask where their partitions end. Translation only.
 
-Every future is waited for while its AdminClient is alive: a future that outlives the client fails with "Handle is
-terminating". Raises ServiceUnavailableError within ``ANSWER_SECONDS`` when no broker answers.
+Each function waits for its futures while the AdminClient is alive: a future that outlives the client fails with
+"Handle is terminating". Raises ServiceUnavailableError within ``ANSWER_SECONDS`` if no broker answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,14 +18,14 @@ from batchledger.model.errors import ServiceUnavailableError, SetupError
 
 ANSWER_SECONDS = 20.0
 KEEP_FOREVER: Mapping[str, str] = {"retention.ms": "-1"}
-"""For records whose timestamps lie in the past: the default retention would delete them at once."""
+"""For records with timestamps in the past: the default retention deletes them at once."""
 
 
 def ensure_topic(options: Mapping[str, str], topic: str, partitions: int, config: Mapping[str, str]) -> None:
-    """Make the topic exist with that many partitions, every one of them ready to be written to.
+    """Make the topic exist with that many partitions, all of them ready for writes.
 
-    Creates it with one replica and ``config`` when it is missing; an existing topic keeps the configuration it has.
-    Raises SetupError when it exists with another number of partitions, because keys would then map elsewhere.
+    A missing topic gets one replica and ``config``; an existing topic keeps its configuration. Raises SetupError if it
+    exists with another number of partitions, because keys would then map elsewhere.
     """
     with _admin_client(options) as client:
         if _count_partitions(client, topic) is None:
@@ -33,8 +33,9 @@ def ensure_topic(options: Mapping[str, str], topic: str, partitions: int, config
         found = _wait_until_led(client, topic)
     if found != partitions:
         raise SetupError(
-            f"topic {topic} on {options['bootstrap.servers']} has {found} partitions, expected {partitions}. Use the "
-            "topic of another name, or delete it and let it be created again.",
+            f"Topic {topic} on {options['bootstrap.servers']} has {found} partitions, expected {partitions}.",
+            why="With another number of partitions, keys map to other partitions.",
+            advice="Use a topic of another name, or delete it and let it be created again.",
             subject=topic,
         )
 
@@ -47,29 +48,30 @@ def find_ends(options: Mapping[str, str], topic: str, partitions: int) -> dict[i
 
 
 def require_beginning(options: Mapping[str, str], topic: str, partitions: int) -> None:
-    """Raise SetupError unless every partition begins at offset 0: else its end does not tell what it ever held."""
+    """Raise SetupError unless every partition begins at offset 0: otherwise its end does not say what it has held."""
     keys = [TopicPartition(topic, partition) for partition in range(partitions)]
     with _admin_client(options) as client:
         starts = _list_offsets(client, keys, OffsetSpec.earliest())
     shortened = [f"{topic}[{partition}] begins at {start}" for partition, start in starts.items() if start > 0]
     if shortened:
         raise SetupError(
-            f"the beginning of topic {topic} was deleted: {', '.join(shortened)}, expected 0. What is missing cannot "
-            "be told any more; delete the topic, create it with retention.ms=-1 and feed it again. To add made-up "
-            "records instead: add --records 10000.",
+            f"The beginning of topic {topic} was deleted. Nothing was written.",
+            why=f"{', '.join(shortened)}, expected 0. So the end offsets do not say which records are missing.",
+            advice="Delete the topic, create it with retention.ms=-1 and feed it again.\n"
+            "Or add made-up records: --records 10000",
             subject=topic,
         )
 
 
 def describe(error: Exception | KafkaError) -> str:
-    """Return what Kafka or its client says went wrong, without the wrapping of the client's error objects."""
+    """Return the words of Kafka or its client about an error, without the wrapping of the client."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
     return cause.str() if isinstance(cause, KafkaError) else str(cause)
 
 
 @contextmanager
 def _admin_client(options: Mapping[str, str]) -> Iterator[AdminClient]:
-    """Lend a client; what it raises becomes a typed error that names the brokers and the last trouble with them."""
+    """Lend a client. Its errors become a typed error that names the brokers and the last trouble with them."""
     reported: list[KafkaError] = []
     settings: dict[str, Any] = {**options, "log_level": 0, "error_cb": reported.append}
     client = open_admin(settings)
@@ -78,13 +80,14 @@ def _admin_client(options: Mapping[str, str]) -> Iterator[AdminClient]:
     except (KafkaException, TimeoutError) as error:
         cause = describe(reported[-1] if reported else error)
         raise ServiceUnavailableError(
-            f"Kafka at {options['bootstrap.servers']} did not do what was asked: {cause}. Check the address and the "
-            "broker; the local one is started with: batchledger up.",
+            f"Kafka at {options['bootstrap.servers']} did not do what was asked.",
+            why=cause,
+            advice="Check the address and the broker. Start the local one: batchledger up",
         ) from error
 
 
 def _count_partitions(client: AdminClient, topic: str) -> int | None:
-    """Return how many partitions the topic has, None when there is no such topic. The lookup creates nothing."""
+    """Return how many partitions the topic has, None if there is no such topic. The lookup creates nothing."""
     found = client.list_topics(timeout=ANSWER_SECONDS).topics.get(topic)
     return None if found is None else len(found.partitions)
 
@@ -101,7 +104,7 @@ def _create_topic(client: AdminClient, topic: str, partitions: int, config: Mapp
 def _wait_until_led(client: AdminClient, topic: str) -> int:
     """Return how many partitions the topic has, once each is led by a broker that knows it.
 
-    A partition that was just created is announced before its leader takes it up: until then the leader refuses.
+    A new partition is announced before its leader takes it up; until then the leader refuses.
     """
     deadline = monotonic() + ANSWER_SECONDS
     while monotonic() < deadline:

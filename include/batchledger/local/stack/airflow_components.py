@@ -1,7 +1,7 @@
 """Airflow's api-server, scheduler, dag-processor and triggerer, each a process of its own; under ``.local/airflow``.
 
-Not `airflow standalone`: it leaves its children running when it is signalled. All settings are in one ``airflow.cfg``
-that only its owner can read, so AIRFLOW_HOME is all that another program needs in order to agree with them.
+`airflow standalone` is not used, because it leaves its children running when it is signalled. All settings are in one
+``airflow.cfg`` that only its owner can read, so another program needs AIRFLOW_HOME and nothing else.
 """
 
 import configparser
@@ -27,8 +27,15 @@ from batchledger.local.stack.service import Service, base_environment
 ADMIN = "admin"
 # May look at everything and act on nothing.
 VIEWER = "viewer"
+DAG_FILE = '''\
+"""Batchledger's DAGs for Airflow: one for each pipeline file, and three for upkeep."""
+
+from batchledger.interfaces.airflow.dags import build_dags
+
+globals().update(build_dags())
+'''
 _MIGRATED = f"migrated by Airflow {AIRFLOW_VERSION}"
-# Where the API server reports on a component, and the command that starts it. Without --skip-serve-logs a component
+# A component's place in the API server's report, and its command. Without --skip-serve-logs a component
 # would serve its log files on every network interface; the API server reads them from disk.
 _COMMAND_BY_COMPONENT = {
     "api-server": ("api-server",),
@@ -39,7 +46,7 @@ _COMMAND_BY_COMPONENT = {
 
 
 def airflow_services(home: Home, ports: Ports) -> list[Service]:
-    """The four components; healthy when the API server reports a heartbeat that is newer than the process."""
+    """The four components; each is healthy when the API server reports a heartbeat that is newer than the process."""
     return [
         Service(
             name=component,
@@ -114,7 +121,14 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
 
 
 def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> None:
-    """Write Airflow's settings, the passwords of its users and the connections, to the ``advertised`` ports."""
+    """Write Airflow's settings, the passwords of its users and the connections, to the ``advertised`` ports.
+
+    A checkout has the DAG file; for an installed package it is written too.
+    """
+    dag_file = home.root / "dags" / "batchledger_dags.py"
+    if not dag_file.exists():
+        dag_file.parent.mkdir(parents=True, exist_ok=True)
+        dag_file.write_text(DAG_FILE)
     write_private(home.local / "airflow" / "airflow.cfg", airflow_configuration(home, ports, credentials))
     passwords = {ADMIN: credentials.airflow_password, VIEWER: credentials.airflow_viewer_password}
     write_private(home.airflow_password_file, json.dumps(passwords) + "\n")
@@ -122,7 +136,7 @@ def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advert
 
 
 def migrate_airflow(home: Home, ports: Ports, credentials: Credentials) -> None:
-    """Bring Airflow's own database up to date. The database remembers it in its comment, so that a repeat is cheap."""
+    """Bring Airflow's own database up to date. A comment in the database says so, which makes a repetition cheap."""
     with psycopg.connect(connection_string(ports, credentials, AIRFLOW_DATABASE), autocommit=True) as connection:
         query = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()"
         if connection.execute(query).fetchone() == (_MIGRATED,):
@@ -135,7 +149,7 @@ def _launch(home: Home, command: tuple[str, ...]) -> Launch:
     return Launch(
         argv=(sys.executable, "-m", "airflow", *command),
         folder=home.local / "airflow",
-        # The command line is quiet itself and starts these; their task logs have to tell what was done.
+        # The command line starts these and is quiet itself; but their task logs have to say what was done.
         environment=base_environment() | environment(home) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO"},
     )
 

@@ -8,7 +8,7 @@ from batchledger.local.stack.home import Home
 
 
 def environment(home: Home) -> dict[str, str]:
-    """The variables that make Airflow's settings and connections, in any process, those of this stack."""
+    """The variables that give any process Airflow's settings and connections of this stack."""
     return {
         "AIRFLOW_HOME": str(home.local / "airflow"),
         "AIRFLOW_CONFIG": str(home.local / "airflow" / "airflow.cfg"),
@@ -21,8 +21,8 @@ def environment(home: Home) -> dict[str, str]:
 def environment_without_services(home: Home, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables for a process that finds no running stack, and perhaps an Airflow of the user's own.
 
-    Airflow makes a folder for its logs as soon as it is imported: in ~/airflow, unless it is told otherwise. Where that
-    is nobody's Airflow, nothing is to appear there.
+    Airflow makes a folder for its logs as soon as it is imported: by default in ~/airflow. If the user has no Airflow
+    there, nothing should appear there.
     """
     user_home = environ.get("HOME")
     is_named = bool({"AIRFLOW_HOME", "AIRFLOW_CONFIG"} & environ.keys())

@@ -21,7 +21,7 @@ _COLOUR = {"running": "green", "silent": "yellow", "stopped": "red"}
 
 
 def up(as_json: AsJson = False) -> None:
-    """Start the local services that do not run yet, and bring the ledger's schema up to date."""
+    """Start the local services that do not run yet, and bring the ledger's tables up to date."""
     from batchledger.adapters.postgres.ledger.migrate import migrate
     from batchledger.local.stack import local_stack
     from batchledger.local.stack.status import look_at_stack
@@ -55,7 +55,7 @@ def look() -> Shown:
 
 
 def describe(found: "StackStatus") -> Shown:
-    """Show the services, where to reach them and what they take."""
+    """Show the services, their addresses and their memory."""
     table = Table("service", "state", "pid", "port", "memory")
     for one in found.services:
         memory = f"{one.memory_bytes / 2**20:.0f} MiB" if one.processes else ""
@@ -75,7 +75,7 @@ def describe(found: "StackStatus") -> Shown:
 
 @contextmanager
 def _show_progress() -> "Iterator[Progress]":
-    """On stderr: what is being started now, and a line for each step that is done."""
+    """Show on standard error what is being started, and a line for each step that is done."""
     started: dict[str, float] = {}
     with standard_error.status("looking at what runs") as line:
 

@@ -45,7 +45,7 @@ def list_connections(home: Home, ports: Ports, credentials: Credentials) -> dict
             "extra": {"type": "sql", "warehouse": home.lake.as_uri()},
         },
         SPARK_CONNECTION: {
-            # Written as in a URI, where a scheme has no underscore; Airflow warns at every use otherwise.
+            # Written as in a URI, which allows no underscore in a scheme. Otherwise Airflow warns at every use.
             "conn_type": "spark-connect",
             "host": "sc://localhost",
             "port": ports.spark,

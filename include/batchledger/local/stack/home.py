@@ -1,7 +1,7 @@
-"""Where the local services of one project live: folders, ports, secrets. Nothing here starts anything.
+"""Folders, ports and secrets of the local services. Nothing here starts anything.
 
-Everything of one stack lies under its local folder (``.local``); the secrets in it are files that only their owner can
-read. Downloads lie in a cache that several stacks may share.
+Everything of a stack lies in its local folder (``.local``). The secrets in it are files that only their owner can read.
+Downloads lie in a cache that several stacks may share.
 """
 
 import base64
@@ -14,6 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from batchledger.config.places import (
+    default_cache_folder,
+    default_local_folder,
+    default_pipelines_folder,
+    find_checkout,
+)
 from batchledger.local.stack.defaults import PORT_BY_SERVICE
 from batchledger.model.errors import SetupError
 
@@ -23,7 +29,7 @@ _LARGEST_PORT = 65535
 
 @dataclass(frozen=True)
 class Home:
-    """The folders of one stack. ``root`` holds ``dags/`` and ``plugins/``, ``local`` all that the services write."""
+    """The folders of one stack. ``root`` holds ``dags/`` and ``plugins/``, ``local`` what the services write."""
 
     root: Path
     local: Path
@@ -32,12 +38,18 @@ class Home:
 
     @classmethod
     def of_project(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """The checkout that this package lies in; ``BATCHLEDGER_LOCAL`` and ``BATCHLEDGER_PIPELINES`` move folders."""
-        root = _root()
+        """The checkout, or what an installed package has instead; see ``config/places.py``.
+
+        ``BATCHLEDGER_LOCAL``, ``BATCHLEDGER_CACHE`` and ``BATCHLEDGER_PIPELINES`` move folders.
+        """
         local = local_folder(environ)
-        default = read_settings(local).get("pipelines", root / "include" / "pipelines")
-        pipelines = Path(environ.get("BATCHLEDGER_PIPELINES", default)).resolve()
-        return cls(root=root, local=local, cache=root / ".local" / "cache", pipelines=pipelines)
+        default = read_settings(local).get("pipelines", default_pipelines_folder())
+        return cls(
+            root=find_checkout() or local / "airflow",
+            local=local,
+            cache=Path(environ.get("BATCHLEDGER_CACHE", default_cache_folder(environ))).resolve(),
+            pipelines=Path(environ.get("BATCHLEDGER_PIPELINES", default)).resolve(),
+        )
 
     @property
     def settings_file(self) -> Path:
@@ -56,7 +68,7 @@ class Home:
 
     @property
     def database_password_file(self) -> Path:
-        """In the format of libpq, so that the warehouse's DSN can name it and any client of PostgreSQL can read it."""
+        """In the format of libpq: the warehouse's DSN names it, and any client of PostgreSQL can read it."""
         return self.local / "pgpass"
 
     @property
@@ -70,12 +82,8 @@ class Home:
 
 
 def local_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder in which the services of the checkout write; it need not exist."""
-    return Path(environ.get("BATCHLEDGER_LOCAL", _root() / ".local")).resolve()
-
-
-def _root() -> Path:
-    return Path(__file__).resolve().parents[4]
+    """The folder in which the local services write; it need not exist."""
+    return Path(environ.get("BATCHLEDGER_LOCAL", default_local_folder())).resolve()
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Ports:
 
     @classmethod
     def choose(cls, home: Home, environ: Mapping[str, str] = os.environ) -> Self:
-        """From ``BATCHLEDGER_<SERVICE>_PORT``, else those of the running stack, else the defaults."""
+        """Take ``BATCHLEDGER_<SERVICE>_PORT``, else the ports of the running stack, else the defaults."""
         known = PORT_BY_SERVICE | read_settings(home.local).get("ports", {})
         return cls(**{one.name: _read_port(environ, one.name, known[one.name]) for one in dataclasses.fields(cls)})
 
@@ -103,7 +111,10 @@ def port_variable(service: str) -> str:
 def _read_port(environ: Mapping[str, str], service: str, otherwise: int) -> int:
     text = environ.get(port_variable(service), str(otherwise))
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= _LARGEST_PORT):
-        raise SetupError(f"{port_variable(service)} must be a port number from 1 to {_LARGEST_PORT}, found {text!r}.")
+        raise SetupError(
+            f"{port_variable(service)} must be a port number from 1 to {_LARGEST_PORT}, found {text!r}.",
+            advice=f"Unset it, or set another one: export {port_variable(service)}={PORT_BY_SERVICE[service]}",
+        )
     return int(text)
 
 
@@ -123,7 +134,7 @@ class Credentials:
 
     @classmethod
     def of(cls, home: Home) -> Self:
-        """Those that were generated before, or new ones that are kept in a file only the owner can read."""
+        """Return the secrets of the stack. The first call generates them, in a file that only the owner can read."""
         file = home.local / "credentials.json"
         if not file.exists():
             write_private(file, json.dumps(dataclasses.asdict(cls())))
@@ -131,12 +142,12 @@ class Credentials:
 
 
 def settings(home: Home, ports: Ports) -> dict[str, Any]:
-    """What ``up`` writes down for ``status``, ``down`` and the command line, until ``down`` removes it."""
+    """What ``up`` stores for ``status``, ``down`` and the command line, until ``down`` removes it."""
     return {"ports": dataclasses.asdict(ports), "pipelines": str(home.pipelines)}
 
 
 def read_settings(local: Path) -> dict[str, Any]:
-    """The settings of the running stack; empty when there is none."""
+    """The settings of the running stack; empty if there is none."""
     try:
         return dict(json.loads((local / SETTINGS_FILE).read_text()))
     except FileNotFoundError:
@@ -144,7 +155,7 @@ def read_settings(local: Path) -> dict[str, Any]:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace the file in one step; at no moment can anybody but its owner read it."""
+    """Replace the file in one step; at every moment only its owner can read it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Fetch the pinned jars: a list for each service in ``ivy/``, resolved by the Ivy that pyspark ships.
 
-The lists are explicit and not transitive, so two machines get the same files. A list that is complete on disk costs a
-look at its file names; Java is not started. ``python -m batchledger.local.stack.jars`` fetches what the services need;
-the list ``connect`` is fetched by the bench alone, when it first asks for it.
+The lists are explicit and not transitive, so two machines get the same files. If all files of a list are there, Java is
+not started. ``python -m batchledger.local.stack.jars`` fetches what the services need; only the bench fetches the list
+``connect``, when it first needs it.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ _PLATFORMS = {
 def fetch_jars(home: Home, name: str, configuration: str = "default") -> list[Path]:
     """Return the jars of the list ``ivy/<name>.xml``, downloaded unless they are all there.
 
-    The folder appears complete or not at all, so an interrupted download is simply repeated. Raises SetupError.
+    The folder appears complete or not at all, so an interrupted download is repeated. Raises SetupError.
     """
     folder = home.cache / "jars" / name
     wanted = [folder / file_name for file_name in list_jars(name, configuration)]
@@ -58,14 +58,16 @@ def postgres_platform() -> str:
         return _PLATFORMS[system, machine]
     except KeyError:
         known = ", ".join(" ".join(pair) for pair in _PLATFORMS)
-        raise SetupError(f"No PostgreSQL is packed for {system} {machine}, only for {known}.") from None
+        raise SetupError(
+            f"No PostgreSQL is packed for {system} {machine}.", why=f"There are programs for {known}."
+        ) from None
 
 
 def pyspark_folder() -> Path:
     """Where pip put pyspark, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise SetupError("pyspark is not installed here: run `make setup` to build .venv, and use the Python in it.")
+        raise SetupError("pyspark is not installed here.", advice="Build .venv, and use the Python in it: make setup")
     return Path(spec.origin).parent
 
 
@@ -81,14 +83,17 @@ def _download(home: Home, name: str, configuration: str, folder: Path) -> None:
         try:
             done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_DEADLINE_SECONDS)
         except subprocess.TimeoutExpired:
-            raise SetupError(f"Fetching the jars of {name} took over {_DEADLINE_SECONDS} s; try again.") from None
+            raise SetupError(
+                f"Fetching the jars of {name} took over {_DEADLINE_SECONDS} s.", advice="Try again: make setup"
+            ) from None
         log = home.cache / "log" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
         log.write_text(done.stdout + done.stderr)
         if done.returncode != 0:
             raise SetupError(
-                f"The jars of {name} could not be fetched: check the network, the proxy and the free disk space, "
-                f"then try again; Ivy's own words are in {log}."
+                f"The jars of {name} could not be fetched.",
+                why=f"Ivy's own words are in {log}.",
+                advice="Check the network, the proxy and the free disk space. Then try again: make setup",
             )
         shutil.rmtree(folder, ignore_errors=True)
         Path(draft, "new").replace(folder)

@@ -34,7 +34,7 @@ appender.stdout.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 
 
 def kafka_service(home: Home, ports: Ports, advertised: Ports | None = None) -> Service:
-    """The broker; healthy when it tells a client about itself. ``advertised`` is where it sends its clients."""
+    """The broker; it is healthy when it answers a client. ``advertised`` is where it sends its clients."""
     return Service(
         name="kafka",
         ports=("kafka", "kafka_controller"),
@@ -49,7 +49,7 @@ def bootstrap_servers(ports: Ports) -> str:
 
 
 def server_properties(home: Home, ports: Ports, advertised: Ports | None = None) -> str:
-    """One node, so every internal topic has one replica. Topics are made on purpose only."""
+    """One node, so every internal topic has one replica. No topic is created automatically."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -67,7 +67,7 @@ def server_properties(home: Home, ports: Ports, advertised: Ports | None = None)
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
-        # A broker that was killed is let in again only when its old session has expired; by default after 9 s.
+        # The controller lets a killed broker in again when its old session has expired; by default after 9 s.
         "broker.session.timeout.ms": 4000,
         "broker.heartbeat.interval.ms": 1000,
     }

@@ -1,4 +1,4 @@
-"""Start, stop and find all local services. What depends on what, and in which order, is written here and only here."""
+"""Start, stop and find all local services. Their order and dependencies are written here only."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ from batchledger.model.errors import ServiceUnavailableError, SetupError
 AIRFLOW_SERVICES = ("api-server", "scheduler", "dag-processor", "triggerer")
 ALL_SERVICES = ("kafka", "postgres", "spark", *AIRFLOW_SERVICES)
 
-# In the order of starting; a step runs as soon as the steps that it needs, if they run at all, are done.
+# In the order of starting. A step runs as soon as the steps that it needs are done, if these run at all.
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "kafka": (),
     "postgres": (),
@@ -42,9 +42,9 @@ _POLL_SECONDS = 0.2
 
 Step = Callable[[threading.Event], None]
 Progress = Callable[[str, str], None]
-"""Takes the name of a step and what has become of it: ``starting``, ``ready``, or a sentence about what it waits for.
+"""Takes the name of a step and its state: ``starting``, ``ready``, or a sentence about what it waits for.
 
-Called from several threads.
+Several threads call it.
 """
 
 
@@ -67,12 +67,12 @@ def up(
     progress: Progress = lambda _name, _state: None,
     advertised: Ports | None = None,
 ) -> None:
-    """Start what is missing among the services and return when all of them are healthy; harmless to repeat.
+    """Start the services that do not run, and return when all are healthy; harmless to repeat.
 
-    ``advertised`` are the ports that clients are told, when something stands between them and the services.
-    ``migrate`` gets the warehouse's connection string as soon as the warehouse answers. Raises SetupError when the
-    machine lacks something and ServiceUnavailableError when a service ends, or neither gets healthy nor says anything
-    for long; what has been started by then keeps running until ``down``.
+    ``advertised`` are the ports for clients, if something stands between them and the services.
+    ``migrate`` gets the warehouse's connection string as soon as the warehouse answers. Raises SetupError if the
+    machine lacks something, and ServiceUnavailableError if a service ends, or is silent for long before it is healthy.
+    What has been started by then keeps running until ``down``.
     """
     with _alone(home):
         _refuse_other_settings(home, ports)
@@ -99,9 +99,9 @@ def up(
 
 
 def down(home: Home) -> list[str]:
-    """End every process that came of any ``up`` of this stack, users of a service before it; return what was running.
+    """End every process of this stack, the users of a service before it; return what was running.
 
-    Raises ServiceUnavailableError when a process survives even SIGKILL.
+    Raises ServiceUnavailableError if a process survives even SIGKILL.
     """
     with _alone(home):
         found = processes.find_members(home, ALL_SERVICES)
@@ -119,14 +119,17 @@ def _start(home: Home, service: Service, progress: Progress, stopping: threading
     patience = StartPatience.begin(service.silence_seconds, time.monotonic(), measure_log(home, service.name))
     while not service.is_healthy(record):
         if not record.is_alive:
-            raise ServiceUnavailableError(f"{service.name} ended while it started: {tail_log(home, service.name)}")
+            raise ServiceUnavailableError(
+                f"{service.name} ended while it started.", why=f"It said: {tail_log(home, service.name)}"
+            )
         now = time.monotonic()
         patience = patience.listen(now, measure_log(home, service.name))
         waited = f"{service.name} has not answered for {now - patience.began:.0f} s"
         if patience.is_over(now):
             raise ServiceUnavailableError(
-                f"{waited}, and its log has not gone on for {now - patience.heard_at:.0f} s: "
-                f"{tail_log(home, service.name)}; run `batchledger down` and start again."
+                f"{waited}, and its log has not gone on for {now - patience.heard_at:.0f} s.",
+                why=f"Its last words: {tail_log(home, service.name)}",
+                advice="Start again: batchledger down && batchledger up",
             )
         if patience.should_tell(now):
             patience = patience.tell(now)
@@ -142,7 +145,7 @@ def _prepare_databases(ports: Ports, credentials: Credentials, migrate: Callable
 
 
 def _run_steps(steps: Mapping[str, Step], progress: Progress) -> None:
-    """Run each step as soon as those that it needs are done, side by side; the first failure stops the rest."""
+    """Run each step as soon as the steps that it needs are done, side by side; the first failure stops the rest."""
     stopping = threading.Event()
     futures: dict[str, Future[None]] = {}
 
@@ -166,7 +169,7 @@ def _run_steps(steps: Mapping[str, Step], progress: Progress) -> None:
 
 
 def _end(home: Home, names: Sequence[str], first_signal: int, seconds: float) -> None:
-    """End the services: their leaders end their own children; what they leave behind is ended after them."""
+    """End the services: first their leaders, which end their own children, then what is left."""
     processes.stop(lambda: _leaders(home, names), seconds, first_signal)
     processes.stop(lambda: _members(home, names), deadline_seconds=2)
     for name in names:
@@ -194,8 +197,9 @@ def _refuse_other_settings(home: Home, ports: Ports) -> None:
     differing = [f"{key} {remembered[key]}, now {wanted[key]}" for key in remembered if remembered[key] != wanted[key]]
     if running and differing:
         raise SetupError(
-            f"{', '.join(running)} already run with other settings ({'; '.join(differing)}): run `batchledger down` "
-            "first, or take the BATCHLEDGER_... variables out of the environment."
+            f"{', '.join(running)} already run with other settings. Nothing was started.",
+            why="\n".join(differing),
+            advice="Stop them first: batchledger down\nOr unset the BATCHLEDGER_... variables.",
         )
 
 

@@ -1,7 +1,7 @@
-"""How long a start is waited for: as long as the service gives signs of work. Pure.
+"""How long to wait for a start: as long as the service shows that it works. Pure.
 
-A broker that was killed reads its whole log again, a PostgreSQL its WAL; how long that takes depends on how much there
-is. So silence is what is bounded, and with it the whole only so far that what repeats itself for ever comes to an end.
+A broker that was killed reads its whole log again, PostgreSQL its WAL, and the time depends on the amount. So the
+bound is on silence. The bound on the whole start only ends a service that repeats itself for ever.
 """
 
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ _LONG_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class StartPatience:
-    """A start that is waited for. ``heard`` is what changes while the service works, such as the size of its log.
+    """A wait for a start. ``heard`` is a number that changes while the service works, such as the size of its log.
 
-    Example: with 60 s of patience, a service that began at 0 and was heard last at 50 is given up after 110.
+    Example: with 60 s of patience, a service that began at 0 and was last heard at 50 is given up after 110.
     """
 
     silence_seconds: float
@@ -31,7 +31,7 @@ class StartPatience:
         return cls(silence_seconds, now, heard, now, now)
 
     def listen(self, now: float, heard: int) -> Self:
-        """Return what is known after another look."""
+        """Return the wait after another look."""
         return self if heard == self.heard else replace(self, heard=heard, heard_at=now)
 
     def is_over(self, now: float) -> bool:
@@ -39,17 +39,17 @@ class StartPatience:
         return now - self.heard_at > self.silence_seconds or now - self.began > LONGEST_SECONDS
 
     def should_tell(self, now: float) -> bool:
-        """Whether it is time to tell a person that it still goes on."""
+        """Whether it is time to show that the start still goes on."""
         return now - self.told_at >= _TELL_SECONDS
 
     def tell(self, now: float) -> Self:
-        """Return what is known once a person has the message."""
+        """Return the wait after the message was shown."""
         return replace(self, told_at=now)
 
     def describe(self, service: str, now: float, error: str, last_line: str) -> str:
-        """Say that it still goes on; with its log only if a line there says ``error``, or if it takes very long.
+        """Say that the start still goes on; quote the log only if a line says ``error``, or if the start takes long.
 
-        What a service logs at its start is mostly no news: warnings, settings, a banner.
+        Most of what a service logs at its start is no news: warnings, settings, a banner.
         """
         waited = f"({now - self.began:.0f} s)"
         if error or now - self.began >= _LONG_SECONDS:

@@ -1,7 +1,7 @@
 """The PostgreSQL server: the warehouse and, in a database of its own, Airflow's metadata; under ``.local/postgres``.
 
-PostgreSQL refuses to run as root. Started by root it runs as ``nobody``, and where ``nobody`` cannot reach the local
-folder (a checkout below a closed home) it lives in a folder under /var/tmp that ``.local/postgres`` points to.
+PostgreSQL refuses to run as root. If root starts it, it runs as ``nobody``. If ``nobody`` cannot reach the local folder
+(a checkout below a closed home), it lives in a folder under /var/tmp, and ``.local/postgres`` is a link to that.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ HOST_RULES = f"host all all {HOST}/32 scram-sha-256\n"
 
 
 def postgres_service(home: Home, ports: Ports, credentials: Credentials) -> Service:
-    """The server; healthy when it lets our user in."""
+    """The server; it is healthy when it lets our user in."""
     return Service(
         name="postgres",
         ports=("postgres",),
@@ -43,7 +43,7 @@ def postgres_service(home: Home, ports: Ports, credentials: Credentials) -> Serv
 
 
 def connection_string(ports: Ports, credentials: Credentials, database: str) -> str:
-    """For this process only: it carries the password."""
+    """Return a connection string for this process only: it holds the password."""
     return make_conninfo(
         host=HOST,
         port=ports.postgres,
@@ -55,7 +55,7 @@ def connection_string(ports: Ports, credentials: Credentials, database: str) -> 
 
 
 def public_dsn(home: Home, ports: Ports, database: str, dialect: str = "postgresql") -> str:
-    """A URL without the password that works nevertheless, because it names the file that the password lies in."""
+    """Return a URL that names the file of the password instead of the password."""
     passfile = urllib.parse.quote(str(home.database_password_file))
     return f"{dialect}://{DATABASE_USER}@{HOST}:{ports.postgres}/{database}?passfile={passfile}"
 
@@ -63,8 +63,8 @@ def public_dsn(home: Home, ports: Ports, database: str, dialect: str = "postgres
 def server_configuration(ports: Ports) -> str:
     """Durable as by default (fsync, synchronous commit); sized for one person's machine; no socket file.
 
-    The password is a random one, which hashing it thousands of times does not protect: each connection would only take
-    twice as long.
+    The password is random, so hashing it thousands of times would not protect it better; each connection would only
+    take twice as long.
     """
     settings = {
         "listen_addresses": f"'{HOST}'",
@@ -88,7 +88,7 @@ def server_configuration(ports: Ports) -> str:
 
 
 def create_databases(ports: Ports, credentials: Credentials) -> None:
-    """Create the warehouse and Airflow's database where they are missing."""
+    """Create the warehouse and Airflow's database if they are missing."""
     with psycopg.connect(connection_string(ports, credentials, "postgres"), autocommit=True) as connection:
         present = {name for (name,) in connection.execute("SELECT datname FROM pg_database")}
         for name in {WAREHOUSE_DATABASE, AIRFLOW_DATABASE} - present:
@@ -123,19 +123,20 @@ def _account() -> SystemUser | None:
         nobody = pwd.getpwnam("nobody")
     except KeyError:
         raise SetupError(
-            "PostgreSQL does not run as root, and this machine has no user `nobody` to run it as: create that user, or "
-            "start the services as another user than root."
+            "PostgreSQL cannot be started.",
+            why="It does not run as root, and this machine has no user `nobody` to run it as.",
+            advice="Start the services as another user than root, or create the user `nobody`.",
         ) from None
     return SystemUser(nobody.pw_uid, nobody.pw_gid)
 
 
 def _find_folder(home: Home, account: SystemUser | None) -> Path:
-    """The folder for programs and data, one that the account can reach; created when missing."""
+    """Return the folder for programs and data, which the account can reach; it is created if missing."""
     folder = home.local / "postgres"
     if account is not None and not folder.is_dir() and not all(_is_open(parent) for parent in folder.parents):
         digest = hashlib.sha256(str(home.local).encode()).hexdigest()[:16]
         elsewhere = Path("/var/tmp") / f"batchledger-{digest}"  # noqa: S108 - made anew, never taken over
-        shutil.rmtree(elsewhere, ignore_errors=True)  # Left by a `.local` that somebody has deleted.
+        shutil.rmtree(elsewhere, ignore_errors=True)  # Left by a `.local` that was deleted.
         elsewhere.mkdir(mode=0o755)
         folder.unlink(missing_ok=True)
         folder.symlink_to(elsewhere)
@@ -149,7 +150,7 @@ def _is_open(folder: Path) -> bool:
 
 
 def _unpack(home: Home, folder: Path) -> Path:
-    """Unpack the server's programs unless they are there already; they appear complete or not at all."""
+    """Unpack the server's programs if they are missing; they appear complete or not at all."""
     programs = folder / f"postgresql-{POSTGRES_VERSION}"
     if not programs.exists():
         (jar,) = fetch_jars(home, "postgres", postgres_platform())
@@ -185,12 +186,15 @@ def _initialise(home: Home, programs: Path, data: Path, credentials: Credentials
 
 
 def _drop_stale_lock(data: Path) -> None:
-    """Remove the lock of a killed server: the number in it may be another process's by now, and would be believed."""
+    """Remove the lock of a killed server: another process may have its number, and the server would believe it."""
     lock = data / "postmaster.pid"
     with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
         server = psutil.Process(int(lock.read_text().split()[0]))
         if server.cwd() == str(data):
-            raise SetupError(f"Another PostgreSQL server, process {server.pid}, already works in {data}: end it first.")
+            raise SetupError(
+                f"Another PostgreSQL server, process {server.pid}, already works in {data}.",
+                advice=f"End it first: kill {server.pid}",
+            )
     lock.unlink(missing_ok=True)
 
 

@@ -1,9 +1,9 @@
-"""Start processes that outlive their parent, find every process that came of them, and end them all.
+"""Start processes that outlive their parent, find all their descendants, and end them all.
 
-Three marks tell which processes belong to a service, because each one alone can be lost: the environment cookie (lost
-when a program overwrites its own environment to show a title), the session that the service was started in (left by a
-program that starts a session of its own), and a living parent that belongs to it. PostgreSQL's backends do both and may
-outlive a killed parent, so for a service with a ``private_folder`` its executable working in that folder is a fourth.
+Three marks show that a process belongs to a service, because each one alone can be lost. The environment cookie: a
+program loses it if it overwrites its environment to show a title. The session of the service: a program can start a
+session of its own. A living parent that belongs to the service. PostgreSQL's backends do both and may outlive a killed
+parent. So a service with a ``private_folder`` has a fourth mark: its executable works in that folder.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _ERROR = re.compile(r"error\b(?![.=_])", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class SystemUser:
-    """The user that a process runs as, when it is not the one that starts it."""
+    """The user that a process runs as, if not the user that starts it."""
 
     uid: int
     gid: int
@@ -71,7 +71,7 @@ class ServiceRecord:
 
     @property
     def leader(self) -> psutil.Process | None:
-        """The very process that was started, alive or a zombie; not a later one that has got its number."""
+        """The process that was started, alive or a zombie; not a later one with the same number."""
         try:
             found = psutil.Process(self.pid)
             return found if abs(found.create_time() - self.created) < _SAME_START_SECONDS else None
@@ -100,7 +100,7 @@ def start(home: Home, service: str, launch: Launch) -> ServiceRecord:
 
 
 def run(home: Home, service: str, launch: Launch, deadline_seconds: float) -> None:
-    """Run a command to its end, output in the service's log file. Raises ServiceUnavailableError when it fails."""
+    """Run a command to its end, output in the service's log file. Raises ServiceUnavailableError if it fails."""
     with _open_log(home, service, fresh=False) as log:
         process = _spawn(home, service, launch, log)
     try:
@@ -113,22 +113,22 @@ def run(home: Home, service: str, launch: Launch, deadline_seconds: float) -> No
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    raise ServiceUnavailableError(f"Preparing {service} {problem}: {tail_log(home, service)}")
+    raise ServiceUnavailableError(f"Preparing {service} {problem}.", why=f"It said: {tail_log(home, service)}")
 
 
 def tail_log(home: Home, service: str, lines: int = 3) -> str:
-    """The last words of a service and where the rest of them lies, for an error message."""
+    """The last words of a service and the path of its log, for an error message."""
     return _quote_log(home, service, _read_log(home, service)[-lines:])
 
 
 def find_error(home: Home, service: str) -> str:
-    """The last line of a service's log that says error, and where the log lies; empty when none does."""
+    """The last line of a service's log that says error, and the path of the log; empty if there is none."""
     errors = [line for line in _read_log(home, service) if _ERROR.search(line)]
     return _quote_log(home, service, errors[-1:]) if errors else ""
 
 
 def measure_log(home: Home, service: str) -> int:
-    """How much a service has said since its latest start, in bytes."""
+    """The size of a service's log since its latest start, in bytes."""
     file = home.log_file(service)
     return file.stat().st_size if file.exists() else 0
 
@@ -159,15 +159,17 @@ def stop(
     """Ask every process that ``find`` returns to end, wait, then kill what is left; return when none is left.
 
     ``find`` is asked again and again, so a process that appears meanwhile is ended too. The signal is repeated, because
-    Python drops one that arrives inside a finaliser (Airflow's scheduler then never ends). Raises
-    ServiceUnavailableError when a process survives SIGKILL.
+    Python drops a signal that arrives inside a finaliser (Airflow's scheduler then never ends). Raises
+    ServiceUnavailableError if a process survives SIGKILL.
     """
     start = time.monotonic()
     next_signal = start
     while left := find():
         now = time.monotonic()
         if now > start + deadline_seconds + _KILL_SECONDS:
-            raise ServiceUnavailableError(f"These processes cannot be ended: {', '.join(map(str, left))}")
+            raise ServiceUnavailableError(
+                f"These processes cannot be ended: {', '.join(map(str, left))}.", why="They survived SIGKILL."
+            )
         is_late = now > start + deadline_seconds
         if is_late or now >= next_signal:
             next_signal = now + _REPEAT_SECONDS
@@ -235,7 +237,7 @@ def _find_owner(home: Home, process: psutil.Process, records: Sequence[ServiceRe
         leader = record.leader
         if leader is not None and _session(process) == record.pid:
             return record.service
-        # With the leader gone its number may have got another owner, who then shows an environment without the cookie.
+        # If the leader is gone, another process may have its number; that one shows an environment without the cookie.
         if not environment and (_is_orphan(process, record) or _works_in(process, record.private_folder)):
             return record.service
     return None
@@ -251,7 +253,7 @@ def _is_orphan(process: psutil.Process, record: ServiceRecord) -> bool:
 
 
 def _session(process: psutil.Process) -> int | None:
-    """The id of the process's session; None when it is not visible from here, which the system shows as 0."""
+    """The id of the process's session; None if it is not visible from here, which the system shows as 0."""
     try:
         return os.getsid(process.pid) or None
     except (ProcessLookupError, PermissionError):
@@ -266,14 +268,14 @@ def _works_in(process: psutil.Process, folder: str | None) -> bool:
 
 
 def _holds_resources(process: psutil.Process) -> bool:
-    """Whether the process runs, or is a zombie with threads that still end: until then its ports stay taken."""
+    """Whether the process runs, or is a zombie whose threads still end: until then its ports stay taken."""
     return is_alive(process) or process.num_threads() > 1
 
 
 def _environment(process: psutil.Process) -> Mapping[str, str]:
-    """The environment that the process was started with; empty when it has overwritten it or is not ours to read.
+    """The environment that the process was started with; empty if it has overwritten it, or if we may not read it.
 
-    Empty too while the process is being killed: its memory is gone before it is.
+    It is also empty while the process is being killed, because its memory goes first.
     """
     try:
         return process.environ()
@@ -282,7 +284,7 @@ def _environment(process: psutil.Process) -> Mapping[str, str]:
 
 
 def _start_order(process: psutil.Process) -> float:
-    """Parents come before their children, whatever numbers the processes have got."""
+    """Sort parents before their children, whatever their numbers are."""
     try:
         return process.create_time()
     except psutil.NoSuchProcess:

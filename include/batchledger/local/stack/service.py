@@ -1,4 +1,4 @@
-"""What the supervisor knows about a service, whichever it is."""
+"""What the supervisor knows about any service."""
 
 import os
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from batchledger.local.stack.processes import Launch, ServiceRecord
 class Service:
     """One long-running process. ``prepare`` writes its files and says how to start it; it is harmless to repeat.
 
-    The service is given up when it has said nothing for ``silence_seconds`` and does not get healthy.
+    If the service is silent for ``silence_seconds`` and not healthy yet, it is given up.
 
-    ``ports`` are the names of the ports that it listens on, the first one is the one that users meet. ``is_healthy``
-    answers within seconds, and raises nothing for a service that does not answer.
+    ``ports`` are the names of the ports that it listens on, with the one for users first. ``is_healthy`` answers within
+    seconds, and raises nothing if the service does not answer.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The Spark Connect server: one local JVM with the Kafka source loaded, so that a batch meets a warm session."""
+"""The Spark Connect server: one local JVM with the Kafka source loaded, so that each batch finds a warm session."""
 
 import os
 import socket
@@ -17,8 +17,8 @@ _SETTINGS_FRAME = b"\4"
 _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_FRAME + b"\0\0\0\0\0"
 _REDACTED_WORDS = "secret|password|passwd|token|jaas|access[.]?key"
 
-# Each batch has consumers of its own. Kept for Spark's five minutes, they would fill the heap with what they had
-# fetched and did not need.
+# Each batch has consumers of its own. If Spark kept them for its five minutes, they would fill the heap with records
+# that were fetched and not needed.
 CONSUMER_CACHES = {
     "spark.kafka.consumer.cache.timeout": "1s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
@@ -39,7 +39,7 @@ appender.stderr.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
 
 
 def spark_service(home: Home, ports: Ports, credentials: Credentials) -> Service:
-    """The server; healthy when it speaks HTTP/2, what it does once its Spark context is up."""
+    """The server; it is healthy when it speaks HTTP/2, which it does once its Spark context is up."""
     return Service(
         name="spark",
         ports=("spark",),
@@ -55,10 +55,10 @@ def remote(ports: Ports) -> str:
 
 
 def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
-    """The server's configuration: one JVM for all cores of this machine, reachable from it alone, secrets redacted."""
+    """The server's configuration: one JVM for all cores of this machine, reachable from here only, secrets redacted."""
     folder = home.local / "spark"
     settings = {
-        # Two tasks a core: a task works in the JVM, in Python or in the database, one after the other.
+        # Two tasks a core: at one moment a task works in the JVM, in Python or in the database.
         "spark.master": f"local[{2 * (os.cpu_count() or 1)}]",
         "spark.app.name": "batchledger",
         "spark.driver.memory": "1g",
@@ -101,8 +101,8 @@ def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
 def _link_home(folder: Path) -> Path:
     """Return a home of Spark without ``python/lib/pyspark.zip``, so that Python workers import the installed pyspark.
 
-    Before each task a worker lets Python forget what it knows of folders, and a zip file is then read again for every
-    package in it: 0.1 s of CPU a task.
+    Before each task a worker clears Python's caches of folders. Python then reads the zip file again for each of its
+    packages: 0.1 s of CPU a task.
     """
     folder.mkdir(exist_ok=True)
     for name in ("bin", "jars"):
@@ -113,7 +113,7 @@ def _link_home(folder: Path) -> Path:
 
 
 def _answers(ports: Ports) -> bool:
-    """Whether an HTTP/2 server greets back, which is what gRPC needs; the gRPC library itself does not like forks."""
+    """Whether an HTTP/2 server answers, as gRPC needs. The gRPC library itself does not work well with forks."""
     try:
         with socket.create_connection((HOST, ports.spark), timeout=1.0) as connection:
             connection.sendall(_HTTP2_GREETING)

@@ -1,4 +1,4 @@
-"""What runs, where it can be reached and how much memory it takes. Asks, changes nothing."""
+"""What runs, its addresses and its memory. Asks, changes nothing."""
 
 import dataclasses
 import enum
@@ -20,7 +20,7 @@ from batchledger.local.stack.spark_connect import remote
 
 
 class ServiceState(enum.StrEnum):
-    """RUNNING: answers. SILENT: its process lives and does not answer (yet). STOPPED: its process is gone."""
+    """RUNNING: it answers. SILENT: its process lives and does not answer (yet). STOPPED: its process is gone."""
 
     RUNNING = "running"
     SILENT = "silent"
@@ -86,7 +86,7 @@ def _look_at(home: Home, ports: Ports, service: Service, members: list[psutil.Pr
 
 
 def _memory_bytes(process: psutil.Process) -> int:
-    """Shared pages count for their share where the system tells it (Linux), else the unique ones."""
+    """Count shared pages by their share if the system gives it (Linux); otherwise count unique pages only."""
     try:
         memory = process.memory_full_info()
     except (psutil.NoSuchProcess, psutil.AccessDenied):

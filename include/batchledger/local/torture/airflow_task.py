@@ -1,7 +1,7 @@
 """Kill the processes that run a task of Airflow, in the middle of its work.
 
-Airflow starts a task in a process of its own below one of the scheduler's workers; both go at once, as they do when
-the machine's memory runs out. What is left to do is left to whoever takes the batch over.
+Airflow starts a task in a process of its own below one of the scheduler's workers; both are
+killed at once, as when the machine's memory runs out. The rest is left to the run that takes the batch over.
 """
 
 import signal
@@ -20,9 +20,9 @@ _IDLE = "<idle>"
 
 
 def kill_airflow_task(rig: Rig, airflow: AirflowApi, pipeline: str, fault: Fault) -> bool:
-    """Trigger the pipeline, wait until its batch is in the state that the fault names, kill what is at work then.
+    """Trigger the pipeline, wait until its batch is in the state that the fault names, then kill the task.
 
-    Returns whether there was something to kill. Raises ServiceUnavailableError when Airflow does not answer.
+    Returns whether there was something to kill. Raises ServiceUnavailableError if Airflow does not answer.
     """
     airflow.wait_until_known(pipeline, _PARSE_SECONDS)
     airflow.unpause(pipeline)
@@ -40,7 +40,7 @@ def kill_airflow_task(rig: Rig, airflow: AirflowApi, pipeline: str, fault: Fault
 
 
 def _at_work(rig: Rig) -> list[psutil.Process]:
-    """The scheduler's workers that run a task, and the tasks; their titles tell."""
+    """Return the scheduler's busy workers and their tasks, found by their titles."""
     titled = [(each, _title(each)) for each in rig.descendants("scheduler")]
     return [each for each, title in titled if title.startswith("airflow worker") and _IDLE not in title]
 

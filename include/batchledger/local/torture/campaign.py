@@ -46,11 +46,11 @@ _NOTHING = Differences(0, 0)
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What one round did. ``missed`` faults came too late for the worker that they were meant for.
+    """What one round did. ``missed`` faults came too late for their worker.
 
-    ``stuck`` says why nothing moves any more, ``drain_errors`` what it took several workers to get through although
-    everything was healed. ``unexplained`` are new differences that the mode allows, by kind, where nothing struck that
-    it allows them for. ``differences_by_mode`` is filled now and then, for all modes.
+    ``stuck`` says why nothing moves any more. ``drain_errors`` are errors of workers after everything was healed; a
+    later worker got through. ``unexplained`` are new differences of kinds that the mode allows, but that no fault
+    explains, by kind. ``differences_by_mode`` is filled now and then, for all modes.
     """
 
     round: Round
@@ -84,7 +84,7 @@ class Campaign:
         return cls(rig, tormentor, Journal(rig.home.local / "journal.jsonl"), sink)
 
     def run(self, rounds: Sequence[Round]) -> Iterator[RoundResult]:
-        """Run a warm-up in each mode, then the rounds; a mode whose pipeline is stuck is left alone from then on."""
+        """Run a warm-up in each mode, then the rounds; if a pipeline is stuck, its mode is left out from then on."""
         airflow_rounds = [each.number for each in rounds if each.needs_airflow]
         modes = tuple(dict.fromkeys(each.mode for each in rounds))
         stuck: set[str] = set()
@@ -141,7 +141,7 @@ class Campaign:
             for number, fault in enumerate(round_.faults):
                 self.rig.say(f"round {round_.number}: {fault}")
                 if number > 0:
-                    # Otherwise the worker that meets a second fault might have nothing left to do.
+                    # Otherwise the worker of a second fault might have nothing left to do.
                     write_all(subject.writer, round_.before, subject.partitions)
                 (struck if self.tormentor.strike(fault, subject) else missed).append(fault)
         self.rig.say(f"round {round_.number}: healing and draining")
@@ -161,7 +161,7 @@ class Campaign:
         )
 
     def _drain(self, subject: Subject) -> list[str]:
-        """Run batches until nothing is left; return the error of each worker that could not."""
+        """Run batches until nothing is left; return the errors of workers that failed."""
         self.rig.start_missing()
         _settle(subject)
         errors: list[str] = []

@@ -1,7 +1,7 @@
-"""Compares the log with the target, record by record. Shares no code with the platform: it has clients of its own.
+"""Compare the log with the target, record by record, with clients of its own: no code is shared with the platform.
 
-It reads the log as any consumer would (read_committed), before records expire, and the target as any client would. What
-the platform's ledger says is never asked.
+It reads the log like any consumer (read_committed), before records expire, and the target like any client. It never
+asks the ledger.
 """
 
 from collections import Counter, defaultdict
@@ -39,7 +39,7 @@ _CONSUMER = {
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
-    # Records expire only when they were read; what is left of a transaction behind them may go as well.
+    # Records expire only after they were read; the rest of their transaction may go as well.
     "auto.offset.reset": "earliest",
     "log_level": 0,
 }
@@ -47,10 +47,10 @@ _CONSUMER = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the target: the record it carries, where it says it comes from, and when readers came to see it.
+    """One row of the target: its record, the coordinates that it names, and when it became visible.
 
-    ``appeared`` is the database's own word, the moment of a commit, the place in the log of a topic, or the
-    number of a commit of an Iceberg table; what the platform numbers its batches with is not asked.
+    ``appeared`` comes from the target itself: the moment of a commit in a database, the offset in a topic, or the
+    number of a commit in an Iceberg table. The platform's batch numbers are not used.
     """
 
     record: IntendedRecord
@@ -65,7 +65,7 @@ class Differences:
     """What is wrong with a target, by record id; empty lists mean that log and target agree.
 
     ``phantom`` are rows that the log does not hold, and records that were aborted and are in the log or the target.
-    ``out_of_order`` holds the first record of each key that became visible later than one that follows it.
+    ``out_of_order`` has, for each key, the first record that became visible later than one that follows it.
     ``broker_lost`` are records that the broker acknowledged and the log does not hold. ``not_set_aside`` are the
     places of poison records that quarantine does not hold, or not with their bytes.
     """
@@ -83,10 +83,10 @@ class Differences:
 
 @dataclass
 class LogReader:
-    """Everything that a topic has ever held, by (partition, offset); ``read`` adds what has come since.
+    """All records that a topic has ever held, by (partition, offset); ``read`` adds the new ones.
 
-    ``poison`` are the values of records that can become no row: they do not decode, or carry an impossible timestamp.
-    ``options`` are those of a librdkafka client.
+    ``poison`` are the values of records that cannot become rows: they do not decode, or have an impossible timestamp.
+    ``options`` configure a librdkafka client.
     """
 
     options: Mapping[str, str]
@@ -96,7 +96,7 @@ class LogReader:
     _next_offset_by_partition: dict[int, int] = field(default_factory=dict)
 
     def read(self) -> None:
-        """Read to the last stable offset of every partition. Raises TimeoutError when the broker is silent."""
+        """Read to the last stable offset of every partition. Raises TimeoutError if the broker is silent."""
         consumer = Consumer({**self.options, **_CONSUMER})
         try:
             partitions = consumer.list_topics(self.topic, timeout=_SILENCE_SECONDS).topics[self.topic].partitions
@@ -156,9 +156,9 @@ class LogReader:
 
 @dataclass
 class OutputReader(LogReader):
-    """The rows that a topic shows to readers of committed records, by (partition, offset) of that topic.
+    """The rows that readers of committed records see in a topic, by its (partition, offset).
 
-    A key stays in one partition, so that the place in it says which of its records came first.
+    A key stays in one partition, so the offsets say which of its records came first.
     """
 
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class OutputReader(LogReader):
 
 
 def read_output(reader: OutputReader) -> list[Row]:
-    """Return every record of the topic that rows go to, empty when there is none yet; waits for open transactions."""
+    """Return every record of the target topic, empty if there is no topic yet; waits for open transactions."""
     client = AdminClient({**reader.options, "log_level": 0})
     if client.list_topics(timeout=_SILENCE_SECONDS).topics.get(reader.topic) is None:
         return []
@@ -184,16 +184,16 @@ def read_output(reader: OutputReader) -> list[Row]:
 
 @dataclass(frozen=True)
 class LakeReader:
-    """The rows that an Iceberg table shows to its readers; ``properties`` are those of the catalog."""
+    """The rows that readers of an Iceberg table see; ``properties`` configure the catalog."""
 
     catalog: str
     properties: Mapping[str, str] = field(repr=False)
     identifier: tuple[str, ...]
 
     def read(self) -> list[Row]:
-        """Return every row, empty when there is no table yet.
+        """Return every row, empty if there is no table yet.
 
-        The number of the commit that added the file of a row says when readers came to see it: no file is rewritten.
+        The number of the commit that added a row's file says when the row became visible: no file is rewritten.
         """
         try:
             table = load_catalog(self.catalog, **self.properties).load_table(self.identifier)
@@ -221,7 +221,7 @@ def _read_file(table: Table, path: str) -> list[dict[str, Any]]:
 
 
 def read_target(dsn: str, table: str) -> list[Row]:
-    """Return every row of the target, empty when there is no target yet. The server has to track commit timestamps."""
+    """Return every row of the target, empty if there is no target yet. The server has to track commit timestamps."""
     with psycopg.connect(dsn) as connection:
         if connection.execute("select to_regclass(%s)", [table]).fetchone() == (None,):
             return []
@@ -233,7 +233,7 @@ def read_target(dsn: str, table: str) -> list[Row]:
 
 
 def read_quarantine(dsn: str, topic: str) -> dict[tuple[int, int], bytes]:
-    """Return the values of the records of a topic that were set aside, by (partition, offset)."""
+    """Return the values of a topic's records in quarantine, by (partition, offset)."""
     with psycopg.connect(dsn) as connection:
         query = 'select partition, "offset", value from batchledger.quarantine where topic = %s'
         return {(partition, offset): value for partition, offset, value in connection.execute(query, [topic])}
@@ -251,7 +251,7 @@ def compare(
 ) -> Differences:
     """Compare by record id. ``log`` holds committed records of the topic by (partition, offset).
 
-    ``acknowledged`` and ``failed`` are the ids that the producer knows to be written, and never to be written.
+    ``acknowledged`` are the ids that are certainly written, ``failed`` the ids that certainly never will be.
     """
     expected = Counter(each.record_id for each in log.values())
     found = Counter(each.record.record_id for each in rows)
@@ -273,9 +273,9 @@ def compare(
 
 
 def _is_wrong(row: Row, topic: str, log: Mapping[tuple[int, int], IntendedRecord], known: Mapping[str, int]) -> bool:
-    """Whether the row is not the record that the log holds at the very place that the row names.
+    """Whether the row differs from the record that the log holds at the coordinates of the row.
 
-    Phantoms have no such place; of them only the payload can be wrong.
+    Phantoms have no such record; only their payload can be wrong.
     """
     if row.record.payload != payload_of(row.record.record_id):
         return True
@@ -284,7 +284,7 @@ def _is_wrong(row: Row, topic: str, log: Mapping[tuple[int, int], IntendedRecord
 
 
 def _find_out_of_order(rows: Sequence[Row]) -> list[str]:
-    """Look at the first arrival of each record; within a key, a later commit must not bring an earlier record."""
+    """Return what came out of order: within a key, a later commit must not bring an earlier record."""
     rows_by_key: dict[str, list[Row]] = defaultdict(list)
     for each in sorted(rows, key=lambda row: (row.appeared, row.offset)):
         rows_by_key[each.record.record_key].append(each)

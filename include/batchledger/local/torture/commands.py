@@ -1,4 +1,4 @@
-"""``batchledger torture`` on the command line."""
+"""``batchledger torture``."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ from batchledger.local.torture.schedule import AT_LEAST_ONCE, AT_MOST_ONCE, EXAC
 
 
 class ModeChoice(StrEnum):
-    """Which pipelines are put under torture."""
+    """The delivery modes under torture."""
 
     EXACTLY_ONCE = EXACTLY_ONCE
     AT_LEAST_ONCE = AT_LEAST_ONCE
@@ -27,29 +27,34 @@ class ModeChoice(StrEnum):
 
 def torture(
     *,
-    rounds: Annotated[int, typer.Option(min=1, help="How many rounds; from 100 on Airflow takes part.")] = 20,
-    mode: Annotated[ModeChoice, typer.Option(help="The delivery mode; all of them take turns.")] = ModeChoice.ALL,
+    rounds: Annotated[int, typer.Option(min=1, help="How many rounds. From 100 on, Airflow takes part.")] = 20,
+    mode: Annotated[
+        ModeChoice, typer.Option(help="The delivery mode. With all, the modes take turns.")
+    ] = ModeChoice.ALL,
     sink: Annotated[SinkKind, typer.Option(help="Where the rows go.")] = SinkKind.POSTGRES,
-    seed: Annotated[int | None, typer.Option(min=0, help="Replays the schedule of an earlier run.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Repeat the schedule of an earlier run.")] = None,
     without: Annotated[
         Protection | None,
-        typer.Option(help="Take a protection out of exactly_once, to see that the checker has teeth."),
+        typer.Option(help="Take a protection out of exactly_once: the checker has to notice."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file too.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write the report to this file, as JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Kill, pause and cut off real services at random, then compare log and target; 1 when a promise is broken."""
+    """Kill, pause and cut off real services at random, then compare log and target.
+
+    Exit code 1 if a promise is broken.
+    """
     from batchledger.local.torture.report import explanations, verdict_table
     from batchledger.local.torture.run import choose_seed, run_torture
 
     if without is not None and sink is not SinkKind.POSTGRES:
-        raise typer.BadParameter("protections are taken out of the sink postgres only", param_hint="--without")
+        raise typer.BadParameter("protections can be taken out of the sink postgres only", param_hint="--without")
     console = Console(stderr=True)
     seed = choose_seed() if seed is None else seed
     console.print(
-        f"seed {seed}; the same again: {_repeat(rounds, mode, sink, seed, without)}", highlight=False, soft_wrap=True
+        f"seed {seed}; to repeat: {_repeat(rounds, mode, sink, seed, without)}", highlight=False, soft_wrap=True
     )
-    # Whoever ends this ends the services too.
+    # SIGTERM ends the services, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     modes = MODES if mode is ModeChoice.ALL else (mode.value,)
     found = run_torture(rounds, modes, seed, console, without=without, sink=sink)

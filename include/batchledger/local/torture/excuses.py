@@ -1,8 +1,8 @@
 """What a delivery mode allows, and after which faults. Decisions only.
 
-A weaker mode may repeat or lose the rows of a batch whose publication was interrupted between its two commits. At most
-once, a process that sleeps there has moved the position, so that the next batch may be shown before its rows are. Where
-nothing struck that can have done that, the mode has to be exact: otherwise one that never writes anything would pass.
+A weaker mode may repeat or lose the rows of a batch if its publication was interrupted between its two commits. With
+at_most_once, a process that sleeps there has moved the position, so the next batch may appear before its rows. If no
+fault can have done that, the mode has to be exact. Otherwise a mode that never writes anything would pass.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ ALLOWED_BY_MODE: Mapping[str, tuple[str, ...]] = {
     AT_LEAST_ONCE: ("duplicated",),
     AT_MOST_ONCE: ("lost", "out_of_order"),
 }
-"""What a mode may do when its publication is interrupted, its anomaly first; everything else breaks its promise."""
+"""What a mode may do if its publication is interrupted, its anomaly first; everything else breaks its promise."""
 
 _PUBLISHING = (*PUBLISHING_POINTS, BETWEEN_COMMITS, SINK_COMMITTED)
 _OF_WORKERS = (FaultKind.KILL_WORKER, FaultKind.STOP_WORKER, FaultKind.PAUSE_WORKER)
@@ -44,8 +44,8 @@ _AT_ANY_MOMENT = (FaultKind.KILL_WORKER_AT_RANDOM, FaultKind.KILL_AIRFLOW_TASK)
 def can_interrupt_publication(fault: Fault, sink: SinkKind = SinkKind.POSTGRES) -> bool:
     """Whether a fault can fall between the first commit of a batch and its last.
 
-    One that strikes while the worker stands at an earlier point cannot; one that strikes some time later can. Records
-    that are sent to a topic one by one are many commits.
+    A fault cannot if it strikes while the worker stands at an earlier point; it can if it strikes some time later.
+    Records that are sent to a topic one by one are many commits.
     """
     if fault.kind in _AT_ANY_MOMENT:
         return True
@@ -65,7 +65,7 @@ def find_unexplained(
     struck: Iterable[Fault],
     sink: SinkKind = SinkKind.POSTGRES,
 ) -> dict[str, Sequence[str]]:
-    """Return the ids of new differences of the kinds that a mode allows, where no fault explains them, by kind."""
+    """Return the ids of new differences, by kind, that the mode allows, but that no fault explains."""
     faults = tuple(struck)
     new = {
         kind: sorted(set(getattr(after, kind)) - set(getattr(before, kind)))

@@ -1,7 +1,7 @@
-"""What each kind of fault does, to whom and when. Every one of them ends with the services running and the way clear.
+"""What each kind of fault does, to which process and when. Each ends with all services running and reachable.
 
-A fault that strikes at a point lets a worker run until it stands there, strikes, and lets the worker go on. What the
-worker makes of it is not judged here: only log and target are, later.
+A fault at a point waits until a worker stands there, strikes, and lets the worker go on. This module does not judge the
+worker: later, the checker judges log and target.
 """
 
 import threading
@@ -43,7 +43,7 @@ HELD_RECORDS = 7
 class Subject:
     """One pipeline under torture. Its topic has its name; ``read_rows`` is what readers of its target see.
 
-    ``writer`` writes between the faults, ``companion`` while they strike, ``holder`` transactions that stay open.
+    ``writer`` writes between the faults, ``companion`` while they strike, and ``holder`` leaves transactions open.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Subject:
 
 @dataclass
 class Tormentor:
-    """Applies faults to a subject. ``surprises`` are endings of workers that nobody should meet."""
+    """Applies faults to a subject. ``surprises`` are endings of workers that should not occur."""
 
     rig: Rig
     crew: Crew
@@ -68,7 +68,7 @@ class Tormentor:
     surprises: list[str] = field(default_factory=list)
 
     def strike(self, fault: Fault, subject: Subject) -> bool:
-        """Apply one fault and see the workers that met it to their end; whether it could strike as it should."""
+        """Apply one fault and wait until its workers have ended; whether it could strike as planned."""
         try:
             return self._strike(fault, subject)
         except KafkaException as error:
@@ -83,7 +83,7 @@ class Tormentor:
         return self.crew.start(Order(subject.name, run, stops, self.without, may_lose_staging))
 
     def finish(self, worker: Worker) -> None:
-        """Let a worker come to its end."""
+        """Let a worker run to its end."""
         if not worker.wait_for_end(END_SECONDS):
             worker.kill()
             self.surprises.append(f"{worker.order.pipeline}: a worker did not end within {END_SECONDS:.0f} s")
@@ -139,9 +139,10 @@ class Tormentor:
         return fault.kind is not FaultKind.STOP_WORKER
 
     def _disturb(self, fault: Fault, subject: Subject, act: Callable[[], bool | threading.Event]) -> bool:
-        """Strike while a worker stands at the point, or so many seconds after it has gone on from there.
+        """Strike while a worker stands at the point, or so many seconds after it has left it.
 
-        Nothing is done when the worker is not there or at its end by then. An event says later whether it has struck.
+        If the worker has not reached the point or has ended, nothing is done. An event says later whether it has
+        struck.
         """
         worker = self.start(subject, fault.point, may_lose_staging=fault.kind is FaultKind.CRASH_POSTGRES)
         can_strike = worker.wait_for_gate(GATE_SECONDS)
@@ -154,14 +155,14 @@ class Tormentor:
         return has_struck.is_set() if isinstance(has_struck, threading.Event) else has_struck
 
     def _pause(self, fault: Fault, subject: Subject) -> bool:
-        """Stop a worker, let another take over, wake the first one in the middle of the other's work or after it."""
+        """Stop a worker, let another take over, and wake the first one during the other's work or after it."""
         sleeper = self.start(subject, fault.point)
         if not (sleeper.wait_for_gate(GATE_SECONDS) and sleeper.is_alive):
             self.finish(sleeper)
             return False
         sleeper.pause()
         successor = self.start(subject, fault.successor_point)
-        # In a transaction the sleeper holds locks that its successor waits for: then it is woken before that gives up.
+        # In a transaction the sleeper holds locks that its successor needs. So it wakes before the successor gives up.
         seconds = SUCCESSOR_SECONDS if fault.point in PUBLISHING_POINTS else END_SECONDS
         wait_for_successor = successor.wait_for_gate if fault.successor_point else successor.wait_for_end
         wait_for_successor(seconds)
@@ -179,7 +180,7 @@ class Tormentor:
             worker.go_on()
         for worker in pair:
             self.finish(worker)
-        # Where an attempt has been opened, one of the two has fenced the other: it ends before it gets there.
+        # If an attempt was opened, one of the two has fenced the other, which ends before this point.
         return any(have_reached)
 
     def _kill_and_start(self, service: str) -> bool:
@@ -214,9 +215,9 @@ class Tormentor:
         return bool(published)
 
     def _poison(self, _fault: Fault, subject: Subject) -> bool:
-        """Write records that can become no row, and one that the target refuses; then act as the person who is asked.
+        """Write records that cannot become rows, and one that the target refuses; then act as the person in charge.
 
-        What is refused waits: another worker does not try it again. When the target takes it, the batch goes on.
+        A refused batch waits: another worker does not try it again. Once the target takes it, the batch goes on.
         """
         self.finish(self.start(subject))
         self.rig.refuse_large_keys(subject.name, self.sink, is_refused=True)
@@ -234,7 +235,7 @@ class Tormentor:
         return has_arrived and (blocked is not None or self.sink is SinkKind.ICEBERG)
 
     def _start_blocked(self, subject: Subject, batch_id: int | None = None) -> Worker:
-        """Let a worker run that may find its pipeline blocked; ``batch_id`` is taken again."""
+        """Run a worker that may find its pipeline blocked; it takes ``batch_id`` again."""
         run = f"torture__{uuid.uuid4().hex[:12]}"
         return self.crew.start(Order(subject.name, run, without=self.without, may_be_blocked=True, batch_id=batch_id))
 
@@ -248,7 +249,7 @@ class Tormentor:
 
 
 def _black_hole(link: Link) -> bool:
-    """Whether a connection fell into it, at once or later."""
+    """Whether a connection was held up, at once or later."""
     link.black_hole()
     time.sleep(HOLE_SECONDS)
     return link.heal() > 0

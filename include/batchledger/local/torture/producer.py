@@ -1,8 +1,8 @@
-"""Writes records with unique ids and writes down what is known about each: acknowledged, failed or unknown.
+"""Write records with unique ids, and note what is known about each: acknowledged, failed or unknown.
 
-The journal is a file of JSON lines that outlives the run. Within a key records are written in the order of their
-sequence numbers. A key belongs to one partition, so that its order holds when partitions are added; after a failure the
-keys are given up, because what is still on its way could arrive behind what follows it.
+The journal is a file of JSON lines that outlives the run. Within a key, records are written in the order of their
+sequence numbers. A key belongs to one partition, so that its order holds if partitions are added. After a failure the
+keys are given up, because a record that is still on its way could arrive after later ones.
 """
 
 import json
@@ -34,7 +34,7 @@ _OPTIONS = {
 
 @dataclass
 class Journal:
-    """What is known about every record that was ever tried, in a file; safe to use from several threads."""
+    """A file with what is known about every record; safe to use from several threads."""
 
     path: Path
     _ids: dict[tuple[str, WriteOutcome], set[str]] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Journal:
         return self._of(topic, WriteOutcome.ACKNOWLEDGED)
 
     def failed(self, topic: str) -> set[str]:
-        """The ids that no reader may ever see: those of aborted transactions.
+        """The ids that no reader may ever see: the ids of aborted transactions.
 
-        A record that the client reports as not delivered is not among them: the broker may have it all the same.
+        A record that the client reports as not delivered is not among them, because the broker may still have it.
         """
         return self._of(topic, WriteOutcome.FAILED)
 
@@ -69,7 +69,7 @@ class Journal:
 
 @dataclass
 class Writer:
-    """Writes chunks into one topic. ``name`` keeps its ids and keys apart from those of other writers."""
+    """Writes chunks into one topic. ``name`` keeps its ids and keys apart from other writers."""
 
     name: str
     topic: str
@@ -82,7 +82,7 @@ class Writer:
     _producers: dict[bool, Producer] = field(default_factory=dict, repr=False)
 
     def write(self, chunk: Chunk, partitions: int) -> bool:
-        """Write a chunk and commit or abort its transaction, if it has one; whether all went as it should."""
+        """Write a chunk and commit or abort its transaction, if it has one; whether all went well."""
         is_transactional = chunk.guarantee is not WriteKind.IDEMPOTENT
         try:
             reports = self.begin(chunk.records, partitions, is_transactional=is_transactional)
@@ -94,9 +94,10 @@ class Writer:
         return self._conclude(chunk.guarantee, reports, WriteOutcome.ACKNOWLEDGED)
 
     def write_poison(self, partitions: int) -> bool:
-        """Write records that no platform can make rows of, and one that the target may refuse; whether all arrived.
+        """Write records that cannot become rows, and one that the target may refuse; whether all arrived.
 
-        The last one has a key of 700 kB: too large for an index, and twice in a record it is too large for a topic.
+        The last one has a key of 700 kB. It is too large for an index, and twice in a record it is too large for a
+        topic.
         """
         self._sent += 1
         spoilt = IntendedRecord.make(f"{self.topic}-{self.name}-{self._sent:07d}-late", f"{self.name}-late", self._sent)
@@ -120,7 +121,7 @@ class Writer:
     def begin(self, records: int, partitions: int, *, is_transactional: bool = True) -> dict[str, KafkaError | None]:
         """Write records, in a transaction that is left open if that is asked for. Raises KafkaException."""
         if partitions != self._partitions:
-            # A client learns of new partitions within minutes only; a new one knows them from the start.
+            # A client learns of new partitions only after minutes; a new client knows them from the start.
             self._producers.clear()
             self._partitions = partitions
         producer = self._producer(is_transactional=is_transactional)
@@ -141,13 +142,13 @@ class Writer:
             return self._conclude(guarantee, reports, WriteOutcome.ACKNOWLEDGED)
         except KafkaException:
             self._give_up(is_transactional=True)
-            # A commit that was asked for may have happened; an abort that was asked for may happen later only.
+            # The commit may have happened; an abort may still happen later.
             outcome = WriteOutcome.FAILED if guarantee is WriteKind.ABORT else WriteOutcome.UNKNOWN
             self.journal.write(self.topic, guarantee, dict.fromkeys(reports, outcome))
             return False
 
     def settle(self) -> None:
-        """End the transaction that a failure may have left open, so that it holds nobody up. Raises KafkaException."""
+        """End a transaction that a failure may have left open; readers would wait for it. Raises KafkaException."""
         if self._generation:
             self._producer(is_transactional=True)
 
@@ -164,7 +165,7 @@ class Writer:
         return self._producers[is_transactional]
 
     def _send(self, producer: Producer, records: int) -> dict[str, KafkaError | None]:
-        """Return what became of each record; those that nothing is known about carry an error too."""
+        """Return the outcome of each record; a record without an answer has an error too."""
         unknown = KafkaError(KafkaError._TIMED_OUT)
         reports: dict[str, KafkaError | None] = {}
 
@@ -217,6 +218,6 @@ def new_topic_name(mode: str) -> str:
 
 
 def write_all(writer: Writer, chunks: Sequence[Chunk], partitions: int) -> None:
-    """Write the chunks one after the other, whatever becomes of each."""
+    """Write the chunks one after the other, even if one fails."""
     for chunk in chunks:
         writer.write(chunk, partitions)

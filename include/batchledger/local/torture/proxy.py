@@ -1,7 +1,7 @@
-"""A TCP proxy that can cut, delay and hold up the connections through it, and lose the reply to a COMMIT.
+"""A TCP proxy that can cut, delay and hold up connections, and lose the reply to a COMMIT.
 
-One event loop in a thread of its own serves all links. Knows nothing of Kafka; of PostgreSQL it knows how a client says
-COMMIT. Everything listens and connects on 127.0.0.1 only.
+One event loop in a thread of its own serves all links. Knows nothing of Kafka; it knows only PostgreSQL's COMMIT.
+Everything listens and connects on 127.0.0.1 only.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass(eq=False)
 class _Tunnel:
-    """One client's connection and the one that was opened for it to the service."""
+    """A client's connection, and the connection to the service that was opened for it."""
 
     client: asyncio.StreamWriter
     service: asyncio.StreamWriter
     loses_reply: bool = False
 
     def cut(self) -> None:
-        """End both sides with a reset, as a machine does that has lost its memory."""
+        """End both sides with a reset, like a machine that has restarted."""
         for writer in (self.client, self.service):
             with contextlib.suppress(OSError):
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -50,19 +50,19 @@ class Link:
     _has_lost_reply: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def cut(self) -> int:
-        """Reset every connection there is; new ones are let through. Return how many there were."""
+        """Reset every connection; new ones get through. Return how many were reset."""
         return self._call(self._cut)
 
     def delay(self, seconds: float) -> None:
-        """Hold every piece of data back for so long, in both directions, until ``heal``."""
+        """Delay all data by so many seconds, in both directions, until ``heal``."""
         self._call(lambda: self._hold_back(seconds))
 
     def black_hole(self) -> int:
-        """Accept connections and data, and let nothing through, until ``heal``. Return how many there are."""
+        """Accept connections and data, and let nothing through, until ``heal``. Return the number of connections."""
         return self._call(self._hold_up)
 
     def lose_next_commit_reply(self) -> threading.Event:
-        """Let the next COMMIT through, then cut its connection instead of passing on the reply.
+        """Let the next COMMIT through, then cut its connection before the reply.
 
         The returned event is set when that has happened.
         """
@@ -71,7 +71,7 @@ class Link:
         return self._has_lost_reply
 
     def heal(self) -> int:
-        """End whatever was done; connections that were held up are reset, because their data is lost.
+        """Undo everything; connections that were held up are reset, because their data is lost.
 
         Return how many these were.
         """
@@ -92,7 +92,7 @@ class Link:
             await asyncio.sleep(0.01)
 
     def _call(self, act: Callable[[], int]) -> int:
-        """Let the loop's thread do it; return how many connections it concerned."""
+        """Do it in the loop's thread; return how many connections it concerned."""
 
         async def run() -> int:
             return act()

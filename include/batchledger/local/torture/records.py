@@ -1,7 +1,7 @@
-"""What the records of a torture run look like, and what became of the attempt to write each. Values only.
+"""The records of a torture run, and the outcomes of writing them. Values only.
 
-A record's payload follows from its id, and its sequence number grows within its key, so that a checker can tell by
-itself what is wrong. Nothing of the platform is used here.
+A record's payload follows from its id, and its sequence number grows within its key. So the checker can find errors by
+itself. Nothing of the platform is used here.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class IntendedRecord:
 
 
 LATEST_TIMESTAMP_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999; beyond it nothing that a table can hold is the timestamp of a record."""
+"""The last millisecond of the year 9999; no table can hold a later timestamp."""
 
 
 def payload_of(record_id: str) -> str:

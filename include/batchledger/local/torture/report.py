@@ -1,6 +1,6 @@
-"""What came of a run, mode by mode: whether each kept its promise, and whether the weaker ones showed what they allow.
+"""The outcome of a run for each mode: whether it kept its promise, and whether a weaker one showed what it allows.
 
-The verdict is a pure function of what the checker found and of whether the pipelines could be drained.
+The verdict is a pure function of two facts: what the checker found, and whether the pipelines could be drained.
 """
 
 from collections import Counter
@@ -28,8 +28,8 @@ _ANOMALY = {None: "nothing", True: "seen", False: "not seen"}
 class ModeReport:
     """One mode. ``found`` counts record ids by kind of difference, ``examples`` names some of them.
 
-    ``violations`` are those that break the promise of the mode: kinds that it never allows, and others where nothing
-    struck that it allows them for. ``doubts`` say why the run shows nothing. ``drain_errors`` are no more than told.
+    ``violations`` break the promise of the mode: kinds that it never allows, and kinds that it allows, but that no
+    fault explains. ``doubts`` say why the run shows nothing. ``drain_errors`` are only shown.
     """
 
     mode: str
@@ -53,7 +53,7 @@ class ModeReport:
 
     @property
     def keeps_promise(self) -> bool:
-        """Whether the mode did what it says, came to an end, and was seen doing it."""
+        """Whether the mode kept its promise, came to an end, and was put to the test."""
         return not self.violations and not self.doubts and self.stuck is None
 
     @property
@@ -64,7 +64,7 @@ class ModeReport:
 
 @dataclass(frozen=True)
 class TortureReport:
-    """The whole run; ``surprises`` are workers that ended in a way that no error of the family describes."""
+    """The whole run; ``surprises`` are endings of workers that no error of the family describes."""
 
     seed: int
     rounds: int
@@ -77,7 +77,7 @@ class TortureReport:
 
     @property
     def keeps_promises(self) -> bool:
-        """Whether every mode did what it says, faults struck where some were planned, and workers ended as expected."""
+        """Whether every mode kept its promise, planned faults did strike, and workers ended as expected."""
         return all(each.keeps_promise for each in self.modes) and not self.surprises and not self.is_unharmed
 
     @property
@@ -86,7 +86,7 @@ class TortureReport:
         return self.faults_struck == 0 and any(each.missed for each in self.modes)
 
     def as_document(self) -> dict[str, Any]:
-        """The report as JSON takes it."""
+        """Return the report as a JSON document."""
         verdicts = [
             {
                 "keeps_promise": each.keeps_promise,
@@ -100,7 +100,7 @@ class TortureReport:
 
 
 def find_violations(mode: str, differences: Differences) -> dict[str, int]:
-    """Return how many differences of each kind break the promise of a mode; empty when it is kept."""
+    """Return how many differences of each kind break the promise of a mode; empty if it is kept."""
     counts = {kind: len(getattr(differences, kind)) for kind in _KINDS if kind not in ALLOWED_BY_MODE[mode]}
     return {kind: count for kind, count in counts.items() if count}
 
@@ -157,7 +157,7 @@ def _report_mode(mode: str, results: Sequence[RoundResult], last: Differences) -
 
 
 def _find_doubts(mode: str, own: Sequence[RoundResult], last: Differences) -> Iterator[str]:
-    """Say why the rounds of a mode show nothing."""
+    """Return why the rounds of a mode show nothing."""
     if last.records == 0:
         yield "nothing was written, so nothing was shown"
     has_struck = any(each.round.faults[:1] == (ANOMALY_FAULT,) and ANOMALY_FAULT in each.struck for each in own)

@@ -1,8 +1,8 @@
-"""A stack of torture's own: its services, the proxy before two of them, and the means to kill, crash and restart each.
+"""A stack for torture alone: its services, the proxy before two of them, and ways to kill, crash and restart each.
 
-The stack has folders and free ports of its own, so one that people work with is not touched. Kafka and PostgreSQL are
-reached through the proxy by everybody but the services themselves and, in PostgreSQL, the checker: the broker sends
-every client to the proxy, which is why the checker reads when the way is clear.
+The stack has its own folders and ports, so it does not touch the stack that people work with. All clients reach Kafka
+and PostgreSQL through the proxy, except the services themselves. The checker reaches PostgreSQL directly; but the
+broker sends every client to the proxy, so the checker reads Kafka only while the proxy lets everything through.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ from batchledger.model.errors import SetupError
 
 _SERVICES = ("kafka", "postgres", "spark")
 _STOP_SECONDS = 20.0
-# A task that was killed is noticed soon, instead of after five minutes.
+# Airflow notices a killed task soon, instead of after five minutes.
 _AIRFLOW_NOTICES_DEATHS = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
@@ -56,12 +56,12 @@ _AIRFLOW_NOTICES_DEATHS = {
 }
 
 Say = Callable[[str], None]
-"""Is told in a few words what is being done now."""
+"""Takes a few words about what is being done now."""
 
 
 @dataclass(frozen=True)
 class Rig:
-    """The running stack. ``ports`` are those of the services, ``advertised`` those that clients are told."""
+    """The running stack. ``ports`` are the ports of the services, ``advertised`` the ports for clients."""
 
     home: Home
     ports: Ports
@@ -77,12 +77,12 @@ class Rig:
 
     @property
     def dsn(self) -> str:
-        """The warehouse, not through the proxy: for the checker and for those who plan a fault."""
+        """The warehouse, not through the proxy: for the checker, and to plan a fault."""
         return connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE)
 
     @property
     def lake_properties(self) -> dict[str, str]:
-        """How PyIceberg opens the catalog of Iceberg tables, not through the proxy: for the checker."""
+        """PyIceberg's settings for the catalog of Iceberg tables, not through the proxy: for the checker."""
         host = f"127.0.0.1:{self.ports.postgres}/{WAREHOUSE_DATABASE}"
         user = f"{DATABASE_USER}:{self.credentials.database_password}"
         return {
@@ -92,26 +92,26 @@ class Rig:
         }
 
     def start(self, *services: str) -> None:
-        """Start what is missing of the services, and wait until they answer."""
+        """Start the services that do not run, and wait until they answer."""
         self.say(f"starting {', '.join(services)}")
         local_stack.up(self.home, self.ports, services=services, migrate=migrate, advertised=self.advertised)
 
     def start_missing(self) -> None:
-        """Start those of the services without which no batch can run that have ended."""
+        """Start the services that have ended, and that every batch needs."""
         records = {name: processes.ServiceRecord.read(self.home, name) for name in _SERVICES}
         missing = [name for name, record in records.items() if record is None or not record.is_alive]
         if missing:
             self.start(*missing)
 
     def kill(self, service: str) -> None:
-        """SIGKILL to every process of a service at once."""
+        """Send SIGKILL to every process of a service at once."""
         self.say(f"killing {service}")
         for process in self.members(service):
             send_signal(process, signal.SIGKILL)
         processes.stop(lambda: self.members(service), deadline_seconds=0)
 
     def pause(self, service: str, seconds: float) -> bool:
-        """SIGSTOP to every process of a service, SIGCONT so many seconds later; whether there was one."""
+        """Send SIGSTOP to every process of a service, and SIGCONT so many seconds later; whether there was one."""
         self.say(f"pausing {service}")
         stopped = self.members(service)
         for process in stopped:
@@ -122,7 +122,7 @@ class Rig:
         return bool(stopped)
 
     def restart(self, service: str) -> bool:
-        """Let a service shut down as it does when it is asked to, then start it; whether it did so in time.
+        """Shut a service down in order, then start it; whether it ended in time.
 
         PostgreSQL's fast shutdown breaks every connection and needs no recovery.
         """
@@ -149,7 +149,7 @@ class Rig:
         return processes.find_members(self.home, local_stack.ALL_SERVICES)[service]
 
     def descendants(self, service: str) -> list[psutil.Process]:
-        """The processes below the one that was started as the service: quicker to find than all members."""
+        """The descendants of a service's first process: quicker to find than all members."""
         record = processes.ServiceRecord.read(self.home, service)
         leader = record.leader if record else None
         return leader.children(recursive=True) if leader else []
@@ -161,7 +161,7 @@ class Rig:
 
     @contextmanager
     def airflow(self) -> Iterator[AirflowApi]:
-        """Start Airflow and log in; stop it afterwards, because it takes a good part of a small machine."""
+        """Start Airflow and log in; stop it afterwards, because it needs a good part of a small machine."""
         self.start(*local_stack.AIRFLOW_SERVICES)
         account = AirflowAccount(airflow_url(self.ports), ADMIN, self.home.airflow_password_file)
         try:
@@ -177,7 +177,7 @@ class Rig:
 
     def create_pipeline(self, name: str, mode: str, partitions: int, sink: SinkKind) -> None:
         """Create a topic and write the pipeline file that reads it, both of that name."""
-        # Brokers refuse timestamps that are far from now, unless a topic takes them.
+        # By default, brokers refuse timestamps that are far from now.
         bounds = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
         any_time = dict.fromkeys(bounds, str(2**63 - 1))
         ensure_topic(self.kafka_options, name, partitions, {**KEEP_FOREVER, **any_time})
@@ -199,14 +199,14 @@ class Rig:
         ensure_topic(self.kafka_options, topic, total, {})
 
     def expire(self, topic: str, first_kept_by_partition: Mapping[int, int]) -> None:
-        """Let partitions begin later, as retention does."""
+        """Remove the beginning of partitions, as retention does."""
         client = AdminClient({**self.kafka_options})
         doomed = [TopicPartition(topic, partition, offset) for partition, offset in first_kept_by_partition.items()]
         for future in client.delete_records(doomed).values():
             future.result(30)
 
     def refuse_large_keys(self, pipeline: str, sink: SinkKind, *, is_refused: bool) -> None:
-        """Let the target refuse keys of 700 kB from now on, or take them; an Iceberg table takes them always."""
+        """Let the target refuse keys of 700 kB from now on, or take them; an Iceberg table always takes them."""
         match sink:
             case SinkKind.POSTGRES:
                 index = sql.Identifier(f"{pipeline}_key")
@@ -229,19 +229,19 @@ class Rig:
                 pass
 
     def find_blocked(self, pipeline: str) -> tuple[int, int] | None:
-        """The batch of the pipeline that waits for a person, and how many attempts it has had, as the ledger says."""
+        """The pipeline's batch that waits for a person, and the number of its attempts, from the ledger."""
         with psycopg.connect(self.dsn) as connection:
             query = "select batch_id, attempt from batchledger.batch where pipeline = %s and state = 'blocked'"
             return connection.execute(query, [pipeline]).fetchone()
 
     def count_batches(self, pipeline: str) -> int:
-        """How many batches the pipeline has published, as the ledger says."""
+        """How many batches the pipeline has published, from the ledger."""
         with psycopg.connect(self.dsn) as connection:
             query = "select count(*) from batchledger.batch where pipeline = %s and state = 'published'"
             return int(connection.execute(query, [pipeline]).fetchall()[0][0])
 
     def attempted_state(self, pipeline: str) -> str | None:
-        """In which state the newest batch is that somebody has begun to work on, as the ledger says."""
+        """The state of the newest batch with an attempt, from the ledger."""
         with psycopg.connect(self.dsn) as connection:
             query = (
                 "select state from batchledger.batch where pipeline = %s and attempt > 0 order by batch_id desc limit 1"
@@ -250,7 +250,7 @@ class Rig:
             return found[0] if found else None
 
     def published_offsets(self, pipeline: str) -> dict[int, int]:
-        """Up to where each partition is published, as the ledger says; only to plan what may expire."""
+        """The next offset of each partition, from the ledger; only to plan what may expire."""
         with psycopg.connect(self.dsn) as connection:
             query = "select partition, next_offset from batchledger.position where pipeline = %s"
             return dict(connection.execute(query, [pipeline]).fetchall())
@@ -261,7 +261,7 @@ LAKE_NAMESPACE = "torture"
 
 
 def output_topic(pipeline: str) -> str:
-    """The topic that rows of a pipeline go to, where they go into one."""
+    """The topic that a pipeline with a topic sink writes to."""
     return f"{pipeline}-out"
 
 
@@ -279,7 +279,7 @@ def _describe_sink(name: str, sink: SinkKind) -> dict[str, Any]:
 def build_rig(home: Home, say: Say) -> Iterator[Rig]:
     """Start a stack in an emptied folder for the length of the block, and end every process of it afterwards.
 
-    The environment of this process then belongs to that stack. Raises SetupError when another torture uses the folder.
+    The environment of this process then belongs to that stack. Raises SetupError if another torture uses the folder.
     """
     with _alone(home):
         say("ending what an earlier run has left")
@@ -290,7 +290,7 @@ def build_rig(home: Home, say: Say) -> Iterator[Rig]:
         advertised = dataclasses.replace(ports, kafka=advertised.kafka, postgres=advertised.postgres)
         temporary = home.local / "tmp"
         temporary.mkdir()
-        # What is killed cannot clean up after itself.
+        # A killed process cannot clean up after itself.
         os.environ.update(environment(home) | _AIRFLOW_NOTICES_DEATHS | {"TMPDIR": str(temporary)})
         target_by_port = {advertised.kafka: ports.kafka, advertised.postgres: ports.postgres}
         try:
@@ -315,7 +315,8 @@ def _alone(home: Home) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SetupError(
-                f"another torture is at work in {home.local}: wait for it, or set BATCHLEDGER_LOCAL to another folder."
+                f"Another torture is at work in {home.local}. Nothing was started.",
+                advice="Wait for it, or set BATCHLEDGER_LOCAL to another folder.",
             ) from None
         yield
 

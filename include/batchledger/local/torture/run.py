@@ -1,4 +1,4 @@
-"""One torture from the first sign of life to the report: what ``batchledger torture`` does."""
+"""One torture from start to report: what ``batchledger torture`` does."""
 
 import secrets
 import time
@@ -21,13 +21,13 @@ WORKERS_LOG = "workers"
 
 
 def torture_home(home: Home) -> Home:
-    """The folders of torture's own stack, beside those of the stack that people work with."""
+    """The folders of torture's own stack, inside the local folder of the stack that people work with."""
     local = home.local / "torture"
     return replace(home, local=local, pipelines=local / "pipelines")
 
 
 def choose_seed() -> int:
-    """A seed that nobody has chosen."""
+    """Return a random seed."""
     return secrets.randbelow(_LARGEST_SEED)
 
 
@@ -40,7 +40,7 @@ def run_torture(
     without: Protection | None = None,
     sink: SinkKind = SinkKind.POSTGRES,
 ) -> TortureReport:
-    """Run so many rounds on a stack of their own, telling ``console`` all the time; return what came of it."""
+    """Run so many rounds on a stack of their own, with progress on ``console``; return the report."""
     home = torture_home(Home.of_project())
     planned = plan_rounds(seed, rounds, modes, sink) if without is None else plan_control(seed, rounds, without)
     with console.status("") as status, build_rig(home, lambda words: _say(status, words)) as rig:
@@ -57,7 +57,7 @@ def run_rounds(
     without: Protection | None = None,
     sink: SinkKind = SinkKind.POSTGRES,
 ) -> TortureReport:
-    """Run rounds on pipelines of their own on a running rig; one line for each, and the report."""
+    """Run rounds on their own pipelines on a running rig. Print one line for each; return the report."""
     started = time.monotonic()
     results: list[RoundResult] = []
     crew = Crew.assemble(rig.home.log_file(WORKERS_LOG))
@@ -78,7 +78,7 @@ def _say(status: Status, words: str) -> None:
 
 
 def _describe(result: RoundResult) -> str:
-    """One line for each round."""
+    """Return one line for a round."""
     faults = [*map(str, result.struck), *(f"[dim]{each} (too late)[/]" for each in result.missed)]
     notes = [f"[bold red]stuck: {escape(result.stuck)}[/]"] if result.stuck else []
     for mode, differences in result.differences_by_mode.items():

@@ -1,7 +1,7 @@
-"""The platform with one of its protections taken out, to see that the checker notices. Never used outside of torture.
+"""The platform without one of its protections, to see that the checker notices. Never used outside of torture.
 
-Each of these is a mistake that systems of this kind have been shipped with. The protections stand behind each other:
-without the others that would catch the same fault, taking out one shows nothing.
+Systems of this kind have shipped with each of these mistakes. The protections stand behind each other: taking one out
+shows nothing unless the others that would catch the same fault are out, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,9 +49,9 @@ def build_platform_without(protection: Protection | None, pipeline: PipelineConf
 
 @contextmanager
 def overlaps_allowed(protection: Protection | None, dsn: str, pipeline: str) -> Iterator[None]:
-    """Drop the database's own refusal of overlaps where it would hide what is missing; bring it back afterwards.
+    """Drop the database's own refusal of overlaps if it would hide the missing protection; restore it afterwards.
 
-    The published ranges of ``pipeline`` are forgotten then: they may overlap.
+    Then the published ranges of ``pipeline`` are deleted, because they may overlap.
     """
     if protection not in (Protection.FENCING, Protection.COMPARE_AND_SWAP):
         yield
@@ -93,7 +93,7 @@ class OverwritingLedger(PostgresLedger):
 
     @override
     def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
-        """Let the position be where this process believes it to be."""
+        """Set the position to where this process believes it to be."""
         self.crash(PLAN_CHOSEN)
         with transaction(self.dsn, "overwrite positions") as cursor:
             cursor.executemany(
@@ -104,19 +104,19 @@ class OverwritingLedger(PostgresLedger):
 
     @override
     def find_published(self, batch: Batch) -> Sequence[HeldRange]:
-        """See nothing: the audit would find what the comparison did not."""
+        """Find nothing: otherwise the audit finds what the comparison missed."""
         return ()
 
     @contextmanager
     @override
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[PostgresPublication]:
-        """Lend the careless one."""
+        """Lend the one without comparisons."""
         with super().publication(attempt, expected) as careful:
             yield OverwritingPublication(careful.connection, careful.attempt)
 
 
 class KeepingSink(PostgresSink):
-    """Leaves the staging of superseded attempts; without it a stale process could not publish."""
+    """Keeps the staging of superseded attempts, which a stale process needs in order to publish."""
 
     @override
     def drop_staging(self, attempt: Attempt) -> None:
@@ -133,18 +133,18 @@ class KeepingEvidence(PostgresEvidence):
 
 @dataclass(frozen=True)
 class UnfencedLedger(PostgresLedger):
-    """The real ledger for a process that believes that a batch it has once taken is its own for ever."""
+    """The real ledger for a process that believes that a batch stays its own for ever."""
 
     own: dict[int, Batch] = field(default_factory=dict)
 
     @override
     def load_batch(self, batch_id: int) -> Batch:
-        """Tell what this process last did to the batch, whoever has taken it over since."""
+        """Return what this process last did to the batch, even if another has taken it over."""
         return self.own.get(batch_id) or super().load_batch(batch_id)
 
     @override
     def record_audit(self, attempt: Attempt, *found: Any) -> Batch:
-        """Remember the result as the latest there is."""
+        """Remember the result as the latest one."""
         batch = super().record_audit(attempt, *found)
         self.own[batch.batch_id] = batch
         return batch

@@ -1,7 +1,7 @@
-"""What will be done to the platform, round by round: a pure function of the seed. No I/O, nothing is remembered.
+"""What will be done to the platform, round by round: a pure function of the seed. No I/O, no state.
 
-Each mode draws its faults from a deck of its own, without putting back, so that a long run meets every kind of fault
-at every point; about a quarter of the rounds is quiet (S106).
+Each mode draws its faults from a deck of its own and puts none back, so that a long run meets every kind of fault at
+every point. About a quarter of the rounds is quiet (S106).
 """
 
 import random
@@ -25,7 +25,7 @@ PUBLISHING_POINTS = ("positions_moved", "rows_moved", "before_commit")
 ANNOUNCED, SINK_COMMITTED = "announced", "sink_committed"
 
 ROUNDS_FOR_AIRFLOW = 100
-"""From this many rounds on Airflow is started too; it takes about a minute."""
+"""From this many rounds on, Airflow takes part; its start takes about a minute."""
 
 
 PLAN_CHOSEN = "plan_chosen"
@@ -41,12 +41,12 @@ class SinkKind(StrEnum):
 
 
 class Protection(StrEnum):
-    """What can be switched off, one at a time, to see that the checker notices.
+    """A protection that can be switched off, to see that the checker notices.
 
-    FENCING: a process trusts its own memory about who has the batch; positions are not compared either, overlaps not
-    refused and superseded staging not dropped, because each of these alone would catch it. COMPARE_AND_SWAP: positions
-    are overwritten, and overlaps not refused. READ_COMMITTED: aborted records are read. ONE_TRANSACTION: rows and
-    position are committed apart.
+    FENCING: a process trusts its own memory about who has the batch. Positions are not compared either, overlaps are
+    not refused and superseded staging is not dropped, because each of these alone would catch the fault.
+    COMPARE_AND_SWAP: positions are overwritten, and overlaps not refused. READ_COMMITTED: aborted records are read.
+    ONE_TRANSACTION: rows and position are committed apart.
     """
 
     FENCING = "fencing"
@@ -56,7 +56,7 @@ class Protection(StrEnum):
 
 
 class FaultKind(StrEnum):
-    """The kinds of faults, as a report names them."""
+    """The kinds of faults, by their names in a report."""
 
     KILL_WORKER = "worker killed"
     KILL_WORKER_AT_RANDOM = "worker killed at random"
@@ -93,10 +93,10 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: ``point`` is where the worker stands when it strikes, ``seconds`` how long later or how long.
+    """One fault: ``point`` is where the worker stands when it strikes, ``seconds`` its delay or its duration.
 
-    For a task of Airflow ``point`` is the state in which it has the batch. ``successor_point`` is how far
-    the worker that takes over gets before a paused one wakes up; empty means its end.
+    For a task of Airflow, ``point`` is the state of its batch. ``successor_point`` is how far the worker that takes
+    over gets before a paused one wakes up; empty means to its end.
     """
 
     kind: FaultKind
@@ -113,7 +113,7 @@ class Fault:
 
 
 ANOMALY_FAULT = Fault(FaultKind.KILL_WORKER, BETWEEN_COMMITS)
-"""In the weaker modes it shows what they allow, each time that it strikes a batch with rows."""
+"""Whenever it strikes a batch with rows, a weaker mode shows what it allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def plan_rounds(seed: int, rounds: int, modes: Sequence[str], sink: SinkKind = S
 
 
 def plan_warm_up(mode: str) -> Round:
-    """Return the round before the first one: nothing strikes, so that nothing may be missing in any mode."""
+    """Return the round before the first one: no fault strikes, so nothing may be missing in any mode."""
     return Round(0, mode, (Chunk(WriteKind.IDEMPOTENT, 20), Chunk(WriteKind.COMMIT, 20)), ())
 
 
@@ -189,7 +189,7 @@ def plan_control(seed: int, rounds: int, without: Protection) -> list[Round]:
 
 
 def _choose_airflow_rounds(chance: random.Random, rounds: int, modes: int) -> range:
-    """One round a mode, side by side, so that Airflow runs for a short part of the time."""
+    """Return one round for each mode, side by side, so that Airflow runs for a short time only."""
     if rounds < ROUNDS_FOR_AIRFLOW:
         return range(0)
     first = chance.randrange(rounds // 4, rounds // 2)
@@ -197,14 +197,14 @@ def _choose_airflow_rounds(chance: random.Random, rounds: int, modes: int) -> ra
 
 
 def _choose_chunks(chance: random.Random, most: int) -> tuple[Chunk, ...]:
-    """Return chunks of which the first is never aborted, so that each round has something to lose."""
+    """Return chunks; the first is never aborted, so that each round has something to lose."""
     guarantees = (WriteKind.IDEMPOTENT, WriteKind.COMMIT, WriteKind.COMMIT, WriteKind.ABORT)
     chosen = [chance.choice(guarantees[:-1]), *(chance.choice(guarantees) for _ in range(chance.randrange(most)))]
     return tuple(Chunk(guarantee, chance.randrange(1, 60)) for guarantee in chosen)
 
 
 def _draw(mode: str, chance: random.Random, sink: SinkKind) -> Iterator[tuple[Fault, ...]]:
-    """Deal faults for ever. Short campaigns, too, show the anomaly of a weaker mode and what becomes of poison."""
+    """Deal faults for ever. Even short campaigns show the anomaly of a weaker mode, and poison."""
     if mode != EXACTLY_ONCE:
         yield (ANOMALY_FAULT,)
     yield (Fault(FaultKind.POISON),)
@@ -218,7 +218,7 @@ def _draw(mode: str, chance: random.Random, sink: SinkKind) -> Iterator[tuple[Fa
                 waiting.append((Fault(FaultKind.ADD_PARTITION),))
             chance.shuffle(waiting)
         dealt = waiting.pop()
-        # Now and then a fault meets those who are just recovering from another one.
+        # Now and then a fault strikes during the recovery from another one.
         if dealt and waiting and chance.random() < 0.25:
             dealt += waiting.pop()
         yield dealt
@@ -258,7 +258,7 @@ def _make_deck(mode: str, chance: random.Random, sink: SinkKind) -> list[tuple[F
         Fault(kinds.POISON),
     ]
     if sink is SinkKind.KAFKA:
-        # What happens to a broker is as near to the commit as what happens to the database.
+        # A fault of the broker is as near to the commit as a fault of the database.
         faults += [
             Fault(kinds.KILL_BROKER, chance.choice(publishing)),
             Fault(kinds.RESTART_BROKER, chance.choice(publishing)),

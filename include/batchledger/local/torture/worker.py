@@ -1,8 +1,8 @@
-"""Processes that run batches, as a task of Airflow or the command line does, and that can be ended at any point.
+"""Processes that run batches like a task of Airflow or the command line, and that can be ended at any point.
 
-They are forked from a server that has the heavy libraries loaded, so that one starts in a fraction of a second. At each
-of its gates a worker stops, says so and waits for permission to go on: there it can be killed, paused, or surprised by
-a fault elsewhere. Nothing in the platform knows of this: a gate is a crash hook.
+They are forked from a server with the heavy libraries loaded, so that a worker starts in a fraction of a second. At
+each of its gates a worker stops, says so and waits for permission to go on. There it can be killed or paused, or a
+fault can strike elsewhere. The platform knows nothing of this: a gate is a crash hook.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ PRELOADED = (
 class Order:
     """What a worker has to do. ``without`` names the protection that is switched off, if one is.
 
-    ``may_lose_staging``: PostgreSQL is to crash meanwhile, which empties staging. ``may_be_blocked``: a batch may wait
-    for a person; the one of ``batch_id`` is taken again first, as a person asks for it.
+    ``may_lose_staging``: PostgreSQL will crash meanwhile, which empties staging. ``may_be_blocked``: a batch may wait
+    for a person; the worker first takes the batch of ``batch_id`` again, as if a person had asked.
     """
 
     pipeline: str
@@ -55,7 +55,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a worker ended: what it published, and the error that it ended with. Killed ones have no ending."""
+    """How a worker ended: what it published, and its error. A killed worker has no ending."""
 
     published: tuple[int, ...] = ()
     error: str | None = None
@@ -64,7 +64,7 @@ class Ending:
 
 @dataclass
 class Worker:
-    """A running worker as the one who has started it sees it."""
+    """A running worker, seen from the process that started it."""
 
     order: Order
     process: ForkServerProcess
@@ -72,16 +72,16 @@ class Worker:
     ending: Ending | None = None
 
     def wait_for_gate(self, seconds: float) -> bool:
-        """Whether the worker has reached its next gate; False when it ended before, or did neither in time."""
+        """Whether the worker has reached its next gate; False if it ended before, or did neither in time."""
         return self._receive(seconds) and self.ending is None
 
     def go_on(self) -> None:
-        """Let the worker pass the gate that it stands at; harmless when it is dead."""
+        """Let the worker pass its present gate; harmless if it is dead."""
         with contextlib.suppress(OSError):
             self.channel.send(None)
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Whether the worker ended in time; gates are opened as it reaches them."""
+        """Open each gate that the worker reaches; whether it ended in time."""
         deadline = time.monotonic() + seconds
         while self.ending is None and self._receive(deadline - time.monotonic()):
             self.go_on()
@@ -94,7 +94,7 @@ class Worker:
         return self.process.is_alive()
 
     def stop(self, seconds: float) -> bool:
-        """SIGTERM, after which a worker leaves every block that it is in; whether it ended in time."""
+        """Send SIGTERM, so that the worker leaves all its blocks; whether it ended in time."""
         self.process.terminate()
         self.process.join(seconds)
         return not self.process.is_alive()
@@ -117,7 +117,7 @@ class Worker:
             os.kill(self.process.pid, number)
 
     def _receive(self, seconds: float) -> bool:
-        """Take one message; False when none came in time, or the worker died without one."""
+        """Take one message; False if none came in time, or if the worker died without one."""
         if not wait([self.channel], max(0.0, seconds)):
             return False
         try:
@@ -131,7 +131,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Crew:
-    """Starts workers and ends those that are left."""
+    """Starts workers, and ends the remaining ones."""
 
     log_file: Path
     context: ForkServerContext = field(repr=False)
@@ -139,8 +139,8 @@ class Crew:
 
     @classmethod
     def assemble(cls, log_file: Path) -> Self:
-        """Start the server that workers are forked from; it has the environment of this moment."""
-        # A killed worker cannot give its semaphores back; Python's own tracker does it, and would warn of every one.
+        """Start the server that forks workers; it has the present environment."""
+        # A killed worker cannot release its semaphores. Python's tracker does it, and would warn about each.
         os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker:UserWarning"
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(PRELOADED))
@@ -157,7 +157,7 @@ class Crew:
         return worker
 
     def end_all(self) -> Iterable[Worker]:
-        """Kill what is left, paused or not; return it."""
+        """Kill the remaining workers, paused or not; return them."""
         left = [each for each in self.workers if each.process.is_alive()]
         for each in left:
             each.kill()
@@ -165,17 +165,17 @@ class Crew:
 
 
 def _work(order: Order, channel: Connection, log_file: Path) -> None:
-    """Run batches until nothing is left, or until an error; report how it ended."""
+    """Run batches until nothing is left or an error comes; report the ending."""
     with log_file.open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    # As a task of Airflow does: whatever is open is closed on the way out.
+    # Like a task of Airflow: everything open is closed on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     channel.send(_run_batches(order, channel))
 
 
 def is_expected(error: BatchledgerError, delivery: DeliveryMode, *, may_lose_staging: bool) -> bool:
-    """Whether a fault may end a batch with this error; anything else would need a person who is not there."""
+    """Whether a fault may end a batch with this error. Any other error would need a person."""
     if isinstance(error, StagingLostError):
         return may_lose_staging
     if isinstance(error, RowsLostError):
@@ -201,7 +201,7 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
     published: list[int] = []
     pipeline = load_pipeline(order.pipeline)
     try:
-        # Every worker begins at once: what fencing keeps must not depend on who leaves a batch to whom.
+        # All workers begin at once: fencing must not depend on one that leaves a batch to another.
         built = build_platform_without(order.without, pipeline, stop_at_gate)
         platform = dataclasses.replace(built, patience=NO_PATIENCE)
         if order.batch_id is not None:
@@ -215,7 +215,7 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
         expected = is_blocked or is_expected(error, pipeline.delivery, may_lose_staging=order.may_lose_staging)
         return Ending(tuple(published), f"{type(error).__name__}: {error}", expected)
     except Exception as error:
-        # The edge of the process: whatever it is, the one who started it is told.
+        # The edge of the process: its parent learns of every error.
         logger.exception("unexpected")
         return Ending(tuple(published), f"{type(error).__name__}: {error}", is_expected=False)
     return Ending(tuple(published))

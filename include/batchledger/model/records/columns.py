@@ -1,8 +1,8 @@
 """The columns that a pipeline file declares: ``"message_id string, dep_delay double"`` as frozen values.
 
 The text is Spark's DDL for a flat record of scalar types, checked here without Spark, so that a bad schema is refused
-while a DAG file is parsed. What JSON becomes in a column of each type is ``decoding.meaning``. Nested JSON is declared
-as ``string``, which keeps its text, and a transform can read it. Pure.
+while a DAG file is parsed. ``decoding.meaning`` says what JSON becomes in a column of each type. Nested JSON is
+declared as ``string``, which keeps its text, and a transform can read it. Pure.
 """
 
 import re
@@ -16,7 +16,7 @@ COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
 PROVENANCE_COLUMNS = (*COORDINATE_COLUMNS, "_timestamp")
 BATCH_COLUMN = "_batch_id"
 DELETED_COLUMN = "_deleted"
-"""Whether the row deletes its key; a sink with mode upsert acts on it and does not store it."""
+"""Whether the row deletes its key. A sink with mode upsert acts on it and does not store it."""
 
 SCALAR_TYPES = (
     "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long",
@@ -26,7 +26,7 @@ SCALAR_TYPES = (
 EPOCH_UNITS: Mapping[str, int] = MappingProxyType(
     {"timestamp_s": 1_000_000, "timestamp_ms": 1_000, "timestamp_us": 1},
 )
-"""Timestamps that a record has as a number since 1970: microseconds in one of the unit, by type."""
+"""Types of timestamps that a record holds as a number since 1970, with the microseconds of their unit."""
 
 INTEGER_TYPES = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
 
@@ -38,7 +38,7 @@ _DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(?P<precision>\d+)\s*(?:,
 class Column:
     """One declared column; ``type`` is a Spark scalar type in lower case, such as ``double`` or ``decimal(10,2)``.
 
-    ``EPOCH_UNITS`` are further types, of ours: the column is a timestamp, the record has a number.
+    ``EPOCH_UNITS`` adds types of Batchledger: the record has a number, and the column is a timestamp.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What publishing an attempt would do to the rows of the target, counted before anything is published. Values only."""
+"""How publishing an attempt would change the rows of the target, counted beforehand. Values only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _COUNTS = ("added", "removed", "changed", "unchanged", "repeated")
 
 @dataclass(frozen=True, slots=True)
 class ReplacedRows:
-    """Offsets that another batch holds and would give up, and how many rows of it the target has there."""
+    """Offsets that another batch would give up, and how many of its rows the target has there."""
 
     held: HeldRange
     rows: int
@@ -24,7 +24,7 @@ class ReplacedRows:
 def describe_replaced(replaced: Sequence[ReplacedRows]) -> str:
     """Say how many rows of which batches would go.
 
-    Example: ``7 rows: batch 3: 4, batch 5: 3``; ``no rows`` where batches hold the offsets and none would go.
+    Example: ``7 rows: batch 3: 4, batch 5: 3``; ``no rows`` if batches hold the offsets without rows.
     """
     by_batch: dict[int, int] = {}
     for each in replaced:
@@ -38,7 +38,7 @@ def describe_replaced(replaced: Sequence[ReplacedRows]) -> str:
 
 
 def describe_once_more(held: Sequence[HeldRange]) -> str:
-    """Say what readers of a topic would see once more; empty where no batch holds any of it.
+    """Say what readers of a topic would see once more; empty if no batch holds any of it.
 
     Example: ``a topic replaces nothing: its readers would see once more what was produced of 7 offsets``.
     """
@@ -63,12 +63,12 @@ class ChangedRow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the target would differ: rows by what would become of them, and the first of those that would change.
+    """How the target would differ: counts of rows, and the first rows that would change.
 
-    A row is told by its coordinates, in a target that is updated by key by its key. ``_batch_id`` is left out: every
-    row that is published again gets another one. ``repeated`` are rows that come once more beside those that are there,
-    as records of a topic do. ``absent_columns`` are those of the target that the rows do not have;
-    they take no part, and would get their default.
+    Rows are matched by their coordinates, or by key in a target that is updated by key. ``_batch_id`` is left out:
+    every row that is published again gets another one. ``repeated`` rows would stand beside the present ones, as
+    records of a topic do. The rows lack the ``absent_columns`` of the target: these take no part, and would get their
+    default.
     """
 
     added: int = 0
@@ -102,11 +102,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class DryRunOutcome:
-    """What a dry run has found, as the ledger keeps it: never a value of a record.
+    """The findings of a dry run, as the ledger keeps them: never a value of a record.
 
-    ``expired``: what Kafka no longer has of what was asked for. ``comparison`` is None when the target would refuse the
-    rows. ``objections`` say why the replay would not be published; there are none when it would. ``notes`` say what
-    else would be published with what was asked for.
+    ``expired``: requested offsets that Kafka no longer has. ``comparison`` is None if the target would refuse the rows.
+    ``objections`` say why the replay would not be published; there are none if it would. ``notes`` name further records
+    that would be published too.
     """
 
     expired: tuple[OffsetRange, ...] = ()
@@ -117,11 +117,11 @@ class DryRunOutcome:
 
     @property
     def repeats(self) -> bool:
-        """Whether what comes stands beside what is there, so that nothing is replaced."""
+        """Whether the rows would stand beside the present ones and replace nothing."""
         return self.comparison is not None and self.comparison.repeated > 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values; ranges and coordinates are text, such as ``orders[0] 0..5`` and ``orders[0]@5``."""
+        """Return it as JSON values. Ranges and coordinates are text, such as ``orders[0] 0..5`` and ``orders[0]@5``."""
         replaced = [
             {"batch_id": each.held.batch_id, "range": str(each.held.range), "rows": each.rows} for each in self.replaced
         ]

@@ -13,7 +13,7 @@ from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROV
 MOST_COLUMNS = 1600
 LONGEST_NAME_BYTES = 63
 MOST_KEY_COLUMNS = 32
-"""So many columns an index may have."""
+"""PostgreSQL's limit for the columns of an index."""
 
 SYSTEM_COLUMNS = ("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin")
 TASK_COLUMN = "_task"
@@ -24,15 +24,15 @@ OWN_SCHEMAS = ("batchledger", "batchledger_staging")
 def explain_columns(names: Sequence[str]) -> str | None:
     """Return in words why rows with these columns cannot be staged; None if they can.
 
-    The names are all names of the rows: the provenance columns are among them. Staging has one column more, for the
-    task, and so has a target, for the batch.
+    ``names`` are all columns of the rows, the provenance columns included. Staging adds one for the task, and a target
+    adds one for the batch.
     """
     added = [each for each in names if each in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
     most = MOST_COLUMNS - 1 - len(added)
     if len(names) - len(added) > most:
         return (
             f"{len(names) - len(added):,} columns are too many: PostgreSQL holds {MOST_COLUMNS:,} in a table, "
-            f"{most:,} beside those of Batchledger"
+            f"{most:,} beside Batchledger's own"
         )
     known: dict[str, str] = {}
     for name in names:
@@ -47,7 +47,7 @@ def explain_columns(names: Sequence[str]) -> str | None:
 
 
 def explain_schema(name: str) -> str | None:
-    """Return in words why no target can lie in a schema of this name; None if one can."""
+    """Return in words why no target may lie in a schema of this name; None if it may."""
     if name.startswith("pg_") or name == "information_schema":
         return f"schema {quote(name)} is PostgreSQL's own"
     if name in OWN_SCHEMAS:

@@ -1,4 +1,4 @@
-"""Records that a person looks at: as they are in Kafka, or as quarantine has kept them. Pure; no I/O."""
+"""Records that a person looks at: from Kafka, or from quarantine. Pure; no I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What Kafka holds of the ranges that somebody asked for, and what it holds no more or not yet."""
+    """The requested ranges, divided into what Kafka holds, no longer holds, or does not hold yet."""
 
     readable: tuple[OffsetRange, ...]
     expired: tuple[OffsetRange, ...]
@@ -44,8 +44,8 @@ class Reach:
 class FoundRecords:
     """The records of the ranges in order, and the offsets without one.
 
-    ``invisible`` offsets have no committed record. ``is_cut``: there are more records, and nothing is said of invisible
-    offsets behind the last one.
+    ``invisible`` offsets have no committed record. ``is_cut``: there are more records, and ``invisible`` ends with the
+    last one shown.
     """
 
     records: tuple[Record, ...]
@@ -58,9 +58,9 @@ class FoundRecords:
 def find_reach(ranges: Sequence[OffsetRange], log_by_partition: Mapping[TopicPartition, PartitionLog]) -> Reach:
     """Divide ranges into what is readable, expired, and behind the readable end.
 
-    Of a partition that is not there any more, everything has expired.
+    All offsets of a partition that no longer exists count as expired.
 
-    Example: of ``orders[0] 0..20``, where the log holds 5..12, 0..5 is expired and 12..20 not written yet.
+    Example: ``orders[0] 0..20`` is asked for, and the log holds 5..12. Then 0..5 is expired, 12..20 not written yet.
     """
     asked = merge_ranges(ranges)
     held = {each: log_by_partition[each] for each in {one.partition for one in asked} & log_by_partition.keys()}
@@ -75,9 +75,9 @@ def find_reach(ranges: Sequence[OffsetRange], log_by_partition: Mapping[TopicPar
 
 
 def combine_records(reach: Reach, read: Sequence[Record], quarantined: Sequence[Record], limit: int) -> FoundRecords:
-    """Put together the first ``limit`` records of Kafka and of quarantine; one that is in both is shown as set aside.
+    """Combine the first ``limit`` records of Kafka and of quarantine. A record in both is shown as set aside.
 
-    Each list has to hold more than ``limit`` of its kind, the first ones in the order of coordinates, or all there are.
+    Each list has to hold more than ``limit`` records, the first in the order of coordinates, or all there are.
     """
     by_place = {(each.partition, each.offset): each for each in (*read, *quarantined)}
     ordered = [by_place[place] for place in sorted(by_place)]
@@ -95,7 +95,7 @@ def combine_records(reach: Reach, read: Sequence[Record], quarantined: Sequence[
 
 
 def _until(last: Record, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return what of the ranges lies before the last record, or is it."""
+    """Return the part of the ranges up to the last record, inclusive."""
     before = [each for each in ranges if each.partition < last.partition]
     same = [each for each in ranges if each.partition == last.partition and each.start <= last.offset]
     return before + [OffsetRange(each.partition, each.start, min(each.until, last.offset + 1)) for each in same]

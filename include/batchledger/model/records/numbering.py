@@ -1,10 +1,10 @@
-"""What a batch says in its producers' own numbering: numbers that never arrived, and numbers that came again. Pure.
+"""The producers' own numbering in a batch: numbers that never arrived, and numbers that came again. Pure.
 
 A producer that numbers its records per key shows what no offset can show: a record that never reached the broker. A
-number is missing when a higher one of its series was seen and it was not; it is told once, by the batch that opens the
-gap. See ``rules.Sequence`` for the rules, and for what is neither.
+number is missing if a higher one of its series was seen and it was not. The batch that opens the gap reports it, once.
+See ``rules.SequenceRule`` for the rules, and for numbers that are neither.
 
-What is told names the record and the numbers, never the key, which is a value of a record.
+Reports name the record and the numbers, never the key: it is a value of a record.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NumberFacts:
-    """The counts of one batch. ``series`` are the keys that it has records of.
+    """The counts of one batch. ``series`` counts the keys of its records.
 
     ``missing`` numbers lie in ``gaps``, which this batch opens. ``repeated`` records have a number that was seen
-    before. ``late`` numbers are lower than one that an earlier batch has brought, and new; ``restarts`` is how often a
-    numbering began anew. ``joined`` are series that were never seen and do not begin at the start. ``unnumbered``
-    records have no value in the key or no number.
+    before. ``late`` numbers are new, and lower than one that an earlier batch has brought. ``restarts`` is how often a
+    numbering began anew. ``joined`` are new series that do not begin at the start. ``unnumbered`` records have no value
+    in the key or no number.
     """
 
     series: int = 0
@@ -31,9 +31,9 @@ class NumberFacts:
 
 
 def describe_numbers(facts: NumberFacts, unreadable: int) -> str:
-    """Say what is known beside missing and repeated numbers, such as ``late: 2, restarts: 1``, or nothing.
+    """Count everything beside missing and repeated numbers: ``late: 2, restarts: 1``, or an empty text.
 
-    ``unreadable`` records of the batch may have numbers, but nobody can tell.
+    ``unreadable`` records of the batch may have numbers that cannot be read.
     """
     told = {name: getattr(facts, name) for name in ("gaps", "late", "restarts", "joined", "unnumbered")}
     texts = [", ".join(f"{name}: {count:,}" for name, count in told.items() if count)]

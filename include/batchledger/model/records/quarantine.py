@@ -1,8 +1,7 @@
-"""What is known of records in quarantine without looking at one: how many there are, and of which kinds. Pure; no I/O.
+"""Records in quarantine, counted by kind, without looking at a record. Pure; no I/O.
 
 A kind is the text of the error that stands beside a record. It names columns and checks, never a value of a record, so
-messages may quote it. There may be as many kinds as columns and kinds of fault make together; the most frequent
-few are shown, and the others counted.
+messages may quote it. Columns and faults combine to many kinds: the most frequent are shown, and the others counted.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ KINDS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """So many records have the same error; ``example`` is the place of one of them, if it was asked for."""
+    """How many records have the same error. ``example`` is the place of one of them, if it was asked for."""
 
     error: str
     records: int
@@ -31,7 +30,7 @@ class ErrorKind:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineContent:
-    """So many ``records`` of so many ``kinds``, and the ``most_frequent`` of these, ``KINDS_SHOWN`` at most."""
+    """The number of ``records`` and of ``kinds``, and the ``most_frequent`` kinds, ``KINDS_SHOWN`` at most."""
 
     records: int = 0
     kinds: int = 0
@@ -44,7 +43,7 @@ class QuarantineContent:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for each kind that is shown, and one for the number of the others."""
+        """A line for each shown kind, and one for the number of the others."""
         left = self.kinds - len(self.most_frequent)
         more = (f"and {describe_count(left, 'more kind')} of error",) if left else ()
         return (*map(str, self.most_frequent), *more)
@@ -54,24 +53,24 @@ NOTHING = QuarantineContent()
 
 
 def summarise(kinds: Sequence[ErrorKind]) -> QuarantineContent:
-    """Return the content that all these kinds make; equally frequent ones are in the order of their text."""
+    """Return the content of all these kinds. Equally frequent kinds are in the order of their text."""
     ordered = sorted(kinds, key=lambda each: (-each.records, each.error))
     return QuarantineContent(sum(each.records for each in kinds), len(kinds), tuple(ordered[:KINDS_SHOWN]))
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineLimit:
-    """How much of a batch may be quarantined: a share of its records, judged when there are ``min_records`` of them.
+    """How much of a batch may be quarantined: a share of its records, judged if there are ``min_records`` of them.
 
-    By default one half of at least 20 records: more is no exception, but a schema that does not fit the topic, and the
-    batch would drain the topic into quarantine. A share that a pipeline file names counts from the first record on.
+    The default is one half of at least 20 records. If more records fail, the schema does not fit the topic, and the
+    batch would drain the topic into quarantine. A share from the pipeline file counts from the first record on.
     """
 
     max_share: float = 0.5
     min_records: int = 20
 
     def is_exceeded(self, quarantined: int, records: int) -> bool:
-        """Whether so many of the records are too many.
+        """Whether this many quarantined records are too many.
 
         >>> QuarantineLimit().is_exceeded(10, 20), QuarantineLimit().is_exceeded(11, 20)
         (False, True)

@@ -1,4 +1,4 @@
-"""When records were written, by their own timestamps: what is kept of a range, and what a search of it finds. Pure.
+"""Timestamps of records: the times that are kept of a range, and the result of a search through it. Pure.
 
 Kafka counts whole milliseconds, and so does everything here: the ledger, the search and the lookup of a moment agree
 on which side of a bound a record lies. A record without a timestamp lies in no span of time.
@@ -15,15 +15,15 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def to_milliseconds(moment: datetime) -> int:
-    """Return the first millisecond at or after the moment, so that a record is at or after it when its timestamp is.
+    """Return the first millisecond at or after the moment. A record is at or after it exactly if its timestamp is.
 
-    Exact: a float of seconds is not, and would move a bound by one.
+    The result is exact. A float of seconds is not, and would move a bound by one.
     """
     return -((EPOCH - moment) // MILLISECOND)
 
 
 def describe_moment(milliseconds: int) -> str:
-    """The text form of a timestamp, also for a timestamp beyond the years that Python knows."""
+    """Return the text form of a timestamp, even beyond the years that Python knows."""
     try:
         return (EPOCH + milliseconds * MILLISECOND).isoformat(timespec="milliseconds")
     except OverflowError:
@@ -57,7 +57,7 @@ class RecordTimes:
         return cls(min(timed, default=None), max(timed, default=None), len(stamps) - len(timed))
 
     def __or__(self, other: "RecordTimes") -> "RecordTimes":
-        """The times of both kinds of records together."""
+        """Return the times of both sets of records together."""
         bounds = (self.first_ms, self.last_ms, other.first_ms, other.last_ms)
         together = RecordTimes.of(each for each in bounds if each is not None)
         return RecordTimes(together.first_ms, together.last_ms, self.untimed + other.untimed)
@@ -75,11 +75,11 @@ class RecordTimes:
 
 @dataclass(frozen=True, slots=True)
 class TimedRange:
-    """Offsets that a published batch holds, with what the ledger keeps of the times of their records.
+    """Offsets that a published batch holds, with the times of their records that the ledger keeps.
 
-    ``whole`` is the batch's range that they are a part of; the other fields are about it. ``records`` counts its
-    records that became rows, duplicates or quarantined; ``times`` are their times, None if these have not been noted.
-    ``unseen`` counts the others, of which no timestamp was seen: a transform dropped them, or they are skipped
+    They are a part of ``whole``, a range of the batch; the other fields are about it. ``records`` counts its records
+    that became rows, duplicates or quarantined. ``times`` are their times, None if these have not been noted.
+    ``unseen`` counts the other records, whose timestamps are unknown: a transform dropped them, or they are skipped
     tombstones.
     """
 
@@ -92,11 +92,11 @@ class TimedRange:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search for a span of time has seen in ``range``.
+    """The result of a search for a span of time in ``range``.
 
-    ``stretch`` reaches from the first record of the span to the last one, with the offsets behind it that show no
-    record; None when there is none. ``along`` records of the stretch, of the times ``along_times``, lie outside of the
-    span. ``times`` are the times of all records of the range.
+    ``stretch`` reaches from the first record of the span to the last one, and over offsets without a record behind it;
+    None if no record lies in the span. ``along`` records of the stretch, with the times ``along_times``, lie outside of
+    the span. ``times`` are the times of all records of the range.
     """
 
     range: OffsetRange
@@ -135,8 +135,8 @@ class _Tally:
 class TimeSearch:
     """Searches the records of one range, shown one after another in the order of offsets.
 
-    Example: of ``orders[0] 10..20`` the records 10, 12, 13, 15 and 17 are shown; 12 and 15 lie in the span. The stretch
-    is ``orders[0] 12..17``: offset 16 shows no record, 17 shows one of another time. Record 13 comes along.
+    Example: ``orders[0] 10..20`` shows the records 10, 12, 13, 15 and 17, and 12 and 15 lie in the span. The stretch is
+    ``orders[0] 12..17``: offset 16 shows no record, 17 shows one of another time. Record 13 comes along.
     """
 
     def __init__(self, within: OffsetRange, span: TimeSpan) -> None:
@@ -155,7 +155,7 @@ class TimeSearch:
             return
         passed = self._since_last
         if not self._in_span.records:
-            # Offsets without a record before the first one go with it, as they do if whole ranges are taken.
+            # Offsets without a record before the first one belong to the stretch, as in a whole range.
             self._stretch_start = offset if passed.records else self._within.start
             self._times_before = passed.times
         elif passed.records:
@@ -167,7 +167,7 @@ class TimeSearch:
         self._in_span.count(timestamp_ms)
 
     def result(self) -> Searched:
-        """Return what was seen so far."""
+        """Return the result so far."""
         stretch = None
         if self._in_span.records:
             until = self._within.until if self._stretch_until is None else self._stretch_until

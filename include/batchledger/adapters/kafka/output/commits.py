@@ -1,15 +1,15 @@
-"""What says of a batch that it was committed: the group's offsets, whose metadata names it.
+"""Tells whether a batch was committed, by the offsets of its group: their metadata names the batch.
 
 The offsets are part of the batch's transaction. They are the ends of its ranges, in a group of the pipeline and lane,
-so that lag tools show a pipeline as they show any consumer. A cluster takes offsets of its own topics only; where none
-of the source topics is there, the first partition of the output topic stands for them.
+so that lag tools show a pipeline as they show any consumer. A cluster takes offsets of its own topics only. If it has
+none of the source topics, the first partition of the output topic stands for them.
 
-A group that says nothing of a batch's partitions is no answer: its offsets may have expired. So before a commit is
-announced it says something, if only that nothing was committed (``NOTHING``). Where that was forgotten since, the topic
-is searched (``search``), and what was found is noted here.
+A group without offsets of a batch's partitions is no answer: they may have expired. So before a commit is announced,
+the group has some, if only to say that nothing was committed (``NOTHING``). If Kafka has forgotten them since, the
+topic is searched (``search``), and the result is noted here.
 
-Where the source topics were not on the cluster, came, and were deleted again, the mark of the output topic is that of
-an old batch, and answers for a newer one that was committed between.
+Known limit: if the source topics came to the cluster and were deleted again, the mark of the output topic names an old
+batch. It then answers for a newer one that was committed between.
 """
 
 import re
@@ -36,7 +36,7 @@ _METADATA = re.compile(
 
 
 class Mark(NamedTuple):
-    """What the metadata of an offset says: whose batch. ``planned`` tells it from one of another ledger."""
+    """The batch that the metadata of an offset names. ``planned`` tells it from a batch of another ledger."""
 
     batch_id: int
     planned: int
@@ -75,7 +75,7 @@ def write_offsets(options: Mapping[str, str], topic: str, attempt: Attempt) -> l
 
 
 def write_nothing(options: Mapping[str, str], topic: str, batch: Batch) -> list[KafkaTopicPartition]:
-    """Return what says that nothing of the batch's partitions was committed: the starts of its ranges.
+    """Return the offsets that say "nothing was committed": the starts of the batch's ranges.
 
     Raises KafkaException.
     """
@@ -104,10 +104,10 @@ def _write(
 def read_metadata(
     options: Mapping[str, str], topic: str, batch: Batch, isolation: Isolation = Isolation.COMMITTED
 ) -> dict[TopicPartition, str]:
-    """Return the metadata of what is committed, by partition.
+    """Return the metadata of the committed offsets, by partition.
 
     COMMITTED waits until no transaction of the group is pending; UNCOMMITTED leaves out what is pending. Raises
-    KafkaException, also when one stays pending, or when a partition cannot be told.
+    KafkaException, also when a transaction stays pending, or when Kafka does not answer for a partition.
     """
     partitions = sorted({each.partition for each in batch.ranges} | {_stand_in(topic)})
     with closing(open_group(options, batch, isolation)) as consumer:
@@ -115,7 +115,7 @@ def read_metadata(
             [KafkaTopicPartition(each.topic, each.partition) for each in partitions], ANSWER_SECONDS
         )
     for each in found:
-        # What cannot be told is not nothing.
+        # No answer does not mean that nothing is committed.
         if each.error is not None:
             raise KafkaException(each.error)
     return {TopicPartition(each.topic, each.partition): each.metadata or "" for each in found if each.offset >= 0}
@@ -124,9 +124,9 @@ def read_metadata(
 def find_foreign(
     metadata_by_partition: Mapping[TopicPartition, str], batch: Batch, knows: Callable[[int], bool] = lambda _: True
 ) -> dict[TopicPartition, str]:
-    """Return what somebody else has committed, as far as it can be told: no pipeline, or one of another ledger.
+    """Return what other clients have committed, as far as that shows: no pipeline, or one of another ledger.
 
-    ``knows`` says whether the batch's ledger has one of that id.
+    ``knows`` says whether the batch's ledger has a batch of that id.
     """
     own, found = Mark.of(batch), {each: read_mark(text) for each, text in metadata_by_partition.items()}
     return {
@@ -139,7 +139,7 @@ def find_foreign(
 def advise(foreign: Mapping[TopicPartition, str], batch: Batch) -> str:
     """Say who may have committed that, and what to do before the group is deleted."""
     if any(read_mark(text) is None for text in foreign.values()):
-        return "End whoever else uses the group"
+        return "End every other client that uses the group"
     return (
         f"Either another ledger writes with pipeline name {batch.pipeline} to this cluster: give one of the two "
         "another name. Or this ledger was made anew, or restored from a backup that does not have these batches: move "
@@ -173,22 +173,23 @@ def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> 
     """Return whether the batch was committed, None when nothing is committed at all.
 
     A transaction is all or nothing: what is committed names this batch everywhere, or nowhere. Raises
-    TargetRefusedError otherwise, and when somebody else has committed.
+    TargetRefusedError otherwise, and when another client has committed.
     """
     if not metadata_by_partition:
         return None
     wanted = Mark.of(batch)
     has_named = {each: read_mark(text) == wanted for each, text in metadata_by_partition.items()}
-    # An older batch may have stood for a source topic that is here by now, so the stand-in need not agree.
+    # The stand-in may name an older batch, from before a source topic was on this cluster, so it need not agree.
     source = {each.partition for each in batch.ranges}
     told = {each: named for each, named in has_named.items() if each in source} or has_named
     foreign = find_foreign(metadata_by_partition, batch)
     if foreign or len(set(told.values())) > 1:
         found = ", ".join(f"{each}: {text or 'nothing'!r}" for each, text in sorted(metadata_by_partition.items()))
         raise TargetRefusedError(
-            f"whether {batch.label} was committed cannot be told: the offsets of group {group_of(batch)} were "
-            f"committed by somebody else, too. Their metadata: {found}. {advise(foreign, batch)}. Look in the topic "
-            f"for header _batch_id = {batch.batch_id}, then delete the group: the records decide then.",
+            f"It is unknown whether {batch.label} was committed.",
+            why=f"Another client has committed offsets of group {group_of(batch)}, too. Their metadata: {found}.",
+            advice=f"{advise(foreign, batch)}.\nLook in the topic for header _batch_id = {batch.batch_id}, then "
+            "delete the group: the records decide then.",
             subject=group_of(batch),
         )
     return any(told.values())

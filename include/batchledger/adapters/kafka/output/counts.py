@@ -1,7 +1,7 @@
 """Counts what an output topic holds, batch by batch, in one pass over its committed records.
 
-How many different offsets a batch has is counted in pages of bits that are made as offsets are met: one bit for each
-offset, whatever the order of the records.
+It counts the different offsets of a batch in pages of bits: one bit an offset, whatever the order of the records. A
+page is made when its first offset appears.
 """
 
 from bisect import bisect_right
@@ -100,7 +100,7 @@ def count_output(options: Mapping[str, str], topic: str, within: Sequence[Offset
     """See ``OutputTopic.count``."""
     with kafka_call(f"count the records of topic {topic}", options):
         log = look_at(options, topic)
-        # Asked before the records are read: what is allowed now may remove some of them meanwhile.
+        # Asked before reading: a policy that is in force now may remove records meanwhile.
         policy = describe_topic_configs(options, [topic] if log.ranges else []).get(topic, {}).get("cleanup.policy")
         counter = _Counter(within)
         for message in read_committed(options, log):
@@ -111,10 +111,10 @@ def count_output(options: Mapping[str, str], topic: str, within: Sequence[Offset
 
 
 def _find_incomplete(log: OutputLog, counter: _Counter, *, may_compact: bool) -> int:
-    """Return up to which batch records may be missing.
+    """Return the latest batch of which records may be missing.
 
-    Batches follow one another in a partition, so what was removed of it is not younger than the first that is left.
-    Nobody knows what is compacted, nor whether, where the settings of the topic may not be read.
+    Batches follow one another in a partition, so its removed records are not younger than the first one left. What
+    compaction has removed is unknown. If the settings of the topic may not be read, the topic counts as compacted.
     """
     first = counter.first_batch_by_output
     bounds = [first.get(each.partition, EVERY_BATCH) for each in log.shortened]

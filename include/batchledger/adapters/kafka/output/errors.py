@@ -1,4 +1,4 @@
-"""What a producer's errors mean for a batch: refused for good, fenced, or nobody has answered. Translation only."""
+"""What a producer's errors mean for a batch: refused for good, fenced, or no answer. Translation only."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PR
 _CONSEQUENCES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _ABSENT = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-# What brokers answer for a while; every other error of theirs, which have positive numbers, would come again.
+# What brokers answer for a while only. Their other errors, which have positive numbers, would come again.
 _PASSING = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -71,7 +71,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_consequence(error: KafkaError) -> bool:
-    """Whether the client gave the record up because of another one, or because of what was asked for."""
+    """Whether the client gave the record up because of another one, or because it was asked to."""
     return error.code() in _CONSEQUENCES
 
 
@@ -85,25 +85,29 @@ def explain(
     subject = f"{attempt.batch.label} could not be written to topic {topic} on {servers} ({where})"
     if is_fenced(error):
         return FencedError(
-            f"{subject}: Kafka says that a newer producer of the pipeline has taken over from attempt "
-            f"{attempt.number}. This one commits nothing any more; the newer one finds out what became of the batch.",
+            f"{subject}: attempt {attempt.number} commits nothing any more.",
+            why="Kafka says that a newer producer of the pipeline has taken over.",
+            advice="The newer attempt finds out whether the batch was committed.",
             batch_id=attempt.batch.batch_id,
         )
     if is_refused(error):
         return TargetRefusedError(
-            f"{subject}: Kafka refused: {_say(error)}. {consequence} {_advise(error, topic, attempt)}",
+            f"{subject}. {consequence}",
+            why=f"Kafka refused: {_say(error)}.",
+            advice=_advise(error, topic, attempt),
             batch_id=attempt.batch.batch_id,
             subject=topic,
         )
     return ServiceUnavailableError(
-        f"{subject}: {_say(error)}. {consequence} The step can be run again when the broker answers (batchledger up "
-        "starts the local one).",
+        f"{subject}. {consequence}",
+        why=f"Kafka says: {_say(error)}.",
+        advice="Run the step again when the broker answers; batchledger up starts the local one.",
         subject=servers,
     )
 
 
 def _say(error: KafkaError) -> str:
-    """What the client says; its text may end where the reason should stand."""
+    """Return what the client says; its text may lack the reason at its end."""
     text = str(error.str())
     return f"{text}{error.name()}" if text.endswith(": ") else text
 
@@ -112,7 +116,7 @@ def _say(error: KafkaError) -> str:
 def explaining(
     options: Mapping[str, str], topic: str, attempt: Attempt, where: str, *, consequence: str = NOTHING_VISIBLE
 ) -> Iterator[None]:
-    """Translate what a Kafka client raises inside the block; to be used where the batch is not committed."""
+    """Translate what a Kafka client raises inside the block. Use it only while the batch is not committed."""
     try:
         yield
     except (KafkaException, RefusedRecordError, TimeoutError) as error:

@@ -28,11 +28,11 @@ class _Truncated(ValueError):  # noqa: N818 -- never leaves this module
 
 
 def read_features(options: Mapping[str, str]) -> dict[str, int] | None:
-    """Return the finalized level of each feature, None when the broker does not tell.
+    """Return the finalized level of each feature, None when the broker does not say.
 
-    A feature that is not there is at level 0. ``options`` are checked librdkafka options. The brokers are asked in
-    turn until one answers: ServiceUnavailableError when none does within ``ANSWER_SECONDS``, ConfigurationError for an
-    address that is none.
+    A feature that is not there is at level 0. ``options`` are checked librdkafka options. Asks the brokers in turn
+    until one answers. Raises ServiceUnavailableError when none does within ``ANSWER_SECONDS``, ConfigurationError for
+    a malformed address.
     """
     deadline = monotonic() + ANSWER_SECONDS
     trouble: Exception | None = None
@@ -45,8 +45,9 @@ def read_features(options: Mapping[str, str]) -> dict[str, int] | None:
         except (OSError, ValueError, struct.error) as error:
             trouble = error
     raise ServiceUnavailableError(
-        f"could not ask Kafka at {options['bootstrap.servers']} for its features: {trouble or 'no answer'}. Nothing "
-        "was changed; the step can be run again when the broker answers (batchledger up starts the local one).",
+        f"could not ask Kafka at {options['bootstrap.servers']} for its features. Nothing was changed.",
+        why=f"It says: {trouble or 'no answer'}.",
+        advice="Run the step again when the broker answers; batchledger up starts the local one.",
         subject=options["bootstrap.servers"],
     ) from trouble
 
@@ -64,8 +65,8 @@ def _addresses(servers: str) -> Iterator[tuple[str, int]]:
         if address:
             if not port.isascii() or not port.isdigit() or int(port) > _LARGEST_PORT:
                 raise ConfigurationError(
-                    f"bootstrap.servers names {address!r}, whose port is no number up to {_LARGEST_PORT}. Write each "
-                    "broker as host:port in the connection.",
+                    f"bootstrap.servers names {address!r}, whose port is no number up to {_LARGEST_PORT}.",
+                    advice="Write each broker as host:port in the connection.",
                     subject=servers,
                 )
             yield host.strip("[]"), int(port)
@@ -167,7 +168,7 @@ def _parse(body: bytes) -> dict[str, int] | None:
     for _ in range(reader.varint()):
         number = reader.varint()
         tags[number] = reader.take(reader.varint())
-    # Without an epoch the broker does not know yet; without features, but with one, all of them are at level 0.
+    # Without an epoch the broker does not know yet. With an epoch and no features, all of them are at level 0.
     if _FINALIZED_EPOCH not in tags or _Reader(tags[_FINALIZED_EPOCH]).int64() < 0:
         return None
     return _parse_features(_Reader(tags.get(_FINALIZED, b"\x01")))

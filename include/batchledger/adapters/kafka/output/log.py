@@ -1,6 +1,6 @@
 """Reads an output topic as its readers do, from its log start to its last stable offset: committed records only.
 
-What lies behind that, up to the high watermark, can be read too, by whoever does not mind what becomes of it.
+What lies behind that, up to the high watermark, can be read too, although it may still be aborted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class OutputLog:
 
     @property
     def held_back(self) -> int:
-        """How many offsets open transactions hold back, whoever's they are."""
+        """How many offsets the open transactions of all producers hold back."""
         return count_offsets(self.hidden)
 
     @property
@@ -53,7 +53,7 @@ class OutputLog:
 
 
 def describe_topics(options: Mapping[str, str], topics: Sequence[str]) -> dict[str, TopicFacts]:
-    """Return what the cluster knows of the topics; those that do not exist are absent, and are not created."""
+    """Return what the cluster knows of the topics. A topic that does not exist is absent, and is not created."""
     if not topics:
         return {}
     admin = open_admin(client_options(options))
@@ -83,7 +83,7 @@ def look_at(options: Mapping[str, str], topic: str) -> OutputLog:
 
 
 def list_ends(options: Mapping[str, str], topic: str) -> tuple[int, ...]:
-    """Return the high watermark of each partition, in their order: what is written from now on lies behind."""
+    """Return the high watermark of each partition, in order: what is written from now on lies behind."""
     facts = describe_topics(options, [topic]).get(topic)
     partitions = [TopicPartition(topic, number) for number in range(facts.partitions if facts else 0)]
     ends = list_offsets(options, partitions, LATEST, Isolation.UNCOMMITTED)
@@ -91,10 +91,10 @@ def list_ends(options: Mapping[str, str], topic: str) -> tuple[int, ...]:
 
 
 def begin_at_ends(log: OutputLog, ends: Sequence[int]) -> OutputLog:
-    """Return the log without what lies below these ends, which are those of the first partitions.
+    """Return the log without what lies below ``ends``: one for each partition, from the first on.
 
-    A partition that is shorter than its end has been cut since: all of it is left. Example: with ends ``(5, 9)`` of
-    ``out[0] 0..8``, ``out[1] 0..7`` and ``out[2] 0..3`` are left ``out[0] 5..8``, ``out[1] 0..7`` and ``out[2] 0..3``.
+    A partition that is shorter than its end has been cut since: all of it stays. Example: with ends ``(5, 9)``,
+    ``out[0] 0..8``, ``out[1] 0..7`` and ``out[2] 0..3`` become ``out[0] 5..8``, ``out[1] 0..7`` and ``out[2] 0..3``.
     """
     end_by_partition = dict(enumerate(ends))
     whole = {each.partition: each.until for each in log.hidden}
@@ -108,12 +108,12 @@ def begin_at_ends(log: OutputLog, ends: Sequence[int]) -> OutputLog:
 
 
 def begin_at(options: Mapping[str, str], log: OutputLog, moment: datetime) -> OutputLog:
-    """Return the log without what lies before the first record of that moment or later, as the topic's clock has it.
+    """Return the log from the first record of that moment or later on.
 
-    That is the broker's, or that of the producers, as ``message.timestamp.type`` says.
+    The topic's clock decides: the broker's or the producers', as ``message.timestamp.type`` says.
     """
     found = list_offsets(options, [each.partition for each in log.ranges], int(moment.timestamp() * 1000))
-    # Negative where no record is as young.
+    # Negative if no record is as young.
     first = {each: LARGEST_OFFSET if offset < 0 else offset for each, offset in found.items()}
     ranges = tuple(
         OffsetRange(each.partition, min(max(each.start, first[each.partition]), each.until), each.until)

@@ -1,7 +1,7 @@
 """Whether a batch can be sent within the transaction timeout, judged from its pace so far.
 
-A batch that is too large for the timeout is so the next time, too: a person has to know. Where the broker, the database
-or this process stood still for a while, the same batch may be fast enough the next time.
+A batch that is too large for the timeout will be too large the next time: a person has to know. If the broker, the
+database or this process stood still for a while, the same batch may be fast enough the next time.
 """
 
 from enum import Enum, auto
@@ -9,11 +9,11 @@ from enum import Enum, auto
 TRUSTED_SHARE = 0.25
 USABLE_SHARE = 0.9
 STANDSTILL_SECONDS = 5.0
-"""So long a pause between two acknowledgements is none of the pace: with it they come many times a second."""
+"""A longer pause between two acknowledgements is no part of the pace: usually they come many times a second."""
 
 
 class Verdict(Enum):
-    """What is to be thought of a batch that is being sent."""
+    """The judgement on a batch that is being sent."""
 
     IN_TIME = auto()
     TOO_SLOW = auto()
@@ -32,7 +32,7 @@ class SendingPace:
         self._still_seconds = 0.0
 
     def look(self, now: float, acknowledged: int) -> Verdict:
-        """Judge the pace when more records are acknowledged than before, or all. Of a silent broker it says nothing."""
+        """Judge the pace when more records are acknowledged than before, or all. A silent broker counts as in time."""
         if acknowledged <= self._acknowledged < self.count:
             return Verdict.IN_TIME
         pause_seconds = now - self._moved_at
@@ -47,10 +47,10 @@ class SendingPace:
 
 
 def is_too_slow(elapsed_seconds: float, sent: int, count: int, timeout_seconds: float) -> bool:
-    """Return whether ``count`` records will not be sent in time, so that it is better to give up now.
+    """Return whether ``count`` records will take too long, so that it is better to give up now.
 
-    The pace is believed once a quarter of the time is over, and a tenth is kept for the commit. Example: of 60 s, 15 s
-    have brought 1,000 of 4,000 records: all would take 60 s, and only 54 s are there.
+    The pace counts once a quarter of the timeout is over, and a tenth is kept for the commit. Example: 15 s of 60 s
+    have brought 1,000 of 4,000 records: all would take 60 s, and only 54 s are usable.
     """
     usable_seconds = timeout_seconds * USABLE_SHARE
     if elapsed_seconds > usable_seconds:

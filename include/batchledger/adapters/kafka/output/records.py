@@ -1,4 +1,4 @@
-"""What a row is as a record of an output topic: the partition that it goes to, and headers that tell where it is from.
+"""Turns a row into a record of an output topic: chooses its partition, and writes headers that say where it is from.
 
 The headers are UTF-8 text: ``_topic``, ``_partition``, ``_offset`` and ``_timestamp`` (milliseconds, absent when the
 source record has none) of the source record, and ``_batch_id``.
@@ -13,11 +13,11 @@ from batchledger.ports.output import EVERY_BATCH, OutputRecord
 Headers = list[tuple[str, bytes]]
 
 CHOSEN_BY_KEY = -1
-"""What stands for the partition of a record with a key: the client chooses as Java's clients do, by murmur2."""
+"""Stands for the partition of a record with a key: the client chooses it by murmur2, as Java's clients do."""
 
 
 class Origin(NamedTuple):
-    """Whose record it is, as its headers say, not looked into yet: the parts are still text."""
+    """Where a record is from, as its headers say: the parts are still unchecked text."""
 
     batch_id: bytes
     topic: bytes
@@ -26,7 +26,7 @@ class Origin(NamedTuple):
 
 
 class HeaderWriter:
-    """Makes the headers of one batch's records; what records have in common is made once."""
+    """Makes the headers of one batch's records; parts that records share are made once."""
 
     def __init__(self, batch_id: int) -> None:
         self._batch_id = ("_batch_id", _text(batch_id))
@@ -71,8 +71,8 @@ def read_batch(origin: Origin) -> tuple[int, TopicPartition] | None:
 
 
 def read_number(text: bytes, largest: int = LARGEST_OFFSET) -> int | None:
-    """Return the number that a header holds, None when it is none, or larger than it can be."""
-    # The length first: a header may hold as much as a record, and long numbers take long to read.
+    """Return the number that a header holds, None when it holds none, or one above ``largest``."""
+    # The length first: a header may be as large as a record, and long numbers take long to read.
     if len(text) > len(str(largest)) or not text.isdigit():
         return None
     number = int(text)

@@ -1,4 +1,4 @@
-"""Whether a cluster, a topic and a group can take the batches of a pipeline; makes the topic when it is missing."""
+"""Checks that a cluster, a topic and a group can take the batches of a pipeline; makes the topic if it is missing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class OutputRequirements:
     accepts_older_transactions: bool
 
     def require(self, attempt: Attempt, knows: Callable[[int], bool]) -> str:
-        """See ``OutputTopic.require_usable``. Only a topic is created, and only when nothing else is refused."""
+        """See ``OutputTopic.require_usable``. Creates nothing but the topic, and only if nothing is refused."""
         if not self.accepts_older_transactions:
             self._require_transactions(attempt)
         sources = sorted({each.partition.topic for each in attempt.batch.ranges})
@@ -59,24 +59,27 @@ class OutputRequirements:
             facts = describe_topics(self.options, [self.topic]).get(self.topic)
         return None if facts is None else f"{cluster_id} {facts.topic_id}"
 
-    def _refusal(self, attempt: Attempt, reason: str) -> BatchledgerError:
+    def _refusal(self, attempt: Attempt, why: str, advice: str) -> BatchledgerError:
         return TargetRefusedError(
-            f"topic {self.topic} on {self.options['bootstrap.servers']} cannot take {attempt.batch.label}: {reason}.",
+            f"Topic {self.topic} on {self.options['bootstrap.servers']} cannot take {attempt.batch.label}.",
+            why=why,
+            advice=advice,
             batch_id=attempt.batch.batch_id,
             subject=self.topic,
         )
 
     def _require_transactions(self, attempt: Attempt) -> None:
-        """Require the transactions of KIP-890: with older ones a late request can open one that nobody ends."""
+        """Require the transactions of KIP-890: with older ones a late request can open one that no producer ends."""
         features = read_features(self.options)
         if features is not None and features.get("transaction.version", 0) >= NEEDED_VERSION:
             return
-        found = "does not tell" if features is None else f"is {features.get('transaction.version', 0)}"
+        found = "is unknown" if features is None else f"is {features.get('transaction.version', 0)}"
         raise self._refusal(
             attempt,
-            f"transaction.version of the cluster, expected {NEEDED_VERSION} or more, {found}, so that a transaction "
-            "may be left open for ever and hold back every reader (KIP-890). Upgrade the feature (kafka-features.sh "
-            f"upgrade --feature transaction.version={NEEDED_VERSION}), or set sink.accept_older_transactions: true",
+            f"transaction.version of the cluster, expected {NEEDED_VERSION} or more, {found}: a transaction may stay "
+            "open for ever and hold back every reader (KIP-890).",
+            f"Upgrade the feature (kafka-features.sh upgrade --feature transaction.version={NEEDED_VERSION}), or set "
+            "sink.accept_older_transactions: true.",
         )
 
     def _require_own_group(self, admin: AdminClient, attempt: Attempt, knows: Callable[[int], bool]) -> None:
@@ -85,17 +88,19 @@ class OutputRequirements:
         if members:
             raise self._refusal(
                 attempt,
-                f"group {group}, in which the pipeline commits its offsets, has {members} members. End these consumers",
+                f"Group {group}, in which the pipeline commits its offsets, has {members} members.",
+                "End these consumers.",
             )
-        # Pending offsets are those of an earlier attempt; who begins the next transaction ends it.
+        # Pending offsets belong to an earlier attempt; the next transaction ends it.
         metadata = read_metadata(self.options, self.topic, attempt.batch, Isolation.UNCOMMITTED)
         foreign = find_foreign(metadata, attempt.batch, knows)
         if foreign:
             found = ", ".join(f"{each}: {text or 'nothing'!r}" for each, text in sorted(foreign.items()))
             raise self._refusal(
                 attempt,
-                f"somebody else has committed in group {group}, in which the pipeline commits its offsets (metadata "
-                f"{found}). {advise(foreign, attempt.batch)}. Then delete the group",
+                f"Another client has committed in group {group}, in which the pipeline commits its offsets. Its "
+                f"metadata: {found}.",
+                f"{advise(foreign, attempt.batch)}.\nThen delete the group.",
             )
 
     def _create(self, admin: AdminClient, attempt: Attempt, known: Mapping[str, TopicFacts]) -> TopicFacts:
@@ -109,16 +114,16 @@ class OutputRequirements:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._refusal(
                     attempt,
-                    f"it does not exist, and could not be created: {error.args[0].str()}. Create it, or let the sink's "
-                    "user do so (CREATE on it)",
+                    f"The topic does not exist, and could not be created: {error.args[0].str()}.",
+                    "Create it, or let the sink's user do so (CREATE on it).",
                 ) from error
         with kafka_call(f"create topic {self.topic}", self.options):
-            # Answers once every partition has a leader; only then the topic is described by all brokers.
+            # Answers once every partition has a leader; only then all brokers describe the topic.
             list_offsets(self.options, [TopicPartition(self.topic, number) for number in range(partitions)], LATEST)
             return describe_topics(self.options, [self.topic])[self.topic]
 
 
-# A cluster that nobody has committed to before makes room for groups when it is first asked about one.
+# A cluster that has had no group yet makes room for groups when it is first asked about one.
 @retry(
     retry=retry_if_exception(is_passing),
     stop=stop_after_delay(REQUEST_TIMEOUT_SECONDS),

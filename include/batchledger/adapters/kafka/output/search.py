@@ -1,8 +1,8 @@
-"""Searches an output topic for the records of a batch, where the group's offsets do not tell whether it was committed.
+"""Searches an output topic for the records of a batch, when the group's offsets do not say whether it was committed.
 
-Known limit: a batch whose records retention or compaction has removed since, or that had none, counts as not committed.
-Where a version before this one has announced it, so does one that was sent by a clock that is more than
-``CLOCKS_DIFFER_BY`` behind the database's: the search begins at a moment then, and not at the ends of that time.
+Known limits: a batch counts as not committed if it had no records, or if retention or compaction has removed them. If
+an older version announced the batch, the search begins at a moment, not at the ends of that time. It then misses
+records whose clock was more than ``CLOCKS_DIFFER_BY`` behind the database's.
 """
 
 import logging
@@ -20,8 +20,8 @@ from batchledger.model.offsets import count_offsets
 from batchledger.model.progress import Progress
 
 CLOCKS_DIFFER_BY = timedelta(hours=1)
-"""At most: of the database, which says when a batch was planned and may move to another machine, and of whoever stamps
-the records."""
+"""At most, between two clocks: the database's, which dates the plan and may move to another machine, and the clock that
+stamps the records."""
 TELL_EACH_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 def find_start(options: Mapping[str, str], log: OutputLog, batch: Batch) -> OutputLog:
     """Return the part of the log in which records of the batch may lie. Raises KafkaException.
 
-    That is what was written since its commit was announced; no more than was written then is read.
+    That is what was written from the announcement of its commit up to the end of ``log``.
     """
     if batch.announced_ends is not None:
         return begin_at_ends(log, batch.announced_ends)
@@ -40,10 +40,10 @@ def find_start(options: Mapping[str, str], log: OutputLog, batch: Batch) -> Outp
 def search(options: Mapping[str, str], topic: str, log: OutputLog, batch: Batch, clock: Callable[[], float]) -> bool:
     """Return whether the log shows a record of the batch, whose transaction has ended. Raises KafkaException.
 
-    Takes as long as reading takes, and says in the log each ``TELL_EACH_SECONDS`` how far it is. What open transactions
-    of others hold back may hold a commit of the batch only if it holds records of it: then ServiceUnavailableError says
-    that it cannot be told yet. These records are the batch's own, so the next search finds them decided or looks at
-    other ones: it does not matter how many transactions others have begun until then.
+    Takes as long as reading does, and logs each ``TELL_EACH_SECONDS`` how far it is. Open transactions of other
+    producers may hide a commit of the batch only if they hold back records of it: it is unknown yet, by
+    ServiceUnavailableError. The next search finds these records decided, or finds other ones, however many transactions
+    other producers begin until then.
     """
     total = count_offsets([*log.ranges, *log.hidden])
     _log.warning("%s is searched for in %s offsets of topic %s", batch.label, f"{total:,}", topic)
@@ -52,9 +52,10 @@ def search(options: Mapping[str, str], topic: str, log: OutputLog, batch: Batch,
         return True
     if _has_record(tell.count(read_messages(options, log.hidden, Isolation.UNCOMMITTED)), batch):
         raise ServiceUnavailableError(
-            f"whether {batch.label} was committed cannot be told yet: the group of its pipeline has no offsets, and "
-            f"records of it lie among {log.held_back:,} offsets of topic {topic} behind an open transaction of "
-            "somebody else. Ask again when it has ended; Kafka ends it after its transaction.timeout.ms.",
+            f"It is unknown whether {batch.label} was committed.",
+            why=f"The group of its pipeline has no offsets, and {log.held_back:,} offsets of topic {topic} lie "
+            "behind an open transaction of another producer.",
+            advice="Ask again when it has ended; Kafka ends it after its transaction.timeout.ms.",
             subject=topic,
         )
     return False
@@ -88,7 +89,7 @@ def _has_record(messages: Iterable[Any], batch: Batch) -> bool:
 def _belongs(message: Any, batch: Batch, batch_id: bytes) -> bool:
     headers = message.headers()
     if not headers:
-        # Most records of others; what follows costs several times as much.
+        # As most records of other producers; what follows costs several times as much.
         return False
     origin = read_origin(headers)
     if origin is None or origin.batch_id != batch_id:

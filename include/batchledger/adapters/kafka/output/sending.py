@@ -14,7 +14,7 @@ from batchledger.ports.output import OutputRecord
 
 SILENCE_SECONDS = 15.0
 LOOK_SECONDS = 0.1
-# After so long it is looked whether the client has given the transaction up; then nothing is answered any more.
+# After so long a silence the sender looks whether the client has given the transaction up: then no answer comes.
 _SUSPICIOUS_SECONDS = 0.5
 _RECORDS_IN_REPORT = 64
 _SHORTEST_BATCH_BYTES, _BATCH_BYTES = 1024, 1024 * 1024
@@ -26,16 +26,16 @@ _PRODUCER_OPTIONS: Mapping[str, Any] = {
     "partitioner": "murmur2_random",
     "compression.type": "lz4",
     "linger.ms": 20,
-    # What waits to be sent is the memory that a batch takes, whatever its size.
+    # Bounds what waits to be sent, so that memory does not grow with the batch.
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 128 * 1024,
-    # Brokers take no larger request by default; whether the topic takes the record is theirs to say.
+    # Brokers take no larger request by default; they say whether the topic takes the record.
     "message.max.bytes": 100 * 1024 * 1024,
     "delivery.report.only.error": True,
-    # Else the client may find no connection to ask for the coordinator by, and asks again half a second later, or a
-    # whole one: a small batch would take as long. A property that the client's table of properties does not list.
+    # Else the client may have no connection to ask for the coordinator, and asks again up to a second later: a small
+    # batch would take as long. The client's table of properties does not list this one.
     "enable.sparse.connections": False,
-    # The default waits as long for a topic that was deleted as the caller may be silent.
+    # By default the client waits for a deleted topic as long as the caller may be silent.
     "topic.metadata.propagation.max.ms": 5_000,
 }
 
@@ -43,17 +43,17 @@ _PRODUCER_OPTIONS: Mapping[str, Any] = {
 def open_producer(options: Mapping[str, str], largest_batch_bytes: int, more: Mapping[str, Any]) -> Producer:
     """Return a producer, not connected yet. A batch larger than ``largest_batch_bytes`` would be refused as a whole."""
     quiet = getLogger(f"{__name__}.client")
-    # Errors are raised. Fatal ones, such as being fenced, the client would write to the console whatever its log level.
+    # Errors are raised. The client would also write fatal ones to the console, whatever its log level.
     quiet.setLevel(CRITICAL + 1)
     batch_bytes = max(_SHORTEST_BATCH_BYTES, min(_BATCH_BYTES, largest_batch_bytes))
     return Producer({**client_options(options), **_PRODUCER_OPTIONS, "batch.size": batch_bytes, **more}, logger=quiet)
 
 
 class _Report:
-    """What the client calls about each of some records that follow one another.
+    """The delivery report of some records that follow one another.
 
-    One for each record would cost a fifth of the speed: the garbage collector would look at all that are waiting, again
-    and again. So a record that failed is looked for among its neighbours, by its key and value.
+    One for each record would cost a fifth of the speed: the garbage collector would visit all that wait, again and
+    again. So a record that failed is looked for among its neighbours, by its key and value.
     """
 
     def __init__(self, fail: Callable[[KafkaError, str, bool], None]) -> None:
@@ -69,7 +69,7 @@ class _Report:
         if error is not None and not is_consequence(error):
             wanted = hash((message.key(), message.value()))
             found = [place for mark, place in self._places if mark == wanted]
-            # What a topic refuses of valid records are those without a key, when it is compacted.
+            # A topic refuses a valid record only if it is compacted and the record has no key.
             is_suspect = error.code() == KafkaError.INVALID_RECORD and message.key() is None
             self._fail(error, _name((found or [self._places[0][1]])[0]), is_suspect)
 
@@ -77,8 +77,8 @@ class _Report:
 class RecordSender:
     """Sends one batch's records.
 
-    ``look`` is called now and then with how many are acknowledged; ``probe`` raises KafkaException when the client has
-    given up, after which nothing is acknowledged any more.
+    ``look`` gets the number of acknowledged records now and then. ``probe`` raises KafkaException when the client has
+    given up and acknowledges nothing any more.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RecordSender:
                 self._take_answers(0)
                 look_at = monotonic() + LOOK_SECONDS
         while len(self._producer):
-            # Faster than waiting for each answer, and what has come in is taken in.
+            # Faster than waiting for each answer.
             self._producer.flush(LOOK_SECONDS)
             self._take_answers(0)
         self._take_answers(0)
@@ -130,8 +130,8 @@ class RecordSender:
     def _put(self, record: OutputRecord, report: _Report) -> None:
         """Hand a record to the client, which sends it when it likes.
 
-        It carries the moment of sending, and the source's time in a header: with timestamps of long ago, retention by
-        time would delete it at once.
+        Its timestamp is the moment of sending, and a header has the source's: retention by time would delete a record
+        with an old timestamp at once.
         """
         partition = choose_partition(record, self._partitions)
         headers: Any = self._headers.write(record)
@@ -152,8 +152,8 @@ class RecordSender:
     def _fail(self, error: KafkaError, where: str, is_suspect: bool) -> None:
         """Take note that a record has failed.
 
-        The broker refuses all that were sent together for one of them, and the client does not tell which: the first
-        stands for them, or one that is the likely reason.
+        The broker refuses all records that were sent together because of one, and the client does not say which. The
+        first stands for them, or one that is the likely reason.
         """
         self._failed += 1
         if self._refused is None or (is_suspect and not self._is_found):
@@ -172,7 +172,7 @@ class RecordSender:
         if acknowledged > self._acknowledged or not waiting:
             self._acknowledged, self._silent_seconds = acknowledged, 0.0
         else:
-            # Long waits for the next record to send are not the broker's.
+            # A long wait for the next record to send is not the broker's silence.
             self._silent_seconds += min(now - self._looked_at, 10 * LOOK_SECONDS)
         self._looked_at = now
         self._look(acknowledged)

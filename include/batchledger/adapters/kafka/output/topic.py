@@ -1,8 +1,8 @@
-"""The OutputTopic port on a Kafka cluster. Opens nothing when it is made; the work is done by the modules beside it.
+"""The OutputTopic port on a Kafka cluster. Opens nothing when it is made; the modules beside it do the work.
 
 Needs, for the sink's user: WRITE, DESCRIBE and READ on the topic (CREATE to make it, DESCRIBE_CONFIGS to know its
 largest record and its cleanup), WRITE and DESCRIBE on transactional id ``batchledger.<pipeline>``, READ and DESCRIBE on
-groups ``batchledger.<pipeline>.sink`` and ``.replay``, and READ on the source topics where they are on this cluster.
+groups ``batchledger.<pipeline>.sink`` and ``.replay``, and READ on the source topics if they are on this cluster.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

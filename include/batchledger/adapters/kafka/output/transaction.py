@@ -1,8 +1,8 @@
-"""Writes a batch in one Kafka transaction with the ends of its ranges, and finds out what became of one.
+"""Writes a batch and the ends of its ranges in one Kafka transaction, and finds out what became of a batch.
 
-All transactions of a pipeline have one id. Whoever begins with it, to write or to ask, ends what an earlier producer
-has left open: it was committed by then, or it is aborted and its producer is fenced (S71, S93). So an outcome is known
-once it was asked for, and stays.
+All transactions of a pipeline have one id. A producer that begins with this id, to write or to ask, ends what an
+earlier one has left open: that is committed by then, or Kafka aborts it and fences its producer (S71, S93). So an
+outcome stays once it has been asked for.
 """
 
 import logging
@@ -23,7 +23,7 @@ from batchledger.adapters.kafka.output.commits import (
     write_nothing,
     write_offsets,
 )
-from batchledger.adapters.kafka.output.errors import explain, explaining, is_fenced
+from batchledger.adapters.kafka.output.errors import NOTHING_VISIBLE, explain, explaining, is_fenced
 from batchledger.adapters.kafka.output.log import describe_topics, list_ends, look_at
 from batchledger.adapters.kafka.output.pace import SendingPace, Verdict
 from batchledger.adapters.kafka.output.search import find_start, search
@@ -39,18 +39,19 @@ from batchledger.model.errors import (
     TargetRefusedError,
 )
 from batchledger.model.offsets import TopicPartition
+from batchledger.model.refusals import stage_again
 from batchledger.ports.output import OutputRecord
 
-# All of them together, and the silence that a sender bears, are less than the minute for which a database lets a
-# transaction be idle from which rows were read.
+# Their sum, with the silence that a sender bears, stays below a minute. The database ends the transaction that reads
+# the rows if it is idle for longer.
 BEGIN_SECONDS = 12.0
 OFFSETS_SECONDS = 8.0
 COMMIT_SECONDS = 10.0
 ABORT_SECONDS = 10.0
-# What a record of its own takes beside key and value: its batch, and headers of which the longest is a topic's name.
+# What a single record takes beside key and value: the batch around it, and headers, the longest with a topic's name.
 _OVERHEAD_BYTES = 500
 SEARCHES = 5
-"""So often a search is taken up again where the last one has ended, because somebody else has begun meanwhile."""
+"""At most so many. Each goes on where the last one has ended, if another producer has begun meanwhile."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class OutputWriter:
             partitions, largest_batch_bytes = self._find_shape(attempt)
             offsets = write_offsets(self.options, self.topic, attempt)
             producer = self._open(largest_batch_bytes)
-        # The first row may take long to come; only then the transaction begins to age.
+        # The first row may take long; the transaction begins to age only after it.
         waiting = iter(records)
         waiting = chain(list(islice(waiting, 1)), waiting)
         with self._ending(producer, attempt, count) as pace:
@@ -94,8 +95,10 @@ class OutputWriter:
             sender.send(waiting)
             if sender.sent != count:
                 raise StagingLostError(
-                    f"{attempt.batch.label} has {count:,} rows for topic {self.topic}, but {sender.sent:,} were handed "
-                    "over. Nothing of the batch is visible; stage it again."
+                    f"{attempt.batch.label} was not handed over to topic {self.topic} as a whole. Nothing of it is "
+                    "visible.",
+                    why=f"It has {count:,} rows, and {sender.sent:,} were handed over.",
+                    advice=stage_again(attempt.batch),
                 )
             with closing(open_group(self.options, attempt.batch)) as group:
                 producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), OFFSETS_SECONDS)
@@ -107,7 +110,7 @@ class OutputWriter:
         """See ``OutputTopic.send``."""
         with self._explaining(attempt, "before the first record"):
             partitions, largest_batch_bytes = self._find_shape(attempt)
-        # Waiting is bounded by the sender: no record times out by itself, behind which others would be written.
+        # The sender bounds the waiting. If a record timed out by itself, the client would still write the next ones.
         producer = open_producer(self.options, largest_batch_bytes, {"message.timeout.ms": 0})
         sender = RecordSender(producer, self.topic, partitions, attempt.batch.batch_id)
         consequence = "What was sent before stays visible: nothing takes it back."
@@ -123,7 +126,7 @@ class OutputWriter:
         with self._explaining(attempt, "before its commit is announced"):
             if not read_metadata(self.options, self.topic, batch, Isolation.UNCOMMITTED):
                 producer = self._open(0)
-                # Whoever commits from now on fences this producer, so what is noted covers nothing.
+                # A producer that commits from now on fences this one, so the note hides no commit.
                 if not read_metadata(self.options, self.topic, batch):
                     offsets = write_nothing(self.options, self.topic, batch)
                     self._note(producer, attempt, offsets, "noting that nothing was committed")
@@ -146,7 +149,7 @@ class OutputWriter:
             with self._asking(batch):
                 if judge(read_metadata(self.options, self.topic, batch), batch) is not None:
                     return
-                # Looked at after whoever might still commit was fenced: what he has written lies in there.
+                # By now every other producer is fenced, so the log holds all that they have written.
                 log = look_at(self.options, self.topic)
                 is_there = search(self.options, self.topic, find_start(self.options, log, batch), batch, self.clock)
                 offsets = (
@@ -159,8 +162,8 @@ class OutputWriter:
             except FencedError:
                 if not tries_left:
                     raise
-                # Somebody else has begun to write, or to search, and may have been faster. What he has committed lies
-                # behind what was looked at.
+                # Another producer has begun to write, or to search, and may have been faster. Its commit lies behind
+                # what was looked at.
                 batch = replace(batch, announced_ends=tuple(each.until for each in log.hidden))
             else:
                 found = "was committed" if is_there else "was not committed"
@@ -168,7 +171,7 @@ class OutputWriter:
                 return
 
     def _note(self, producer: Producer, attempt: Attempt, offsets: list[KafkaTopicPartition], where: str) -> None:
-        """Commit offsets alone. Raises FencedError when another producer has begun since this one did."""
+        """Commit offsets alone. Raises FencedError when another producer has begun since."""
         try:
             with (
                 explaining(self.options, self.topic, attempt, where, consequence="No record was written."),
@@ -184,11 +187,12 @@ class OutputWriter:
     def _require_first(self, attempt: Attempt) -> None:
         """Raise OutcomeUnknownError when the batch was committed before this transaction.
 
-        Who has announced it may have slept, while somebody else committed it and died. By now nobody else can.
+        The process that announced it may have slept while another committed it and died. By now no other can.
         """
         if is_named(read_metadata(self.options, self.topic, attempt.batch, Isolation.UNCOMMITTED), attempt.batch):
             raise OutcomeUnknownError(
-                f"{attempt.batch.label} has been committed to topic {self.topic} before, and is looked up.",
+                f"{attempt.batch.label} has been committed to topic {self.topic} before.",
+                advice="The next step looks up its outcome.",
                 batch_id=attempt.batch.batch_id,
             )
 
@@ -210,7 +214,7 @@ class OutputWriter:
             try:
                 producer.init_transactions(max(0.1, deadline - monotonic()))
             except KafkaException as error:
-                # It is asked again, because the answer may only have come too late.
+                # Ask again: the answer may only have come too late.
                 if not error.args[0].retriable() or monotonic() > deadline:
                     raise
             else:
@@ -241,9 +245,9 @@ class OutputWriter:
             _abort(producer, attempt)
             elapsed_seconds = self.clock() - began_at
             if isinstance(error, FencedError) and elapsed_seconds > self.transaction_timeout_seconds:
-                # The broker fences the producer of a transaction that has become too old, too (S105). As slow as
-                # that the records were not, else it would have been given up before.
-                found = f"after {elapsed_seconds:.1f} s Kafka had ended the transaction of {count:,} records"
+                # The broker also fences the producer of a transaction that is too old (S105). The records were not too
+                # slow: else the transaction would have been given up before.
+                found = f"After {elapsed_seconds:.1f} s Kafka had ended the transaction of {count:,} records"
                 raise self._give_up(attempt, Verdict.STOOD_STILL, found) from error
             raise
 
@@ -256,25 +260,32 @@ class OutputWriter:
 
     def _give_up(self, attempt: Attempt, verdict: Verdict, found: str) -> BatchledgerError:
         label, batch_id = attempt.batch.label, attempt.batch.batch_id
-        happened = (
-            f"written to topic {self.topic} within the transaction timeout of {self.transaction_timeout_seconds:g} s: "
-            f"{found}. The transaction was given up, and nothing of it is visible."
+        within = (
+            f"written to topic {self.topic} within the transaction timeout of {self.transaction_timeout_seconds:g} s"
         )
+        given_up = f"{found}. The transaction was given up."
         advice = (
-            "Lower limits.max_records, so that batches are smaller, or raise sink.transaction_timeout; then readers of "
-            "committed records may have to wait as long."
+            "Lower limits.max_records, so that batches are smaller. Or raise sink.transaction_timeout: readers of "
+            "committed records may then have to wait as long."
         )
         if verdict is Verdict.STOOD_STILL:
             return ServiceUnavailableError(
-                f"{label} was not {happened} Broker, database or this process stood still meanwhile, so the step can "
-                f"be run again. Where that does not help: {advice}",
+                f"{label} was not {within}. {NOTHING_VISIBLE}",
+                why=f"{given_up} Broker, database or this process stood still meanwhile.",
+                advice=f"Run the step again.\nIf that does not help: {advice}",
                 batch_id=batch_id,
                 subject=self.topic,
             )
-        return TargetRefusedError(f"{label} cannot be {happened} {advice}", batch_id=batch_id, subject=self.topic)
+        return TargetRefusedError(
+            f"{label} cannot be {within}. {NOTHING_VISIBLE}",
+            why=given_up,
+            advice=advice,
+            batch_id=batch_id,
+            subject=self.topic,
+        )
 
     def _decide(self, producer: Producer, attempt: Attempt) -> None:
-        """Commit. A lost answer is asked for again, which changes nothing once it is decided (S104)."""
+        """Commit. Asks again when the answer is lost, which changes nothing once it is decided (S104)."""
         deadline = monotonic() + COMMIT_SECONDS
         while True:
             try:
@@ -291,34 +302,36 @@ class OutputWriter:
             return
 
     def _resolve(self, attempt: Attempt, trouble: KafkaException) -> None:
-        """Return when the batch was committed, after all; raise what its outcome is otherwise."""
+        """Return if the batch was committed after all, else raise its outcome."""
         reason = trouble.args[0].str()
         try:
             is_committed = self.find_commit(attempt)
         except BatchledgerError as error:
             raise OutcomeUnknownError(
-                f"whether {attempt.batch.label} was committed to topic {self.topic} is unknown: Kafka at "
-                f"{self.options['bootstrap.servers']} did not answer the commit ({reason}), nor what became of it "
-                f"({error}). Whoever goes on asks first.",
+                f"It is unknown whether {attempt.batch.label} was committed to topic {self.topic}.",
+                why=f"Kafka at {self.options['bootstrap.servers']} answered neither the commit ({reason}) nor the "
+                f"question about it ({error.message}).",
+                advice="The next step asks first.",
                 batch_id=attempt.batch.batch_id,
             ) from error
         if is_committed is None:
             raise OutcomeUnknownError(
-                f"whether {attempt.batch.label} was committed to topic {self.topic} is unknown: Kafka did not answer "
-                f"the commit ({reason}), and has forgotten the offsets of its group. Whoever goes on searches the "
-                "topic.",
+                f"It is unknown whether {attempt.batch.label} was committed to topic {self.topic}.",
+                why=f"Kafka did not answer the commit ({reason}), and has forgotten the offsets of its group.",
+                advice="The next step searches the topic.",
                 batch_id=attempt.batch.batch_id,
             )
         if not is_committed:
             raise ServiceUnavailableError(
-                f"{attempt.batch.label} was not committed to topic {self.topic}: {reason}. Its transaction has been "
-                "aborted since; the step can be run again.",
+                f"{attempt.batch.label} was not committed to topic {self.topic}: its transaction was aborted.",
+                why=f"{reason}.",
+                advice="Run the step again.",
                 batch_id=attempt.batch.batch_id,
             ) from trouble
 
 
 def _require_open(producer: Producer) -> None:
-    """Raise the reason when the client has given the transaction up. A refused beginning changes nothing."""
+    """Raise the reason if the client has given the transaction up. Asks by a second begin, which changes nothing."""
     try:
         producer.begin_transaction()
     except KafkaException as error:
@@ -327,9 +340,9 @@ def _require_open(producer: Producer) -> None:
 
 
 def _abort(producer: Producer, attempt: Attempt) -> bool:
-    """Abort what is open, and return whether it was.
+    """Abort what is open, and return whether Kafka has done so.
 
-    Where Kafka cannot be told, what nobody has asked to commit is never committed all the same.
+    If the request does not reach Kafka, the transaction is not committed either: no client has asked for that.
     """
     try:
         producer.abort_transaction(ABORT_SECONDS)

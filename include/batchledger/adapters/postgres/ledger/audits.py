@@ -18,7 +18,7 @@ from batchledger.monitoring.ledger_audit import OpenBatch
 
 @dataclass(frozen=True, slots=True)
 class WorkInProgress:
-    """What of a pipeline is open, and the staging tables of its attempts, of one moment."""
+    """The open batches of a pipeline, and the staging tables of its attempts, at one moment."""
 
     batches: Sequence[OpenBatch]
     tables: Sequence[StagingTable]
@@ -38,7 +38,7 @@ class StoredAudit:
 
 
 def load_work(dsn: str, pipeline: str) -> WorkInProgress:
-    """Return what of a pipeline is open, and what lies in staging of it."""
+    """Return the open batches of a pipeline, and what lies in its staging."""
     with snapshot(dsn, f"look at the open batches of {pipeline}") as cursor:
         parameters = {"pipeline": pipeline, "schema": STAGING_SCHEMA}
         cursor.execute(read_statement(__package__, "list_work"), parameters)
@@ -50,8 +50,8 @@ def load_work(dsn: str, pipeline: str) -> WorkInProgress:
 def find_window(dsn: str, pipeline: str, newest: int) -> datetime | None:
     """Return when the oldest of the ``newest`` published batches was published; None when there are no more than that.
 
-    Whoever takes over from a batch is published after it. So what was published since then holds the offsets of these
-    batches, whatever was replayed.
+    A batch that takes offsets over is published after the other one. So the batches published since then hold the
+    offsets of these, whatever was replayed.
     """
     with transaction(dsn, f"look for the newest batches of {pipeline}") as cursor:
         cursor.execute(

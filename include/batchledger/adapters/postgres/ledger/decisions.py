@@ -1,8 +1,8 @@
 """The Decisions port on PostgreSQL: what a person changes, in one transaction with the record of who, why and what.
 
-Keeps I1, I2 and I4 for decisions as the ledger does for runs: the pipeline's row is locked first, then the batch's, so
-that a decision comes before a publication or after it; the state, the attempt, the position or the epoch that it was
-made for is compared under these locks.
+Keeps I1, I2 and I4 for decisions as the ledger does for runs. It locks the pipeline's row first, then the batch's, so
+that a decision comes before a publication or after it. Under these locks it compares the state, the attempt, the
+position or the epoch that the decision was made for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -211,7 +211,7 @@ class PostgresDecisions(Decisions):
                 require_checked(pipeline, rewind, _read_held(cursor, pipeline))
                 effect |= effects.emptying(_truncate(cursor, pipeline, truncate), rewind.given_up)
             cursor.execute("update batchledger.pipeline set epoch = epoch + 1 where name = %s", [pipeline])
-            # What is read again would seem to come twice.
+            # Records that are read again would seem to come twice.
             cursor.execute("delete from batchledger.sequence where pipeline = %s", [pipeline])
             cursor.execute(
                 read_statement(__package__, "rewind_positions"), {"pipeline": pipeline, **_offsets_as_arrays(offsets)}
@@ -283,7 +283,7 @@ class PostgresDecisions(Decisions):
 
 
 def _lock_batch(cursor: Cursor, batch_id: int) -> Batch:
-    """Lock the batch's pipeline, then the batch, and return it as nobody can change it any more."""
+    """Lock the batch's pipeline, then the batch, and return it: no other transaction can change it now."""
     lock_pipeline(cursor, load_batch(cursor, batch_id).pipeline)
     cursor.execute("select 1 from batchledger.batch where batch_id = %s for update", [batch_id])
     return load_batch(cursor, batch_id)

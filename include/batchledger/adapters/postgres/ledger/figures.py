@@ -1,4 +1,4 @@
-"""The figures of a pipeline's newest batches: what charts are drawn from. Reads only."""
+"""The figures of a pipeline's newest batches, for charts. Reads only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from batchledger.model.batch import BatchState, Lane
 
 @dataclass(frozen=True, slots=True)
 class BatchFigures:
-    """One batch in numbers; those of its balance are None before the audit.
+    """One batch in numbers; the lines of its balance are None before the audit.
 
-    ``missing_numbers`` are those that producers have given to records which did not arrive, None where nobody asked.
-    ``seconds`` from planned to published. ``passed`` and the other three count the checks of the newest attempt that
-    was judged; ``failing`` are the names of those that failed or could not run. ``runs`` are those of its attempts,
-    ``attempts_ended`` says how many are over, ``taken_over`` in how many ranges others took its offsets over.
+    ``missing_numbers`` counts numbers of producers whose records did not arrive, None if no check asked. ``seconds``
+    from planned to published. ``passed`` and the other three count the checks of the newest attempt that was judged;
+    ``failing`` names the checks that failed or could not run. ``runs`` are the runs of its attempts, ``attempts_ended``
+    says how many are over, ``taken_over`` in how many ranges other batches took its offsets over.
     """
 
     batch_id: int

@@ -145,10 +145,10 @@ class QuarantineList:
 
 @dataclass(frozen=True, slots=True)
 class BatchHistory:
-    """Everything the ledger knows of one batch; of its duplicates the first ``DUPLICATES_SHOWN``.
+    """Everything the ledger knows about one batch, with the first ``DUPLICATES_SHOWN`` of its duplicates.
 
     ``replaced`` is what it took over from others, ``replaced_by`` what others took over from it. ``dry_run`` is what a
-    dry run has found that came to its end.
+    finished dry run has found.
     """
 
     batch: Batch
@@ -163,7 +163,7 @@ class BatchHistory:
 
 
 def list_batches(dsn: str, pipeline: str, limit: int = 20, before: int | None = None) -> list[BatchSummary]:
-    """Return the newest batches of a pipeline, newest first; of those ``before`` a batch if one is given."""
+    """Return the newest batches of a pipeline, newest first; only batches ``before`` one if it is given."""
     with transaction(dsn, f"list the batches of {pipeline}") as cursor:
         parameters = {"pipeline": pipeline, "limit": limit, "before": before}
         cursor.execute(read_statement(__package__, "list_batches"), parameters)
@@ -226,7 +226,7 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
 def list_quarantine(dsn: str, pipeline: str, limit: int, batch_id: int | None = None, skip: int = 0) -> QuarantineList:
     """Return up to ``limit`` records of the quarantine of a pipeline, or of one of its batches, with their bytes.
 
-    ``skip`` leaves out so many that come first.
+    ``skip`` leaves out the first ones.
     """
     chosen = "pipeline = %(pipeline)s and (%(batch_id)s::bigint is null or batch_id = %(batch_id)s)"
     parameters = {"pipeline": pipeline, "batch_id": batch_id, "limit": limit, "skip": skip}
@@ -255,15 +255,15 @@ def load_quarantined(dsn: str, pipeline: str, ranges: Sequence[OffsetRange], lim
 
 
 def _read_headers(headers: list[dict[str, str | None]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    # Spark's JSON leaves out what is null.
+    # Spark's JSON leaves out null values.
     decoded = [(each["key"], each.get("value")) for each in headers or ()]
     return tuple((str(key), None if value is None else base64.b64decode(value)) for key, value in decoded)
 
 
 def load_published_history(dsn: str, pipeline: str, since: datetime | None = None) -> PublishedHistory:
-    """Return the material of the proof, of one moment.
+    """Return the material of the proof, at one moment.
 
-    With ``since`` only of the batches that were published then or later, and of those that hold offsets of them.
+    ``since`` limits it to batches that were published then or later, and to batches that hold offsets of them.
     """
     with snapshot(dsn, f"load the history of {pipeline}") as cursor:
         positions = read_positions(cursor, pipeline)

@@ -1,7 +1,7 @@
-"""Housekeeping on PostgreSQL: what is left behind is removed in short transactions that wait for nobody for long.
+"""Housekeeping on PostgreSQL: removes what is left behind, in short transactions that never wait for long.
 
-Rows that somebody has locked are skipped, and a table or a pipeline that is in use is left to the next run. What may go
-is decided in ``batchledger.housekeeping``.
+It skips locked rows, and leaves a table or a pipeline that is in use to the next run. ``batchledger.housekeeping``
+decides what may go.
 """
 
 import logging
@@ -30,15 +30,15 @@ from batchledger.model.offsets import count_offsets, merge_ranges
 
 logger = logging.getLogger(__name__)
 
-# A publication that comes by goes first: it must not wait behind one that waits for housekeeping.
+# Housekeeping waits no longer for a pipeline: a publication that comes meanwhile has to wait behind it.
 PIPELINE_IS_FREE_WITHIN = "2s"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What may be looked through at ``now``, the database's own clock.
+    """What there is at ``now``, by the database's own clock.
 
-    ``open_planned_at`` says for each pipeline that has planned anything when its open batches were planned.
+    ``open_planned_at`` says for each known pipeline when its open batches were planned.
     """
 
     now: datetime
@@ -55,12 +55,12 @@ class PostgresHousekeeping:
     bounds: Mapping[Leftover, Bounds] = field(default_factory=lambda: BOUNDS)
 
     def look(self) -> LeftBehind:
-        """Return what there is, of one moment."""
+        """Return what there is at one moment."""
         with snapshot(self.dsn, "look for what is left behind") as cursor:
             cursor.execute("select now()")
             ((now,),) = cursor.fetchall()
             tables = list_staging(cursor)
-            # By lane, so that each is answered by the index of its open batches, whatever the length of the history.
+            # By lane, so that the index of open batches answers each, whatever the length of the history.
             cursor.execute(
                 "select p.name, array(select b.planned_at from batchledger.batch b where b.pipeline = p.name "
                 "and b.lane = 'live' and b.state not in ('published', 'discarded')) || "
@@ -88,20 +88,23 @@ class PostgresHousekeeping:
         return self._remove_rows(Leftover.VALIDATION, pipeline, "find_old_validations", change, {"kept": kept})
 
     def forget_audits(self, pipeline: str, before: datetime, passed_before: datetime) -> Removal:
-        """Remove the results of audits of before these moments, what has not passed and the rest; never the newest."""
+        """Remove old results of audits, but never the newest audit.
+
+        They are from before ``before`` if they failed or could not run, else from before ``passed_before``.
+        """
         change, moments = "delete from batchledger.audit_result", {"before": before, "passed_before": passed_before}
         return self._remove_rows(Leftover.AUDIT, pipeline, "find_old_audits", change, moments)
 
     def forget_incidents(self, pipeline: str, before: datetime) -> Removal:
-        """Remove the incidents that ended before that moment, and what was sent of them."""
+        """Remove the incidents that ended before that moment, and their messages."""
         change = "delete from batchledger.incident"
         return self._remove_rows(Leftover.INCIDENT, pipeline, "find_old_incidents", change, {"before": before})
 
     def drop_quarantined(self, pipeline: str, before: datetime, decision: Decision) -> Removal:
-        """Remove the records that were set aside before that moment; the balances keep them, and who removed them.
+        """Remove the records that were set aside before that moment; the balances note how many, and by which decision.
 
         Takes the pipeline's lock for each part, as a person's decision does, so that no publication is between
-        looking at quarantine and publishing it again; nothing goes while a batch is committing.
+        looking at quarantine and publishing it again. Removes nothing while a batch is committing.
         """
         parameters = {"pipeline": pipeline, "before": before}
         if self.is_dry_run:
@@ -144,7 +147,7 @@ class PostgresHousekeeping:
     def _remove_rows(
         self, kind: Leftover, pipeline: str, victims: str, change: str, parameters: Mapping[str, Any]
     ) -> Removal:
-        """Apply the change to the rows that the statement ``victims`` finds, but for those that somebody has locked."""
+        """Apply the change to the rows that the statement ``victims`` finds, except locked ones."""
         parameters = {"pipeline": pipeline, **parameters}
         if self.is_dry_run:
             return self._count(kind, pipeline, victims, parameters)

@@ -169,7 +169,7 @@ class DeliveryRecord:
 
 @dataclass(frozen=True, slots=True)
 class AlertRecord:
-    """One incident with everything that was sent, or is to be sent, of it."""
+    """One incident with all its messages, sent or to be sent."""
 
     incident: Incident
     deliveries: Sequence[DeliveryRecord]
@@ -235,7 +235,7 @@ def _update(cursor: Cursor, incident: Incident) -> None:
 
 
 def _notify(cursor: Cursor, incident: Incident, channels: Sequence[str], now: datetime) -> None:
-    """Leave a message for each channel that has none of the incident yet: all when it opens, else those named since."""
+    """Leave a message for each channel without one of the incident: all at first, later the channels named since."""
     due_at = max(now, incident.opened_at + incident.condition.kind.row.patience)
     cursor.executemany(
         "insert into batchledger.notification (incident_id, channel, event, next_try_at) values (%s, %s, 'opened', %s) "
@@ -245,7 +245,7 @@ def _notify(cursor: Cursor, incident: Incident, channels: Sequence[str], now: da
 
 
 def _notify_of_ends(cursor: Cursor, ended: Sequence[Incident], now: datetime) -> None:
-    """Tell whoever was told, or is being told, of the beginning; of a blip nobody hears."""
+    """Leave the end for each channel that got, or is getting, the beginning. A blip sends nothing."""
     blips = [each.incident_id for each in ended if each.condition.kind.row.patience]
     cursor.execute(
         "delete from batchledger.notification where incident_id = any(%s) and event = 'opened' and tries = 0", [blips]

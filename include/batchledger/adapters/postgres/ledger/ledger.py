@@ -2,7 +2,7 @@
 
 Keeps I1 to I5 together with the constraints of the schema: a plan is stored only on top of the stored positions, an
 attempt number guards every later write, positions move by compare-and-swap, and the database refuses an overlap. Holds
-no decisions: which ranges to take and whether facts are good is decided in the core.
+no decisions: the core decides which ranges to take and whether facts are good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -234,7 +234,7 @@ class PostgresLedger(Ledger):
 
     @override
     def note_held_back(self, pipeline: str, stable_offset_by_partition: Mapping[TopicPartition, int]) -> None:
-        """Waits for nobody: a plan may find a publication at work."""
+        """Does not wait: a plan may find a publication at work."""
         parameters = {
             "pipeline": pipeline,
             "topics": [each.topic for each in stable_offset_by_partition],
@@ -338,7 +338,7 @@ class PostgresLedger(Ledger):
     @override
     def resume_commit(self, batch_id: int, run: str) -> Attempt:
         with transaction(self.dsn, f"find out what became of batch {batch_id}") as cursor:
-            # Whoever has announced the commit may be in the middle of it.
+            # The process that announced the commit may be in the middle of it.
             await_publications(cursor)
             cursor.execute(read_statement(__package__, "resume_commit"), {"batch_id": batch_id, "run": run})
             is_resumed = cursor.rowcount == 1

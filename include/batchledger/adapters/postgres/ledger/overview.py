@@ -1,6 +1,6 @@
 """What a page over many pipelines, and the picture of one, ask of the ledger. Reads only.
 
-A few statements, whatever the number of pipelines; what depends on the length of a history is said where it does.
+It takes a few statements, whatever the number of pipelines. A function says so if its cost grows with the history.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from batchledger.model.records.quarantine import NOTHING
 from batchledger.monitoring.health import Book, CurrentBatch
 
 HOURS_SHOWN = 24
-# Publications of a pipeline follow each other, but the clock by which they do may be set back, or be another server's.
+# Publications of a pipeline follow each other, but their clock may be set back, or become another server's.
 _COMMITTED_WITHIN = timedelta(minutes=15)
 
 
@@ -36,9 +36,9 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """What became visible of a pipeline: rows of this day (UTC), and of each of the last ``HOURS_SHOWN`` hours.
+    """How many rows of a pipeline became visible: on this day (UTC), and in each of the last ``HOURS_SHOWN`` hours.
 
-    The hours are the oldest first; the last one is not over. Rows that a replay has published again count again.
+    The oldest hour comes first; the last one is not over. Rows that a replay has published again count again.
     """
 
     rows_today: int
@@ -49,8 +49,8 @@ class Volume:
 class Held:
     """What published batches hold of each partition in an epoch, read at a moment; the ranges are merged.
 
-    ``next_offset_by_partition`` are the positions of that moment: what they have passed, and no batch holds, is a gap.
-    A position that was read at another moment may have passed what was published in between.
+    ``next_offset_by_partition`` are the positions of that moment: offsets that they have passed and no batch holds are
+    a gap. A position from another moment may have passed offsets that were published in between.
     """
 
     epoch: int
@@ -61,7 +61,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedOffsets:
-    """How many offsets of a frame are in quarantine, and which; of very many only some, spread over the frame."""
+    """How many offsets of a frame are in quarantine, and which; if very many, only some, spread over the frame."""
 
     count: int
     ranges: Sequence[OffsetRange]
@@ -70,7 +70,7 @@ class QuarantinedOffsets:
 def load_books(dsn: str, pipelines: Sequence[str]) -> dict[str, Book]:
     """Return what the ledger has of each of the pipelines; an empty book for one that it does not know.
 
-    ``is_at_work`` says here only that the newest attempt has not ended: of a killed run the ledger does not know.
+    ``is_at_work`` says here only that the newest attempt has not ended: the ledger does not know of a killed run.
     """
     with transaction(dsn, "look at all pipelines") as cursor:
         cursor.execute(read_statement(__package__, "list_pauses"), [list(pipelines)])
@@ -113,7 +113,7 @@ def list_waiting_replays(dsn: str, pipelines: Sequence[str]) -> dict[str, list[i
     found: dict[str, list[int]] = {}
     with transaction(dsn, "look for blocked replays") as cursor:
         cursor.execute(
-            # What is not final is what the index of open replays holds.
+            # The index of open replays holds the batches that are not final.
             "select pipeline, batch_id from batchledger.batch where pipeline = any(%s) and lane = 'replay' "
             "and state not in ('published', 'discarded') and state = 'blocked' and not is_dry_run order by batch_id",
             [list(pipelines)],
@@ -152,7 +152,7 @@ def load_volumes(dsn: str, pipelines: Sequence[str], now: datetime) -> dict[str,
 
 
 def load_held(dsn: str, pipeline: str, before: Held | None) -> Held:
-    """Return what published batches hold, adding what is new to what was read ``before``.
+    """Return what published batches hold: what was read ``before``, and what is new.
 
     The first time this reads the whole history: 1.5 s for a million ranges. What is held only grows within an epoch,
     because a replay takes over what another batch held; only a rewind may empty the table.
@@ -181,7 +181,7 @@ def load_held(dsn: str, pipeline: str, before: Held | None) -> Held:
 
 
 def list_given_up(dsn: str, pipeline: str) -> list[OffsetRange]:
-    """Return what people have given up: accepted losses, skips, and what a rewind has emptied the table of for good."""
+    """Return what people have given up: accepted losses, skips, and what a rewind has removed for good."""
     with transaction(dsn, f"look what was given up of {pipeline}") as cursor:
         cursor.execute(read_statement(__package__, "list_given_up"), {"pipeline": pipeline})
         held = read_ranges(cursor)
@@ -196,9 +196,9 @@ def list_given_up(dsn: str, pipeline: str) -> list[OffsetRange]:
 def find_quarantined(
     dsn: str, pipeline: str, frames: Sequence[OffsetRange], columns: int
 ) -> dict[TopicPartition, QuarantinedOffsets]:
-    """Return what of each frame is in quarantine; one statement for all frames, of which each has its own partition.
+    """Return the quarantined offsets of each frame, by one statement; each frame has its own partition.
 
-    Above ``columns`` records, one of each of as many parts of the frame stands for all of that part.
+    Above ``columns`` records, the frame is divided into so many parts, and one record stands for all of its part.
     """
     if not frames:
         return {}
@@ -213,9 +213,9 @@ def find_quarantined(
 
 
 def list_holders(dsn: str, pipeline: str, frame: OffsetRange, limit: int) -> list[tuple[int, OffsetRange]] | None:
-    """Return the batches that hold offsets of a frame, with these offsets, in their order; None for over ``limit``."""
+    """Return the batches that hold offsets of a frame, with these offsets, in order; None if over ``limit``."""
     with transaction(dsn, f"look who holds {frame}") as cursor:
-        # Otherwise it would look at all of them before it takes the first.
+        # Otherwise PostgreSQL would look at all of them before it takes the first.
         cursor.execute("set local enable_bitmapscan = off")
         parameters: dict[str, Any] = {
             "pipeline": pipeline,

@@ -2,9 +2,9 @@
 
 A session advisory lock dies with its process. A paused process keeps its session, so there is a sign of life, too.
 
-The process holds a number of its own, never that of the batch: a lock that stays behind, as one does behind a pool that
-hands connections on after each transaction, is in nobody's way. There the sign of life alone says who has died. Needs
-no right beyond those on the ledger's tables.
+The process locks a number of its own, never the batch's, so a lock that stays behind is in no other process's way. A
+pool that hands connections on after each transaction leaves one behind: there the sign of life alone says who has died.
+Needs no rights except on the ledger's tables.
 """
 
 import getpass
@@ -89,11 +89,11 @@ class _Holder:
     is_over: bool = False
 
     def begin(self, patience: Patience) -> Presence | None:
-        """Be present from now on; where another run is, return that one."""
+        """Be present from now on. If another run is, return that one."""
         with translate_errors(f"be at work on batch {self.batch_id}"):
             connection = self._connect()
             with connection.transaction(), connection.cursor() as cursor:
-                # One after the other; each of them holds its number before others can see it.
+                # Processes come one after the other, and each holds its number before others can see it.
                 name = f"batchledger presence at batch {self.batch_id}"
                 cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
                 found = _find(cursor, self.batch_id)
@@ -103,7 +103,7 @@ class _Holder:
         return None
 
     def beat_until(self, over: Event, seconds: float) -> None:
-        """Give a sign of life each so many seconds; what hinders one of them is left to the next."""
+        """Give a sign of life each so many seconds; if one fails, the next one tries again."""
         while not over.wait(seconds):
             with self.turn:
                 try:
@@ -112,20 +112,20 @@ class _Holder:
                     logger.debug("no sign of life at batch %d: %s", self.batch_id, error)
 
     def end(self, has_ended_well: bool) -> None:
-        """Hand the batch on to the run's next step, or leave it to everybody."""
+        """Hand the batch on to the run's next step, or leave it to any run."""
         # A sign of life that does not come back must not hold the step up.
         if not self.turn.acquire(timeout=LEAVE_WITHIN_SECONDS):
             return
         try:
             self._execute("end_presence", has_ended_well=has_ended_well)
         except psycopg.Error as error:
-            # Its session is gone, so others see it as one that has died.
+            # Its session is gone, so for others this process has died.
             logger.debug("the end of the work on batch %d was not stored: %s", self.batch_id, error)
         finally:
             self.turn.release()
 
     def close(self) -> None:
-        """Give the lock back with the session; a sign of life that still waits for one opens none for good."""
+        """Give the lock back with the session; a sign of life that comes later leaves no session open."""
         self.is_over = True
         self._disconnect()
 

@@ -41,6 +41,7 @@ from batchledger.model.batch import (
 )
 from batchledger.model.checks import IntegrityCheck
 from batchledger.model.claims import TargetClaim
+from batchledger.model.counting import describe_count
 from batchledger.model.effects import discarding
 from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError
 from batchledger.model.offsets import TopicPartition
@@ -65,7 +66,7 @@ class PostgresTargetAccess(TargetAccess):
 
     @override
     def confirm_target(self, claim: TargetClaim) -> None:
-        """The pipeline is locked, so its own target stays; of another's first one the index knows."""
+        """The lock of the pipeline keeps its own target; the index knows about another pipeline's first one."""
         pipeline = self.pipeline
         with self.connection.cursor() as cursor:
             target = claim.require_there(pipeline, read_targets(cursor))
@@ -188,8 +189,10 @@ class PostgresPublication(Publication):
             cursor.execute(query, {"pipeline": batch.pipeline, "batch_id": batch.batch_id})
             if cursor.rowcount != expected:
                 raise StagingLostError(
-                    f"{batch.label}: the audit accounted for {expected} quarantined records, staging holds "
-                    f"{cursor.rowcount}. Nothing was published; {stage_again(batch)}.",
+                    f"The staged quarantine of {batch.label} has changed since its audit. Nothing was published.",
+                    why=f"The audit accounted for {describe_count(expected, 'record')}, "
+                    f"staging holds {cursor.rowcount:,}.",
+                    advice=stage_again(batch),
                     batch_id=batch.batch_id,
                 )
 
@@ -236,15 +239,15 @@ class PostgresPublication(Publication):
                 )
             except psycopg.errors.ExclusionViolation as error:
                 raise PositionConflictError(
-                    f"{batch.label} overlaps offsets that are published already: {error.diag.message_detail}. The "
-                    "database refused it; nothing was changed.",
+                    f"{batch.label} overlaps offsets that are published already. Nothing was changed.",
+                    why=f"The database refused it: {error.diag.message_detail}",
                     batch_id=batch.batch_id,
                     ranges=batch.ranges,
                 ) from error
             except psycopg.errors.CheckViolation as error:
                 raise BatchBlockedError(
-                    f"the balance of {batch.label} is not closed: {error.diag.message_detail}. The "
-                    "database refused it; nothing was changed.",
+                    f"The balance of {batch.label} is not closed. Nothing was changed.",
+                    why=f"The database refused it: {error.diag.message_detail}",
                     batch_id=batch.batch_id,
                     failed=(IntegrityCheck.BALANCE_CLOSES,),
                 ) from error
@@ -283,7 +286,7 @@ def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str) -> 
 
 
 def forget_failure(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-    """Take the error of a step from its attempt, which has gone on since."""
+    """Remove the error of a step from its attempt, which has gone on since."""
     cursor.execute(
         "update batchledger.attempt set error = null, failed_step = null where batch_id = %s and number = %s",
         [attempt.batch.batch_id, attempt.number],
@@ -323,10 +326,10 @@ def open_publication(dsn: str, attempt: Attempt, expected: BatchState) -> Iterat
 
 
 def _queue_for_publishing(cursor: psycopg.Cursor[Any], batch: Batch) -> None:
-    """Wait for the publications before this one. Of the replays one at a time gets in line with the live batches.
+    """Wait for the publications before this one. Only one replay at a time gets in line with the live batches.
 
     Otherwise a live batch would wait for every replay that came before it. The lines are advisory locks, because these
-    are handed on in the order of asking; a row goes to whoever asks first once it is free.
+    are handed on in the order of asking. The lock of a row goes to the first that asks once it is free.
     """
     await_publications(cursor)
     # The statement of a killed process would run to its end, and the run that takes over would wait for its locks.

@@ -1,6 +1,6 @@
 """What the transactions of the ledger have in common: its rows, read and written within a cursor's transaction.
 
-The lock of the pipeline's row comes first, that of a batch's row second, wherever both are taken.
+If a transaction locks both, the pipeline's row comes first, the batch's row second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +38,8 @@ from batchledger.planning.live import Plan
 
 Cursor = psycopg.Cursor[Any]
 
-# A publication holds the pipeline to its end, and a replay is one, however large. That of a process which is paused
-# ends by itself: database.connect bounds idle transactions.
+# A publication holds the pipeline to its end, and a replay is one, however large. If its process is paused, the
+# transaction ends by itself: database.connect bounds idle transactions.
 _PUBLICATIONS_END_WITHIN = "10min"
 
 
@@ -76,7 +76,7 @@ def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
 
 
 def insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Position]) -> None:
-    """Store first positions; those that are there stay as they are."""
+    """Store first positions; known partitions keep theirs."""
     parameters = {
         "pipeline": pipeline,
         "topics": [each.partition.topic for each in positions],
@@ -92,7 +92,9 @@ def load_batch(cursor: Cursor, batch_id: int) -> Batch:
     """Return one batch. Raises UnknownBatchError."""
     batch = find_batch(cursor, batch_id=batch_id)
     if batch is None:
-        raise UnknownBatchError(f"the ledger holds no batch {batch_id}; list them with: batchledger batches PIPELINE")
+        raise UnknownBatchError(
+            f"The ledger holds no batch {batch_id}.", advice="List the batches: batchledger batches PIPELINE"
+        )
     return batch
 
 
@@ -160,7 +162,7 @@ def store_balances(cursor: Cursor, batch_id: int, balances: Sequence[Balance]) -
 
 
 def times_as_arrays(times: Sequence[RecordTimes | None]) -> dict[str, list[int | None]]:
-    """Return times as the parameters of a statement that unnests them; all three are null where they are unknown."""
+    """Return times as the parameters of a statement that unnests them; all three are null if they are unknown."""
     return {
         name: [None if each is None else getattr(each, name) for each in times]
         for name in ("first_ms", "last_ms", "untimed")
@@ -194,7 +196,7 @@ def list_decisions(
     is_pausing: bool = False,
     limit: int | None = None,
 ) -> list[DecisionRecord]:
-    """Return the decisions that are all of this, the newest first; ``is_pausing``: with which a pipeline is paused."""
+    """Return the decisions that meet all of this, the newest first; ``is_pausing``: it has paused a pipeline."""
     parameters = {
         "pipeline": pipeline,
         "batch_id": batch_id,
@@ -223,7 +225,7 @@ def require_none_committing(cursor: Cursor, pipeline: str, but: int | None = Non
 
 
 def load_checks(cursor: Cursor, batch_id: int, attempt: int | None = None) -> list[CheckResult]:
-    """Return the check results of an attempt, without one of the newest that has some."""
+    """Return the check results of an attempt; if it is None, of the newest attempt that has some."""
     cursor.execute(
         "select name, outcome, detail, observed, severity, suite, validation, on_failure from batchledger.check_result "
         "where batch_id = %(id)s and attempt = coalesce(%(attempt)s, "
@@ -247,7 +249,7 @@ def has_rows(cursor: Cursor, batch_id: int) -> bool:
 def find_quarantined(
     cursor: Cursor, pipeline: str, ranges: Sequence[OffsetRange] | None
 ) -> Sequence[QuarantinedRecord]:
-    """Return which records of the ranges are in quarantine, of all offsets when it is None."""
+    """Return which records of the ranges are in quarantine, or of all offsets if ``ranges`` is None."""
     asked = ranges_as_arrays(ranges or ())
     parameters = {"pipeline": pipeline, **(dict.fromkeys(asked) if ranges is None else asked)}
     cursor.execute(read_statement(__package__, "find_quarantined"), parameters)

@@ -1,7 +1,7 @@
 """Which schema of the ledger this code works on, and the refusal of every other one (S19).
 
-A newer version of this code may have given tables and columns another meaning, so an older one must not touch them; an
-older schema lacks what this code writes. The version is looked at once for each process and database.
+A newer version of this code may have given tables and columns another meaning, so an older one must not touch them. An
+older schema lacks what this code writes. Each process looks at the version once for each database.
 """
 
 import re
@@ -53,8 +53,9 @@ def require_known_schema(dsn: str) -> None:
         return
     if found in known_revisions() or found is None:
         raise ConfigurationError(
-            f"the ledger is at migration {found}, this version of batchledger needs {newest}. Nothing was read or "
-            "changed; bring it up to date with: batchledger migrate PIPELINE.",
+            f"The ledger is at migration {found}, and this version of batchledger needs {newest}. Nothing was read "
+            "or changed.",
+            advice="Bring it up to date: batchledger migrate PIPELINE",
         )
     raise newer_schema(found)
 
@@ -63,7 +64,8 @@ def newer_schema(found: str | None) -> ConfigurationError:
     """Say that a newer version of this code has migrated the ledger."""
     newest = known_revisions()[-1]
     return ConfigurationError(
-        f"the ledger is at migration {found}, which this version of batchledger does not know; it knows up to "
-        f"{newest}. A newer version has migrated it. Nothing was read or changed; install that version, or restore the "
-        "ledger from before the migration.",
+        f"The ledger is at migration {found}, which this version of batchledger does not know. Nothing was read or "
+        "changed.",
+        why=f"This version knows migrations up to {newest}; a newer version has migrated the ledger.",
+        advice="Install that version, or restore the ledger from before the migration.",
     )

@@ -1,7 +1,7 @@
 """A shadow of a publication on PostgreSQL: what it would do to the rows of the target, by reading alone.
 
-The rows of a replay's ranges would go, then those of its attempt would come. What is compared are the values as the
-target would hold them, so the rows are cast to its types first, and compared byte by byte: every type can be.
+The rows of a replay's ranges would go, then the rows of its attempt would come. The comparison is of values as the
+target would hold them: the rows are cast to its types first, and compared byte by byte, which works for every type.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +23,8 @@ from batchledger.model.records.comparison import ChangedRow, Comparison
 class Shadow:
     """The rows that an attempt would publish, beside a target that exists.
 
-    ``rows``, a table or subquery, are those that the audit accepts; ``row_columns`` are their columns, and ``columns``
-    those of the target, type by name.
+    ``rows``, a table or subquery, are the rows that the audit accepts; ``row_columns`` are their columns, and
+    ``columns`` the target's, type by name.
     """
 
     target: sql.Identifier

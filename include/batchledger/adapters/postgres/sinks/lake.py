@@ -1,9 +1,9 @@
 """The Sink port on a table of a data lake: rows are staged in its files, on a branch, and published by one commit.
 
-What has to be judged is decided in the ledger's database, by the statements that decide for a table there. An index of
-the staged rows lies there for it, with where each record comes from and the columns of keys, read back from the branch;
-all columns where checks look at them, or a replay is compared. The publication lays out what the table holds of the
-batch's ranges and keys, applies the batch to that, and lets the lake do what has changed in it.
+The ledger's database judges rows by the same statements as for a table there. For that it has an index of the staged
+rows, read back from the branch: coordinates and key columns, or all columns if checks look at them or a replay is
+compared. The publication copies what the table holds of the batch's ranges and keys to the database, applies the batch
+to the copy, and repeats in the lake what has changed.
 """
 
 import logging
@@ -56,7 +56,7 @@ from batchledger.ports import (
 _log = logging.getLogger(__name__)
 
 _READ_BACK = -1
-"""The number of the task whose rows were read back; those that delete a key are in no file."""
+"""The task number of rows that were read back; rows that delete a key are in no file."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
-        """The table is created by the first attempt, and gets columns that it does not have, empty.
+        """The first attempt creates the table; every attempt adds missing columns, empty.
 
-        Not by a dry run, which stages, checks and compares those columns only that the table has.
+        A dry run adds no column: it stages, checks and compares only the columns that the table has.
         """
         self.require_columns(schema)
         stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]
@@ -97,15 +97,15 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         absent = [each for each in self._kept if each in schema.names and each not in files.schema.names]
         if absent:
             raise TargetChangedError(
-                f"{self.name} has no column {', '.join(absent)}, by which rows of {attempt.batch.label} are judged. A "
-                "dry run adds none: add it, or let a batch be published first.",
+                f"{self.name} lacks columns by which rows of {attempt.batch.label} are judged: {', '.join(absent)}.",
+                why="A dry run adds no column.",
+                advice="Add it, or let a batch be published first.",
                 subject=self.table.name,
             )
         new = [each for each in schema.names if each not in (*files.schema.names, DELETED_COLUMN)]
         if new:
             _log.warning(
-                "%s has no column %s: a dry run adds none, so it is neither compared nor checked; the batch itself "
-                "would add it",
+                "%s has no column %s, which a dry run neither adds, compares nor checks, although a batch would add it",
                 self.name,
                 ", ".join(new),
             )
@@ -128,8 +128,10 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             found = copy_batches(cursor, rows_table(attempt), map(_tag, self.table.read_staged(attempt, columns)))
         if found != rows:
             raise StagingError(
-                f"{attempt.batch.label} attempt {attempt.number}: tasks wrote {rows} rows to {self.name}, {found} were "
-                "read back. The next attempt writes files of its own.",
+                f"The rows of {attempt.batch.label} attempt {attempt.number} are not all in {self.name}. Nothing is "
+                "visible.",
+                why=f"Tasks wrote {rows} rows, {found} were read back.",
+                advice="The next attempt writes files of its own.",
                 batch_id=attempt.batch.batch_id,
             )
 
@@ -144,9 +146,9 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
-        """What maintenance would do to the files is not known before: a dry run counts branches.
+        """A dry run counts branches only: what maintenance would do to the files is not known before.
 
-        A table that no pipeline of the ledger has published to is somebody else's, who maintains it himself.
+        If no pipeline of the ledger has published to a table, its owner maintains it.
         """
         branches = self.table.list_branches()
         with snapshot(self.dsn, f"look for what is left behind in {self.name}") as cursor:
@@ -231,7 +233,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def publish(self, publication: Publication) -> PreparedRows:
-        """What is to be done in the lake is what has changed in the temporary table."""
+        """The lake has to do what has changed in the temporary table."""
         return self._account(publication)
 
     @override
@@ -239,7 +241,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return self._account(publication)
 
     def _account(self, publication: Publication) -> PreparedRows:
-        """Apply the batch to what is laid out, and let later batches know its keys."""
+        """Apply the batch to the copy, and let later batches know its keys."""
         attempt = publication.attempt
         rows = AcceptedRows(rows_table(attempt))
         with publication.connection.cursor() as cursor:
@@ -278,11 +280,11 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             base, removed = self._held.find_removed(cursor, attempt)
-            # What a check has set aside is in the files still.
+            # The files still hold the rows that a check has set aside.
             aside = find_aside(cursor, attempt)
             staged = sql.SQL("select * from {}").format(rows_table(attempt))
             every = sql.SQL("({} union all select * from {})").format(staged, aside) if aside else rows_table(attempt)
-            # Without, hundreds of thousands of rows are sorted on disk.
+            # With the default, hundreds of thousands of rows are sorted on disk.
             cursor.execute("set local work_mem = '256MB'")
             cursor.execute("analyze pg_temp.batchledger_added")
             statement = read_sql(__package__, "find_left_out")
@@ -307,8 +309,9 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     @override
     def truncate(self, access: TargetAccess) -> int:
         raise DecisionRefusedError(
-            f"{self.name} of {access.pipeline} cannot be emptied together with the ledger: it commits by itself. "
-            "Rewind without --truncate: what is read again takes the place of what was published from there."
+            f"{self.name} of {access.pipeline} cannot be emptied together with the ledger.",
+            why="It commits by itself.",
+            advice="Rewind without --truncate: rows that are read again take the place of the published ones.",
         )
 
     @override
@@ -333,7 +336,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
 
     def _index_schema(self, attempt: Attempt, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
         """Return the columns of the index: keys and where records come from, or all of them."""
-        # What is compared with the table, too, is compared in all columns.
+        # A comparison with the table is of all columns, too.
         is_whole = self.has_checks or attempt.batch.is_dry_run or attempt.batch.lane is Lane.REPLAY
         written = [each for each in schema.names if each in (*stored.names, DELETED_COLUMN)]
         names = [each for each in written if is_whole or each in (*self._kept, DELETED_COLUMN)]
@@ -381,7 +384,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return self._held.lay_out(cursor, attempt, replaced, {each: types[each] for each in self._kept})
 
     def _is_row(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composable:
-        """Tell rows from those that only delete a key."""
+        """Tell rows from records that only delete a key."""
         if DELETED_COLUMN not in self.staged_columns(cursor, attempt):
             return sql.SQL("true")
         return sql.SQL("{} is not true").format(sql.Identifier("s", DELETED_COLUMN))

@@ -1,7 +1,7 @@
-"""What a table of a lake holds of a batch's ranges and keys, laid out in the ledger's database for one transaction.
+"""What a table of a lake holds of a batch's ranges and keys, copied to the ledger's database for one transaction.
 
-The statements that decide for a table of that database decide here too: they change ``batchledger_lake``, a temporary
-table. What has changed in it since it was laid out is what the lake has to do.
+The statements for a table of that database decide here, too: they change ``batchledger_lake``, a temporary table. The
+lake then has to do what has changed in it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ class HeldRows:
             within = attempt.batch.ranges if attempt.batch.takes_over(replaced) else ()
             keys = self._staged_keys(cursor, attempt)
             found = self.table.read_rows(base, [*types, BATCH_COLUMN], within, keys)
-            # That nothing was found is true of this state only.
+            # If nothing was found, that is true of this state only.
             looked_at = base if within or keys is not None else None
             self._create(cursor, attempt, looked_at, types, found)
         cursor.execute(
@@ -64,7 +64,7 @@ class HeldRows:
         return dict(cursor.fetchall())
 
     def find_removed(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> tuple[int | None, pa.Table]:
-        """Return the state that was looked at, if one was, and which of its rows are not there any more."""
+        """Return the state that was looked at, if any, and which of its rows are not there any more."""
         if not exists_here(cursor, _NAME):
             return None, as_coordinates([])
         cursor.execute(read_sql(__package__, "find_gone_from_lake"), [attempt.batch.batch_id])
@@ -89,7 +89,7 @@ class HeldRows:
             )
         )
         copy_batches(cursor, HELD_TABLE, found)
-        # What is here already was not written by this publication: the number is that of a batch of another ledger.
+        # This publication has not written these rows: another ledger has a batch of the same number.
         cursor.execute("update batchledger_lake set _batch_id = null where _batch_id = %s", [attempt.batch.batch_id])
         cursor.execute(
             "create temporary table batchledger_lake_before on commit drop as "
@@ -104,9 +104,10 @@ class HeldRows:
                 cursor.execute(sql.SQL("alter table {} add {}").format(HELD_TABLE, self.updates.primary_key))
             except psycopg.errors.UniqueViolation as error:
                 raise TargetChangedError(
-                    f"table {self.table.name} holds rows with the same {', '.join(self.updates.rules.key)}, which "
-                    f"sink.mode upsert needs to be different: {error.diag.message_detail} Nothing was written. Remove "
-                    "one of them.",
+                    f"Table {self.table.name} holds rows with the same {', '.join(self.updates.rules.key)}. Nothing "
+                    "was written.",
+                    why=f"sink.mode upsert needs one row for each key. {error.diag.message_detail}",
+                    advice="Remove one of them.",
                     subject=self.table.name,
                 ) from error
         cursor.execute("analyze pg_temp.batchledger_lake, pg_temp.batchledger_lake_before")
@@ -116,9 +117,9 @@ class HeldRows:
         ((unknown,),) = cursor.fetchall()
         if unknown:
             raise TargetChangedError(
-                f"table {self.table.name} holds {unknown} rows with a key of {attempt.batch.label} that do not say "
-                "which record they come from, and so cannot be replaced. Nothing was written. Remove them, or fill the "
-                "columns of their topic, partition and offset.",
+                f"Table {self.table.name} holds {unknown} rows that cannot be replaced. Nothing was written.",
+                why=f"They have a key of {attempt.batch.label}, and do not say which record they come from.",
+                advice="Remove them, or fill the columns of their topic, partition and offset.",
                 subject=self.table.name,
             )
 
@@ -132,7 +133,7 @@ class HeldRows:
 
 
 def _fetch(cursor: psycopg.Cursor[Any], names: Sequence[str]) -> pa.Table:
-    """Return what a query has found; a part at a time is made Python's values, which take many times as much."""
+    """Return what a query has found, part by part: as Python's values it takes many times the memory."""
     parts = []
     while rows := cursor.fetchmany(AT_ONCE_ROWS):
         columns = zip(*rows, strict=True)

@@ -17,9 +17,9 @@ from batchledger.ports import RowFileWriter, StagingWriter
 
 @dataclass(frozen=True)
 class LakeStagingWriter(StagingWriter):
-    """Rows go to files, which are listed in the ledger's database once they are whole.
+    """Writes rows to files, and lists the files in the ledger's database once they are whole.
 
-    Rows that delete a key are no rows of the table, and go to the index alone.
+    Rows that delete a key are no rows of the table: they go to the index only.
     """
 
     dsn: str = field(repr=False)

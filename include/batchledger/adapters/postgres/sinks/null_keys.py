@@ -27,10 +27,11 @@ def require_keys(
     without_key = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
     if without_key:
         raise KeyConflictError(
-            f"{attempt.batch.label}: records without a value in sink.key ({', '.join(key)}), for example "
-            f"{', '.join(without_key)}. Nothing was {done}. Let a transform drop or correct them, or a check of each "
-            f"column of the key set them aside: {{type: expect_column_values_to_not_be_null, column: {key[0]}, "
-            "on_failure: quarantine}.",
+            f"{attempt.batch.label} has records without a value in sink.key ({', '.join(key)}). Nothing was {done}.",
+            why=f"For example {', '.join(without_key)}.",
+            advice="Let a transform drop or correct them.\nOr set them aside by a check of each column of the key: "
+            "{type: expect_column_values_to_not_be_null, "
+            f"column: {key[0]}, on_failure: quarantine}}",
             batch_id=attempt.batch.batch_id,
             coordinates=tuple(without_key),
         )

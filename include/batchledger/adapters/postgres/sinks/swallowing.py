@@ -1,8 +1,8 @@
 """Tables that let a statement end well and do not do to each row what it says.
 
 A trigger that returns null, a rule with ``do instead``, row security that hides rows: PostgreSQL reports no error, so
-rows would be missing from the target, or stay in it, while the ledger says otherwise. What the target has done is
-counted, and a table that has ignored rows refuses their batch.
+rows would be missing from the target, or stay in it, while the ledger says otherwise. So the sink counts what the
+target has done. If the table has ignored rows, their batch is refused.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from batchledger.model.errors import RowsRefusedError
 
 
 def find_swallowers(cursor: psycopg.Cursor[Any], target: sql.Identifier) -> Sequence[str]:
-    """Return what of a table, or of its partitions, may swallow rows: triggers and rules by name, and row security."""
+    """Return what may swallow rows of a table or of its partitions: triggers and rules by name, and row security."""
     literal = sql.Literal(target.as_string(cursor))
     cursor.execute(read_sql(__package__, "find_swallowers").format(target=literal))
     return [name for (name,) in cursor]
@@ -27,11 +27,13 @@ def find_swallowers(cursor: psycopg.Cursor[Any], target: sql.Identifier) -> Sequ
 def rows_ignored(
     cursor: psycopg.Cursor[Any], target: sql.Identifier, name: str, attempt: Attempt, what: str
 ) -> RowsRefusedError:
-    """Say what a table has not done to the rows of an attempt, and what of it may be the reason."""
+    """Say what a table has not done to the rows of an attempt, and what may be the reason."""
     found = ", ".join(find_swallowers(cursor, target)) or "no trigger, no rule and no row security that would do so"
     return RowsRefusedError(
-        f"table {name} {what}, without an error. It has: {found}. Nothing was published. Let it take every row of "
-        f"{attempt.batch.pipeline} and give up every row that is published again; leave records out in a transform.",
+        f"Table {name} {what}, without an error. Nothing was published.",
+        why=f"It has: {found}.",
+        advice=f"Let it take every row of {attempt.batch.pipeline}, and give up every row that is published "
+        "again.\nTo leave records out, use a transform.",
         batch_id=attempt.batch.batch_id,
         subject=name,
     )

@@ -116,7 +116,7 @@ class PostgresSink(PostgresStaging, Sink):
 
     @override
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """A tombstone of the ranges goes with the rows, so that its key may come back."""
+        """Tombstones of the ranges go with the rows, so that their keys may come back."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             if not self._target.read_columns(cursor):
@@ -124,7 +124,7 @@ class PostgresSink(PostgresStaging, Sink):
             rules = [each for each in (self.deduplication, self.upsert) if each is not None]
             with self._target.taking(attempt):
                 key_columns = [column for each in rules for column in each.key]
-                # A row that is hidden would stay: with this, PostgreSQL says so.
+                # A hidden row would stay: with this, PostgreSQL says so.
                 cursor.execute("set local row_security = off")
                 withdraw_rows(cursor, self._target.identifier, attempt, key_columns)
                 cursor.execute("set local row_security = on")
@@ -174,7 +174,7 @@ class PostgresSink(PostgresStaging, Sink):
                 access.forget_target()
                 return 0
             access.confirm_target(self._target.claim(cursor))
-            # A reader who stays for long keeps everybody else waiting behind this.
+            # Behind a long reader this would wait, and every other reader behind it.
             cursor.execute("set local lock_timeout = '20s'")
             cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target.identifier))
             cursor.execute(sql.SQL("select count(*) from {}").format(self._target.identifier))

@@ -38,7 +38,7 @@ class TargetTable:
 
     @property
     def updates(self) -> PostgresUpsert | None:
-        """What applies rows where they are not appended."""
+        """Applies rows by key, if they are not appended."""
         return PostgresUpsert(self.upsert, self.identifier) if self.upsert else None
 
     def read_columns(self, cursor: psycopg.Cursor[Any]) -> dict[str, str]:
@@ -46,7 +46,7 @@ class TargetTable:
         return columns_of(cursor, *self.table)
 
     def read_identity(self, cursor: psycopg.Cursor[Any]) -> str:
-        """Return what tells the table from another one of its name, and from what a restored copy of it is.
+        """Return what tells the table from another one of its name, and from a restored copy.
 
         An oid is unique within one database only: in a restored one another table may have it.
         """
@@ -73,7 +73,7 @@ class TargetTable:
             # Every update would have to maintain an index of the offsets, and a replay reads the whole table as fast.
             return
         # Batches arrive in offset order, so a BRIN index finds a range for a few kilobytes and no cost per row. Without
-        # autosummarize what was appended since the last vacuum would be read whole for every range.
+        # autosummarize every range would read all rows since the last vacuum.
         index = sql.SQL("create index on {} using brin (_partition, _offset) with (autosummarize = on)")
         cursor.execute(index.format(self.identifier))
 
@@ -93,8 +93,9 @@ class TargetTable:
             if cause_of(error) is not Cause.REFUSAL:
                 raise
             raise TargetChangedError(
-                f"table {self.name} cannot take the rows of {attempt.batch.label}: {error.diag.message_primary}. "
-                "Nothing was written. Alter the table, or correct source.schema or the transform.",
+                f"Table {self.name} cannot take the rows of {attempt.batch.label}. Nothing was written.",
+                why=f"It says: {error.diag.message_primary}.",
+                advice="Alter the table, or correct source.schema or the transform.",
                 subject=self.name,
             ) from error
 
@@ -111,7 +112,7 @@ class TargetTable:
 
     @property
     def _unstored_column(self) -> str | None:
-        """What the rows carry for the sink only."""
+        """The column that rows carry for the sink only."""
         return DELETED_COLUMN if self.upsert else None
 
     def _insert(self, rows: sql.Composable, columns: Sequence[str]) -> sql.Composed:

@@ -1,9 +1,9 @@
 """The Sink port on a topic: rows wait in the ledger's database, and are produced in a transaction of Kafka's.
 
 A record is the row as JSON, without the columns of provenance, which are headers; a row that deletes its key is a
-tombstone. What is committed stays: nothing is withdrawn, and a replay produces its records once more. What was decided
-about message keys is known from the ledger alone: of the rows of an earlier batch those count as accepted that are
-neither listed as duplicates, nor in quarantine, nor remembered with another key.
+tombstone. Committed records stay: nothing is withdrawn, and a replay produces its records once more. Only the ledger
+knows what was decided about message keys. A row of an earlier batch counts as accepted if it is neither listed as a
+duplicate, nor in quarantine, nor remembered with another key.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -43,7 +43,7 @@ SETTLING_SECONDS = 10.0
 class TopicSink(PostgresStaging, CommittingSink, Sink):
     """``key`` names the columns that become the key of a record; without it records have none.
 
-    The key of one column is its text, that of several the JSON array of their values.
+    A key of one column is its text; a key of several is the JSON array of their values.
     """
 
     dsn: str = field(repr=False)
@@ -70,7 +70,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         attempt: Attempt,
         replaced: Sequence[HeldRange],
     ) -> tuple[sql.Composable, dict[str, Any]]:
-        """Records never change, so that the rows are those which the attempt has staged."""
+        """Records never change, so these are the rows that the attempt has staged."""
         key_hash = hash_of(self.deduplication.key if self.deduplication else ())
         return read_sql(__package__, "select_produced_before").format(
             staging=rows_table(attempt), key_hash=key_hash
@@ -96,7 +96,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
-        """Every accepted row is one more record; those of offsets that others hold come once more."""
+        """Every accepted row is one more record; rows of offsets that other batches hold come once more."""
         with transaction(self.dsn, f"count what {attempt.batch.label} would produce", attempt) as cursor:
             self.staged_columns(cursor, attempt)
             rows: sql.Composable = rows_table(attempt)
@@ -121,7 +121,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def check(self, publication: Publication) -> None:
-        """Of all records, the largest is the one that the topic may not take."""
+        """If the topic takes the largest record, it takes all."""
         with publication.connection.cursor(binary=True) as cursor:
             records = self._select_records(cursor, publication.attempt)
             cursor.execute(read_sql(__package__, "find_largest").format(records=records))
@@ -131,7 +131,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def publish(self, publication: Publication) -> PreparedRows:
-        """What is to be produced is a view of the transaction."""
+        """The records to produce are a view of the transaction."""
         attempt = publication.attempt
         rows, accepted = self._account(publication)
         with publication.connection.cursor() as cursor:
@@ -160,7 +160,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         with publication.connection.cursor() as cursor:
             count = _count(cursor, _OUTPUT)
             query = self._select_records(cursor, attempt)
-            # Without, hundreds of thousands of rows are sorted on disk.
+            # With the default, hundreds of thousands of rows are sorted on disk.
             cursor.execute("set local work_mem = '256MB'")
         with publication.connection.cursor(name="batchledger_output", binary=True) as cursor:
             cursor.execute(query)
@@ -190,13 +190,13 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
-        """Records that no pipeline has written are somebody else's."""
+        """Records that no pipeline has written belong to other producers."""
         counts = self._count(within)
         if counts.held_back:
             raise UnsettledError(
-                f"{pipeline} cannot be proved now: {counts.held_back:,} offsets of {self.name} lie behind a "
-                "transaction that is open. Ask again when it has ended; Kafka ends it after its "
-                "transaction.timeout.ms.",
+                f"{pipeline} cannot be proved now.",
+                why=f"{counts.held_back:,} offsets of {self.name} lie behind an open transaction.",
+                advice="Ask again when it has ended; Kafka ends it after its transaction.timeout.ms.",
                 pipeline=pipeline,
             )
         return TargetCounts(counts.count_by_batch, counts.incomplete_until)
@@ -250,8 +250,9 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         )
         if cursor.fetchone() is not None:
             raise TargetChangedError(
-                f"{self.name} is one that {attempt.batch.pipeline} reads: it would read its own rows for ever. Nothing "
-                "was produced. Name another topic in sink.topic.",
+                f"{self.name} is a topic that {attempt.batch.pipeline} reads. Nothing was produced.",
+                why="The pipeline would read its own rows for ever.",
+                advice="Name another topic in sink.topic.",
                 pipeline=attempt.batch.pipeline,
             )
         return TargetClaim(self.name, identity)
@@ -265,7 +266,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
 
 def _read_ahead(cursor: psycopg.ServerCursor[Any]) -> Generator[tuple[Any, ...]]:
-    """Yield the rows of a query; the database makes the next ones while those before are sent."""
+    """Yield the rows of a query; the database makes the next ones while the caller sends these."""
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(cursor.fetchmany, ROWS_AT_ONCE)
         while rows := coming.result():

@@ -1,10 +1,10 @@
 """Idempotent updates on PostgreSQL: the rows of a batch become one operation per key, then one statement per kind.
 
 Everything happens in the publishing transaction. Each statement compares versions, so that an older record changes
-nothing, also when its batch is published again; keys that were deleted are kept in ``batchledger.deleted_key`` for it.
+nothing, also when its batch is published again. For that, ``batchledger.deleted_key`` keeps deleted keys.
 
-A batch that takes offsets over first removes the states that came from them. Known limit: where it brings no record for
-such a key, the key is gone; an older record of it, outside of the ranges, comes back only when it is published again.
+A batch that takes offsets over first removes the states that came from them. Known limit: if it brings no record for
+such a key, the key is gone. An older record of it, outside of the ranges, comes back only when it is published again.
 """
 
 import logging
@@ -46,8 +46,9 @@ class PostgresUpsert:
         if not any(set(columns) == set(self.rules.key) for (columns,) in cursor):
             key = ", ".join(self.rules.key)
             raise TargetChangedError(
-                f"table {name} has no unique index on exactly ({key}), which sink.mode upsert needs. Nothing was "
-                f"written. Create one: create unique index on {name} ({key}); or name a table that does not exist yet.",
+                f"Table {name} has no unique index on exactly ({key}), which sink.mode upsert needs. Nothing was "
+                "written.",
+                advice=f"Create one: create unique index on {name} ({key})\nOr name a table that does not exist yet.",
                 subject=name,
             )
 
@@ -112,7 +113,7 @@ class PostgresUpsert:
     ) -> dict[str, sql.Composable]:
         """Write the newest record of each key to the temporary table ``batchledger_last``.
 
-        Returns what statements about it are made of. Raises KeyConflictError when the records cannot be applied to
+        Returns the parts of statements about it. Raises KeyConflictError when the records cannot be applied to
         ``held``, the target or a part of it, which may be a subquery with the ranges of the batch as its parameters.
         """
         self._write_last(cursor, attempt, rows, columns)
@@ -146,7 +147,7 @@ class PostgresUpsert:
         cursor.execute("analyze batchledger_last")
 
     def _parts(self, columns: Sequence[str]) -> dict[str, sql.Composable]:
-        """What the statements are made of."""
+        """The parts of the statements."""
         assigned = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each)) for each in columns]
         same_key = [sql.SQL("t.{0} = l.{0}").format(sql.Identifier(each)) for each in self.rules.key]
         return {
@@ -184,9 +185,10 @@ def _refuse_divided(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
     both = [f"{topic}[{part}]@{at} and {other}[{its}]@{there}" for topic, part, at, other, its, there in cursor]
     if both:
         raise KeyConflictError(
-            f"{attempt.batch.label}: records of one key lie in two partitions, whose offsets do not say which is "
-            f"newer: {'; '.join(both)}. Nothing was published. Choices: set sink.version to timestamp, or let the "
-            "producer key the topic by sink.key and keep its number of partitions.",
+            f"{attempt.batch.label} has records of one key in two partitions. Nothing was published.",
+            why=f"Their offsets do not say which is newer: {'; '.join(both)}.",
+            advice="Set sink.version to timestamp.\nOr let the producer key the topic by sink.key, and keep its "
+            "number of partitions.",
             batch_id=attempt.batch.batch_id,
             coordinates=tuple(both),
         )

@@ -3,8 +3,8 @@
 Counting for the audit changes nothing (I6); dropping happens within the publication and finds the same duplicates,
 because what is remembered depends on the moments at which batches were planned and not on the clock.
 
-At least once, an earlier attempt may have committed the rows of a batch with their keys, and died. The keys tell which
-rows these are, and they are not inserted again.
+With at-least-once delivery, an earlier attempt may have committed the rows of a batch with their keys, and died. The
+keys tell which rows these are, and they are not inserted again.
 
 A batch that takes offsets over judges its rows by what was decided about them before (``rules.Deduplication``).
 The audit reads that from the target and the list of duplicates; the publication takes both away, so ``recall`` keeps
@@ -46,8 +46,8 @@ _REPEATED = (
 class AcceptedRows:
     """What a publication makes of the sealed rows of its attempt.
 
-    ``missing``, a table or subquery, are the rows to insert; ``held`` counts those that the target holds already, of an
-    earlier attempt; ``dropped`` counts the duplicates.
+    ``missing``, a table or subquery, are the rows to insert. ``held`` counts rows that the target has already from an
+    earlier attempt. ``dropped`` counts the duplicates.
     """
 
     missing: sql.Composable
@@ -60,7 +60,7 @@ class PostgresDeduplication:
     """Knows the duplicates among the sealed rows of an attempt.
 
     ``find_old_rows`` returns the query, with its parameters, of the rows that other batches have published of the
-    attempt's ranges; None where there is no target yet.
+    attempt's ranges, or None if there is no target yet.
     """
 
     rules: Deduplication
@@ -108,7 +108,7 @@ class PostgresDeduplication:
         return self._judge_taken_over(cursor, attempt, replaced)
 
     def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
-        """Return the subquery of the rows that a replay would accept. Changes nothing (I6); the target has to exist."""
+        """Return the subquery of rows that a replay would accept. Changes nothing (I6); the target has to exist."""
         self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))
         return sql.SQL("({}) accepted").format(statement_about("select_judged", attempt))
 
@@ -125,7 +125,7 @@ class PostgresDeduplication:
         rows: sql.Composable,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep what was decided about the records that the batch takes over; ``rows`` were those of the target."""
+        """Keep what was decided about the records that the batch takes over; ``rows`` were in the target."""
         if attempt.batch.takes_over(replaced):
             self._recall(cursor, replaced, rows, parameters or {})
 
@@ -136,13 +136,13 @@ class PostgresDeduplication:
         # The lookup costs nothing in a first publication.
         held = self._find_held(cursor, attempt) if publication.has_rows else 0
         if attempt.batch.lane is Lane.LIVE:
-            # By the moment at which a replay was planned, live batches that are open would lose keys that they know.
+            # Keys expire by the moment of a plan. By a replay's, open live batches would lose keys that they know.
             cursor.execute(
                 "delete from batchledger.message_key "
                 "where pipeline = %(pipeline)s and remembered_until <= %(planned_at)s",
                 parameters,
             )
-        # At least once, an earlier attempt may have listed its own already.
+        # With at-least-once delivery, an earlier attempt may have listed its own already.
         cursor.execute("delete from batchledger.duplicate where batch_id = %(batch_id)s", parameters)
         if exists_here(cursor, "batchledger_recalled"):
             self._judge(cursor, attempt)

@@ -1,12 +1,12 @@
 """How the values of a key are written, which its hash depends on: ``1`` and ``1.00`` are different keys.
 
 Keys are remembered as hashes of what PostgreSQL writes of their values. Another type of a column writes them in another
-way, and every key that is remembered would be forgotten without a word. So the types are kept beside the keys, and a
-change is refused as long as a key is remembered. Another choice of columns is another key, with types of its own; those
-of the first one stay, so that it may come back.
+way, and every remembered key would silently be forgotten. So the types are kept beside the keys, and a change is
+refused as long as a key is remembered. Another choice of columns is another key, with types of its own. The types of
+the first key stay, so that it may come back.
 
-A ledger from before migration 0016 has no types: they are kept from the first batch after it on. So an upgrade is no
-moment to change the type of a key.
+A ledger from before migration 0016 has no types: they are kept from the first batch after it on. So do not change the
+type of a key together with that upgrade.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from batchledger.model.errors import ConfigurationError
 
 _REMEMBERED_IN = {"dedupe.key": "message_key", "sink.key": "deleted_key", "sequence.key": "sequence"}
 _WAY_ON = {
-    "dedupe.key": "read everything again (batchledger rewind {pipeline} --to earliest --truncate)",
-    "sink.key": "read everything again (batchledger rewind {pipeline} --to earliest --truncate)",
-    "sequence.key": "let the numbering begin anew (batchledger rewind {pipeline} --to WHERE)",
+    "dedupe.key": "read everything again (batchledger rewind {pipeline} --to earliest --truncate --reason WHY)",
+    "sink.key": "read everything again (batchledger rewind {pipeline} --to earliest --truncate --reason WHY)",
+    "sequence.key": "let the numbering begin anew (batchledger rewind {pipeline} --to WHERE --reason WHY)",
 }
 
 
@@ -33,15 +33,16 @@ def describe_types(columns: Sequence[str], schema: pa.Schema) -> dict[str, str]:
 
 
 def require_same_types(pipeline: str, rule: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raise ConfigurationError when a column of the same key is written in another way than the keys remembered."""
+    """Raise ConfigurationError when a column of the same key is written in another way than the remembered keys."""
     changed = [each for each in now if before[each] != now[each]]
     if changed:
         what = ", ".join(f"{each} as {before[each]}, now as {now[each]}" for each in changed)
         raise ConfigurationError(
-            f"{rule} of {pipeline}: keys are remembered that were written with {what}. The same value has another hash "
-            "then, and every key would be forgotten. Nothing was staged. Restore the type in source.schema or by a "
-            f"cast in the transform; or {_WAY_ON[rule].format(pipeline=pipeline)}; or read the source again under a "
-            "new pipeline name.",
+            f"{rule} of {pipeline}: the type of a key has changed. Nothing was staged.",
+            why=f"Keys are remembered that were written with {what}. The same value has another hash now, and every "
+            "key would be forgotten.",
+            advice="Restore the type in source.schema, or by a cast in the transform.\nOr "
+            f"{_WAY_ON[rule].format(pipeline=pipeline)}.\nOr read the source again under a new pipeline name.",
             pipeline=pipeline,
             subject=changed[0],
         )
@@ -50,7 +51,7 @@ def require_same_types(pipeline: str, rule: str, before: Mapping[str, str], now:
 def keep_types(
     cursor: psycopg.Cursor[Any], attempt: Attempt, keys: Mapping[str, Sequence[str]], schema: pa.Schema
 ) -> None:
-    """Compare the types of the keys, by rule, with what is kept; keep them where nothing is remembered yet.
+    """Compare the types of the keys, by rule, with what is kept; keep them if nothing is remembered yet.
 
     A dry run keeps nothing. Raises ConfigurationError.
     """
@@ -77,7 +78,7 @@ def _is_remembered(cursor: psycopg.Cursor[Any], pipeline: str, rule: str) -> boo
 
 
 def _written_as(type_: pa.DataType) -> str:
-    """Say how JSON has a value of the type. Whole numbers of any width look alike."""
+    """Say how JSON writes a value of the type. Whole numbers of any width look alike."""
     if pa.types.is_integer(type_) or (pa.types.is_decimal(type_) and type_.scale == 0):
         return "whole numbers"
     if pa.types.is_decimal(type_):

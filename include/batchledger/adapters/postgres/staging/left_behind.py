@@ -1,6 +1,6 @@
-"""Which branches of a lake nobody will publish, and since when tasks may be writing files that no branch holds yet.
+"""Which branches of a lake no run will publish, and since when tasks may be writing files that no branch holds yet.
 
-What is over is decided in ``batchledger.housekeeping``, as for staging tables.
+``batchledger.housekeeping`` decides what is over, as for staging tables.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from batchledger.ports import StagedBranch
 
 @dataclass(frozen=True)
 class LeftInLake:
-    """Branches of attempts that are over, and those that this ledger does not know.
+    """Branches of attempts that are over, and branches that this ledger does not know.
 
-    ``unlisted_since``: when the oldest of the attempts was opened that are being staged; None without one.
+    ``unlisted_since``: when the oldest attempt that is being staged was opened; None without one.
     """
 
     over: Sequence[StagedBranch]

@@ -43,7 +43,7 @@ class PostgresSequence:
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int
     ) -> dict[IntegrityCheck, Sequence[Offender]]:
         """Return up to ``limit`` records beside new gaps, and as many that repeat a number."""
-        # Looked up by number, so that they are worth a table.
+        # A table, because they are looked up by number.
         cursor.execute(
             sql.SQL("create temporary table batchledger_number on commit drop as select * from {}").format(
                 self._numbers
@@ -112,7 +112,7 @@ class PostgresSequence:
 
     @property
     def _run(self) -> sql.Composable:
-        """How many records at which the numbering begins lie up to a record. Without a start it never begins anew."""
+        """How many times the numbering has begun up to a record. Without a start it never begins anew."""
         if self.rules.starts_at is None:
             return sql.SQL("0::bigint")
         return sql.SQL(
@@ -122,7 +122,7 @@ class PostgresSequence:
 
     @property
     def _aliases(self) -> list[sql.Identifier]:
-        """Names that cannot meet those of the statements."""
+        """Names that cannot clash with names in the statements."""
         return [sql.Identifier(f"key_{number}") for number, _ in enumerate(self.rules.key)]
 
     @property

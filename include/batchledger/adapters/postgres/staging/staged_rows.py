@@ -1,9 +1,8 @@
 """The staged rows in one judgement: a session that knows which of them are duplicates, and what checks see of them.
 
-Duplicates are found once, in a temporary table, so that what is checked and what is counted agree whatever other
-batches do meanwhile, and twins of the step are not in each other's way. Checks get the session while it can only read
-(I6). Where nothing is a duplicate, nothing is compared with that table, which would also keep PostgreSQL from reading
-the rows in parallel.
+Duplicates are found once, in a temporary table. So checks and counts agree whatever other batches do meanwhile, and
+twins of the step are not in each other's way. Checks get the session while it can only read (I6). If nothing is a
+duplicate, nothing is compared with that table, which would keep PostgreSQL from reading the rows in parallel.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +48,7 @@ class PostgresStagedRows(StagedRows):
             cursor.execute(read_sql(__package__, "create_rows_view").format(view=view, columns=shown, **parts))
             cursor.execute(read_sql(__package__, "count_rows_to_check").format(**parts))
             ((accepted, checked),) = cursor.fetchall()
-        # Each statement of a check stands alone, so that one that fails does not take the others with it.
+        # Each statement of a check stands alone, so that a failed one does not take the others with it.
         self.connection.execute("set default_transaction_read_only = on")
         return RowsToCheck(self.connection, _ROWS, accepted, checked)
 

@@ -1,9 +1,9 @@
 """The staging of sinks whose rows wait in the ledger's database, wherever they go from there.
 
 Rows wait in a table of their attempt, ``batchledger_staging.b17_a2_open``. Sealing renames it to ``b17_a2_rows``: the
-rename waits for writers in flight and makes every later write of a zombie task fail (S75). The table is unlogged where
-the ledger's commit is the sink's. What a sink has committed by itself has to be there after a crash of the database,
-too, so that the ledger can confirm it.
+rename waits for writers in flight and makes every later write of a zombie task fail (S75). The table is unlogged if the
+sink's commit is the ledger's. If a sink commits by itself, its rows have to outlive a crash of the database, so that
+the ledger can confirm them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
 
 
 class PostgresStaging(Staging):
-    """What is published and where, a sink says that builds on it."""
+    """A sink builds on this, and says what is published and where."""
 
     dsn: str
     upsert: Upsert | None = None
@@ -111,7 +111,7 @@ class PostgresStaging(Staging):
     @override
     def count_arriving(self, attempt: Attempt) -> int:
         with transaction(self.dsn, f"count the rows on their way to {attempt.batch.label}") as cursor:
-            # Of another database a table could have the same number.
+            # A table of another database could have the same number.
             cursor.execute(
                 "select coalesce(sum(tuples_processed), 0)::bigint from pg_stat_progress_copy "
                 "where datname = current_database() and relid = to_regclass(%s)",
@@ -130,8 +130,9 @@ class PostgresStaging(Staging):
                 )
             except psycopg.errors.LockNotAvailable as error:
                 raise StagingError(
-                    f"{attempt.batch.label} attempt {attempt.number}: a task is still writing to its staging after the "
-                    "job has ended. The next attempt writes to a staging of its own.",
+                    f"{attempt.batch.label} attempt {attempt.number} is not sealed: a task still writes after the "
+                    "job has ended.",
+                    advice="The next attempt writes to a staging of its own.",
                     batch_id=attempt.batch.batch_id,
                 ) from error
             cursor.execute(
@@ -151,7 +152,7 @@ class PostgresStaging(Staging):
             try:
                 yield PostgresStagedRows(connection, attempt, columns, self.sequence, repeated)
             finally:
-                # What failed because the connection was lost is no fault of a check, whatever a check made of it.
+                # If the connection was lost, no check is at fault, whatever a check made of it.
                 connection.execute("select 1")
 
     @override
@@ -196,14 +197,14 @@ class PostgresStaging(Staging):
             aside = aside_table(attempt)
             # Otherwise a twin could create the table at the same time.
             cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(rows_table(attempt)))
-            # Logged, unlike the rows: numbers that a crash of the database takes away would be missing.
+            # Logged, unlike the rows: after a crash of the database, lost numbers would count as missing.
             cursor.execute(
                 sql.SQL("create table if not exists {} (like {})").format(aside, rows_table(attempt)),
             )
             cursor.execute(statement_about("remove_staged", attempt, aside=aside), ranges_as_arrays(records))
 
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:  # noqa: ARG002 (the port's signature)
-        """Do nothing: what is left behind lies in the ledger's database, and goes with what is left there."""
+        """Do nothing: everything left behind lies in the ledger's database, where housekeeping removes it."""
         return Housekeeping()
 
     @override
@@ -217,13 +218,13 @@ class PostgresStaging(Staging):
 
     @property
     def _remembered_keys(self) -> dict[str, tuple[str, ...]]:
-        """The columns of the keys of which hashes are kept, by rule."""
+        """The columns of the keys whose hashes are kept, by rule."""
         rules = {"dedupe.key": self.deduplication, "sink.key": self.upsert, "sequence.key": self.sequence}
         return {name: rule.key for name, rule in rules.items() if rule is not None}
 
     @property
     def message_keys(self) -> PostgresDeduplication | None:
-        """What knows the duplicates among the staged rows."""
+        """Knows the duplicates among the staged rows."""
         return PostgresDeduplication(self.deduplication, self.find_old_rows) if self.deduplication else None
 
     def require_columns(self, schema: pa.Schema) -> None:
@@ -232,8 +233,9 @@ class PostgresStaging(Staging):
         fault = explain_columns(columns)
         if fault is not None:
             raise ConfigurationError(
-                f"the rows for {self.name} cannot be staged: {fault}. Nothing was written; let the transform name or "
-                "leave out what it makes, or correct source.schema."
+                f"The rows for {self.name} cannot be staged. Nothing was written.",
+                why=f"{fault}.",
+                advice="Name or leave out the column in the transform, or correct source.schema.",
             )
         named = {
             "dedupe.key": self.deduplication.key if self.deduplication else (),
@@ -245,14 +247,16 @@ class PostgresStaging(Staging):
             for column in names:
                 if column not in columns:
                     raise ConfigurationError(
-                        f"{option} names column {column!r}, which the rows for {self.name} do not have; they have "
-                        f"{', '.join(columns)}. Correct the key, or keep the column in the transform.",
+                        f"{option} names column {column!r}, which the rows for {self.name} do not have.",
+                        why=f"They have {', '.join(columns)}.",
+                        advice="Correct the key, or keep the column in the transform.",
                         subject=column,
                     )
         if sequence and not pa.types.is_integer(schema.field(sequence.number).type):
             raise ConfigurationError(
-                f"sequence.number names column {sequence.number!r}, which the rows for {self.name} have as "
-                f"{schema.field(sequence.number).type}. Let it be an integer, in source.schema or in the transform.",
+                f"sequence.number names column {sequence.number!r}, which is no integer.",
+                why=f"The rows for {self.name} have it as {schema.field(sequence.number).type}.",
+                advice="Make it an integer, in source.schema or in the transform.",
                 subject=sequence.number,
             )
 
@@ -262,8 +266,8 @@ class PostgresStaging(Staging):
         columns.pop(TASK_COLUMN, None)
         if not columns:
             raise StagingLostError(
-                f"{attempt.batch.label}: the staging of attempt {attempt.number} is gone. Nothing was published; "
-                f"{stage_again(attempt.batch)}.",
+                f"{attempt.batch.label} has lost the staging of attempt {attempt.number}. Nothing was published.",
+                advice=stage_again(attempt.batch),
                 batch_id=attempt.batch.batch_id,
             )
         return columns

@@ -85,7 +85,7 @@ def _copying(
 
 
 def table_prefix(attempt: Attempt) -> str:
-    """What the names of an attempt's tables begin with: ``b17_a2``."""
+    """The beginning of the names of an attempt's tables: ``b17_a2``."""
     return f"b{attempt.batch.batch_id}_a{attempt.number}"
 
 
@@ -100,7 +100,7 @@ def rows_table(attempt: Attempt) -> sql.Identifier:
 
 
 def aside_table(attempt: Attempt) -> sql.Identifier:
-    """The rows that a check has set aside; there is no such table where none has."""
+    """The rows that a check has set aside; there is no such table without them."""
     return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_aside")
 
 
@@ -120,7 +120,7 @@ def hash_of(columns: Sequence[str]) -> sql.Composed:
 
 
 def short_hash_of(columns: Sequence[str]) -> sql.Composed:
-    """Return the expression of a hash of 64 bits, which is the same where ``hash_of`` is, and nearly nowhere else."""
+    """Return the expression of a hash of 64 bits. It is equal if ``hash_of`` is, and hardly ever otherwise."""
     return sql.SQL("hash_record_extended(row({}), 0)").format(join_names(columns))
 
 
@@ -176,7 +176,7 @@ def _postgres_type(type_: pa.DataType) -> str:
     }
     if type_ not in name_by_type:
         raise TargetChangedError(
-            f"a column of type {type_} cannot be stored in PostgreSQL; let the transform turn it into a scalar, for "
-            "example with to_json."
+            f"A column of type {type_} cannot be stored in PostgreSQL.",
+            advice="Let the transform make a scalar of it, for example with to_json.",
         )
     return name_by_type[type_]

@@ -1,7 +1,7 @@
 """The rows that a batch takes away before it writes its own (I8), kept until the transaction ends.
 
-What the message keys and the upserts of the batch have to know of them is read from ``batchledger_withdrawn``, a
-temporary table with the provenance and the key columns of these rows.
+The message keys and the upserts of the batch read about them from ``batchledger_withdrawn``, a temporary table with the
+provenance and the key columns of these rows.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ WITHDRAWN = sql.Identifier("pg_temp", "batchledger_withdrawn")
 
 
 def find_replaced(cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[HeldRange]:
-    """Return what other batches hold of the batch's ranges now, as ``withdraw`` will be told. Changes nothing (I6)."""
+    """Return what other batches hold of the batch's ranges now, as ``withdraw`` will get it. Changes nothing (I6)."""
     cursor.execute(read_statement(__package__, "find_holders"), {"batch_id": attempt.batch.batch_id})
     return read_held(cursor)
 

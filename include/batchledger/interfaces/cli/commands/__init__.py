@@ -1,1 +1,1 @@
-"""The commands: each reads what a person wrote, asks for it to be done, and shows the result."""
+"""The commands: each reads its arguments, calls what does the work, and shows the result."""

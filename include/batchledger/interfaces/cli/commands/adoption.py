@@ -1,4 +1,4 @@
-"""Adopting targets that were restored, on the command line: one pipeline's, or all pipelines' of the folder."""
+"""``batchledger adopt-target``: adopt the restored target of one pipeline, or of all pipelines of the folder."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -25,9 +25,10 @@ def adopt_target(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a target that was restored from a backup or moved, once `verify` holds against it.
+    """Go on with a target that was restored from a backup or moved. `verify` has to hold against it.
 
-    With --all it adopts every target that it can, and names the others at the end.
+    With --all it adopts every target that it can.
+    It prints an error for each of the others.
     """
     if every == (pipeline is not None):
         raise typer.BadParameter("name one pipeline, or --all")
@@ -61,6 +62,6 @@ def _adopt(config: "PipelineConfig", reason: str, dry_run: bool) -> Decided:
     from batchledger.wiring import build_platform
 
     if config.name not in build_platform(config).ledger.list_targets():
-        # A pipeline that has published nothing takes its first target without being asked.
+        # A pipeline that has published nothing takes its first target without a decision.
         return Decided(None, is_new=False)
     return give(config, AdoptTarget(), reason, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""``batchledger alerts``: what people are to know, what was sent of it, and trial messages. Works without Airflow."""
+"""``batchledger alerts``: list incidents, send alerts, and try a channel. Works without Airflow."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -37,16 +37,19 @@ class _ListByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(help="What people are to know, and what was sent of it: list, send, test.", cls=_ListByDefault)
+app = typer.Typer(help="The incidents and the messages about them: list, send, test.", cls=_ListByDefault)
 
 
 @app.command("list")
 def list_incidents(
     pipeline: MaybeName = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many of each pipeline.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="How many incidents of each pipeline.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the open incidents and those that ended last, and what was sent. The default; 1 when a ledger is silent."""
+    """List the open incidents, the newest ended ones, and the messages about them. The default command.
+
+    Exit code 1 if a ledger does not answer.
+    """
     from batchledger.adapters.postgres.ledger.incidents import list_alerts
     from batchledger.wiring import ledger_dsn
 
@@ -58,9 +61,10 @@ def list_incidents(
 
 @app.command("send")
 def send_due(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
-    """Look at the pipelines and send what is due, as the report task of each Airflow run does.
+    """Look at the pipelines and send the messages that are due, as the report task of each Airflow run does.
 
-    Exit code 1 when the ledger of one does not answer; the others are looked at all the same.
+    Exit code 1 if a ledger does not answer.
+    The pipelines of other ledgers are looked at all the same.
     """
     from batchledger.monitoring.alerting import report
     from batchledger.wiring import build_alerting, build_platform
@@ -75,7 +79,10 @@ def send_trial(
     connection: Annotated[str, typer.Argument(metavar="CONNECTION", help="The id of an Airflow connection.")],
     as_json: AsJson = False,
 ) -> None:
-    """Send a trial message through a connection; 1 when it is not delivered within 10 seconds."""
+    """Send a trial message through a connection.
+
+    Exit code 1 if it is not delivered within 10 seconds.
+    """
     from batchledger.monitoring.alerting import try_channel
     from batchledger.wiring import open_channel
 
@@ -87,7 +94,7 @@ def send_trial(
 def _visit(
     pipeline: str | None, visit: "Callable[[PipelineConfig], Visited]"
 ) -> tuple[dict[str, Visited], dict[str, BatchledgerError]]:
-    """Return what came of the visit of each pipeline, and why others could not be visited; one that is named raises."""
+    """Return the result of each visit, and the errors of the others. A pipeline that is named raises its error."""
     done: dict[str, Visited] = {}
     failures: dict[str, BatchledgerError] = {}
     for each in _select(pipeline):
@@ -101,7 +108,7 @@ def _visit(
 
 
 def _select(pipeline: str | None) -> "Iterator[PipelineConfig]":
-    """Return the named pipeline, or all whose file is accepted; a refused file harms no other."""
+    """Yield the named pipeline, or all whose file is accepted; a refused file is logged."""
     if pipeline is not None:
         yield load_pipeline(pipeline)
         return

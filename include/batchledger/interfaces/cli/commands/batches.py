@@ -1,4 +1,4 @@
-"""The commands that take batches one after the other, and show and prove what was taken."""
+"""The commands that run batches, show them and prove them."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -35,9 +35,10 @@ def migrate(pipeline: Name, as_json: AsJson = False) -> None:
 
 
 def plan(pipeline: Name, as_json: AsJson = False) -> None:
-    """Print the ranges that the next run would take: those of the open batch, else a new plan. Changes nothing.
+    """Print the ranges that the next run would take: the open batch, else a new plan. Changes nothing.
 
-    Also what threatens the unread records: open transactions that hold them back, and when the oldest may expire.
+    It also prints what threatens unread records: open transactions that hold
+    them back, and when the oldest may expire.
     """
     from batchledger.lifecycle import plans
     from batchledger.monitoring.health import read_threats
@@ -55,15 +56,18 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
 
 def run(
     pipeline: Name,
-    until_caught_up: Annotated[bool, typer.Option(help="Go on to the log ends of this moment.")] = False,
-    batch: Annotated[int | None, typer.Option(help="Take this batch again, a blocked one included.")] = None,
-    reason: Annotated[str, typer.Option(help="With --batch: why; recorded with your name.")] = "no reason given",
+    until_caught_up: Annotated[bool, typer.Option(help="Take batches up to the present log ends.")] = False,
+    batch: Annotated[int | None, typer.Option(help="Take this batch again, even a blocked one.")] = None,
+    reason: Annotated[
+        str, typer.Option(help="With --batch: why. The ledger keeps it with your name.")
+    ] = "no reason given",
     as_json: AsJson = False,
 ) -> None:
     """Plan, stage, audit and publish without Airflow.
 
-    While another run is at work on the batch, it says so, changes nothing and ends with exit code 0; with
-    --until-caught-up it waits for it.
+    If another run is at work on the batch, this command says so,
+    changes nothing and ends with exit code 0.
+    With --until-caught-up, it waits for the other run.
     """
     from batchledger.lifecycle import plans, run_batch
     from batchledger.lifecycle.catching_up import catch_up
@@ -96,10 +100,10 @@ def _count_quarantined(platform: Platform, batch: Batch) -> int:
 
 def batches(
     pipeline: Name,
-    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="How many batches.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the batches of a pipeline, and what people decided about it and them, the newest first."""
+    """List the batches of a pipeline and the decisions about them, the newest first."""
     from batchledger.adapters.postgres.ledger.history import list_batches, list_decisions
     from batchledger.wiring import ledger_dsn
 
@@ -109,14 +113,17 @@ def batches(
 
 
 def batch(batch_id: BatchId, connection: Connection = "warehouse", as_json: AsJson = False) -> None:
-    """Show one batch: its ranges with their balance, its attempts, its checks."""
+    """Show one batch: its ranges and their balance, its attempts and its checks."""
     from batchledger.adapters.postgres.ledger.history import load_batch_history
 
     show(display.describe_batch(load_batch_history(find_ledger(connection), batch_id)), as_json)
 
 
 def verify(pipeline: Name, as_json: AsJson = False) -> None:
-    """Prove I1, I2, I7 and I8 over the whole history and compare the target with the ledger; 1 on any finding."""
+    """Prove I1, I2, I7 and I8 over the whole history, and compare the target with the ledger.
+
+    Exit code 1 if there is a finding.
+    """
     from batchledger.wiring import verify_pipeline
 
     config = load_pipeline(pipeline)

@@ -1,4 +1,4 @@
-"""What a person decides, on the command line: each needs a reason, and ``--dry-run`` shows what it would change."""
+"""The decisions of a person: each needs a reason, and ``--dry-run`` shows what it would change."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,13 +24,13 @@ from batchledger.planning.rewind import Rewind
 if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
 
-Reason = Annotated[str, typer.Option(help="Why; recorded with your name.")]
+Reason = Annotated[str, typer.Option(help="Why. The ledger keeps it with your name.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
 Ranges = Annotated[
-    list[str], typer.Argument(metavar="RANGE...", help='What is given up: "orders[3] 10..25", from the position on.')
+    list[str], typer.Argument(metavar="RANGE...", help='What to give up, from the position on: "orders[3] 10..25".')
 ]
 DiscardBatch = Annotated[
-    int | None, typer.Option(metavar="ID", help="Give up too what this open batch has staged of these partitions.")
+    int | None, typer.Option(metavar="ID", help="Also discard this open batch, if it holds these partitions.")
 ]
 
 
@@ -39,25 +39,27 @@ def rewind(
     *,
     to: Annotated[
         list[str],
-        typer.Option(metavar="WHERE", help="earliest, a moment, or orders[3]@1200 (once for each partition)."),
+        typer.Option(metavar="WHERE", help="earliest, a moment, or orders[3]@1200 for each partition."),
     ],
     reason: Reason,
     truncate: Annotated[
         bool,
         typer.Option(
             "--truncate",
-            help="Empty the table too (in PostgreSQL only): readers see none of its rows until they are back.",
+            help="Also empty the table (PostgreSQL only). Readers see no row until it is read again.",
         ),
     ] = False,
     allow_expired: Annotated[
-        bool, typer.Option("--allow-expired", help="With --truncate: even rows that Kafka cannot give again.")
+        bool,
+        typer.Option("--allow-expired", help="With --truncate: also remove rows whose records Kafka no longer has."),
     ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read again from further back. In a table what is read replaces the rows that are there; nothing is there twice.
+    """Read again from further back. In a table, the new rows replace the old ones: nothing is there twice.
 
-    A topic replaces nothing: its readers see once more what is read again; how much that is, it says first.
+    A topic cannot replace records: its readers see them once more.
+    The command first says how many.
     """
     order = Rewind(parse_target(to), truncate, allow_expired)
     _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
@@ -72,7 +74,7 @@ def skip(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on without offsets that could be read. Moves only their partitions, and is recorded."""
+    """Give up offsets that Kafka still has. Moves the position of their partitions only."""
     order = Skip(tuple(parse_range(each) for each in ranges), discard_batch)
     _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
 
@@ -86,7 +88,7 @@ def accept_loss(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on without offsets that Kafka removed before they were read. Moves only their partitions, and is recorded."""
+    """Give up offsets that Kafka removed before they were read. Moves the position of their partitions only."""
     order = AcceptLoss(tuple(parse_range(each) for each in ranges), discard_batch)
     _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
 
@@ -99,7 +101,7 @@ def accept(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a blocked batch as it is staged; what nobody has explained is recorded as an accepted loss."""
+    """Publish a blocked batch as it is staged. Offsets without an explanation become an accepted loss."""
     _give(_find_pipeline(batch_id, connection), Accept(batch_id), reason, dry_run, as_json)
 
 
@@ -111,12 +113,12 @@ def discard(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Close a batch that is not published. The next run plans its offsets again; a replay is over."""
+    """Close a batch that is not published. The next run plans its offsets again, unless it is a replay."""
     _give(_find_pipeline(batch_id, connection), Discard(batch_id), reason, dry_run, as_json)
 
 
 def pause(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Plan nothing new, whoever asks, until `resume`. What is being worked on may be finished."""
+    """Plan nothing new until `resume`. A run that has begun may finish its batch."""
     _give(load_pipeline(pipeline), Pause(), reason, dry_run, as_json)
 
 

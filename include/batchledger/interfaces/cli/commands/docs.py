@@ -1,4 +1,4 @@
-"""``batchledger docs``: bring the pages of batches and pipelines up to date. Works without Airflow."""
+"""``batchledger docs``: bring the pages of Data Docs up to date. Works without Airflow."""
 
 import typer
 
@@ -7,9 +7,10 @@ from batchledger.interfaces.cli.printing import Shown, new_table, number, show
 
 
 def docs(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
-    """Write the pages of the newest 200 batches and the history of each pipeline, as Airflow does after each run.
+    """Write the history and the newest 200 batches of each pipeline as pages, as Airflow does after each run.
 
-    Into the folder that BATCHLEDGER_DOCS names. Exit code 1 when those of a pipeline could not be written.
+    BATCHLEDGER_DOCS names the folder.
+    Exit code 1 if the pages of a pipeline could not be written.
     """
     from batchledger.interfaces.data_docs.site import build_all_docs, build_docs
 

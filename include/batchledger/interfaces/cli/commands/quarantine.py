@@ -1,4 +1,4 @@
-"""``batchledger quarantine``: look at the records that could not be decoded, publish them again, or drop them."""
+"""``batchledger quarantine``: look at the records that could not be decoded, replay them, or drop them."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,24 +26,24 @@ from batchledger.planning.replay import Quarantined, Replay, split_quarantined
 if TYPE_CHECKING:
     from batchledger.adapters.postgres.ledger.history import BatchHistory, QuarantineLine, QuarantineList
 
-app = typer.Typer(help="Records that could not be decoded: list them, try them again, drop them.", no_args_is_help=True)
+app = typer.Typer(help="Records that could not be decoded: list them, replay them, drop them.", no_args_is_help=True)
 
 Ranges = Annotated[
     list[str] | None, typer.Argument(metavar="[RANGE]...", help='Which offsets, for example "orders[3] 1200..1201".')
 ]
-All = Annotated[bool, typer.Option("--all", help="All that the pipeline has in quarantine, instead of ranges.")]
+All = Annotated[bool, typer.Option("--all", help="All records that the pipeline has in quarantine.")]
 
-_NOTHING_THERE = "nothing of this is in quarantine."
+_NOTHING_THERE = "no such record is in quarantine."
 
 
 @app.command("list")
 def list_records(
     pipeline: Name,
-    limit: Annotated[int, typer.Option(min=1, help="How many, in the order of offsets.")] = 100,
-    show_payload: Annotated[bool, typer.Option(help="Print the values too, what is not ASCII escaped.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many records, in the order of offsets.")] = 100,
+    show_payload: Annotated[bool, typer.Option(help="Also print the values; other than ASCII is escaped.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the records of a pipeline that are in quarantine: coordinates, error, batch, and size."""
+    """List the records that a pipeline has in quarantine: coordinates, error, batch and size."""
     from batchledger.adapters.postgres.ledger.history import list_quarantine
     from batchledger.wiring import ledger_dsn
 
@@ -61,9 +61,9 @@ def replay_records(
     dry_run: DryRunOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decode records again, with the pipeline's schema and transform of today; what fails again stays.
+    """Decode records again with the present schema and transform, and publish them. If one fails again, it stays.
 
-    They are read from the bytes that quarantine has kept, so Kafka need not have them any more.
+    Quarantine keeps the bytes of the records, so Kafka need not have them any more.
     """
     found = _select(pipeline, ranges, everything)
     portions = split_quarantined(found)
@@ -71,7 +71,7 @@ def replay_records(
         asked = Quarantined(tuple(merge_ranges(each.range for each in found)))
         if len(portions) > 1:
             raise typer.BadParameter(
-                f"one dry run looks at one batch, and these would be {len(portions)}; name some of them, such as "
+                f"one dry run covers one batch, and these would be {len(portions)}; name some of them, such as "
                 f'"{portions[0].ranges[0]}"'
             )
         rehearse(pipeline, Replay(asked), reason, as_json)
@@ -92,7 +92,7 @@ def drop_records(
     dry_run: DryRunOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove records from quarantine for good. The balance keeps them, and the ledger who dropped them."""
+    """Remove records from quarantine for good. The balance still counts them; the ledger says who dropped them."""
     order = DropQuarantined(_read_ranges(ranges, everything))
     why = (reason or "a dry run") if dry_run else require_reason(reason)
     decided = give(load_pipeline(pipeline), order, why, dry_run=dry_run)
@@ -100,7 +100,7 @@ def drop_records(
 
 
 def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload: bool) -> Shown:
-    """Show the records, one a line; their values below it where they were asked for."""
+    """Show one record a line; with ``show_payload`` its value below."""
     document = {
         "pipeline": pipeline,
         "total": found.total,
@@ -120,7 +120,7 @@ def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload:
 
 
 def describe_replayed_records(pipeline: str, history: "BatchHistory") -> Shown:
-    """Show how many records have moved to the target, and how many are still in quarantine."""
+    """Show how many records were published, and how many are still in quarantine."""
     batch = history.batch
     published, left = count_decoded(history)
     counts = f"{published:,} of {describe_count(count_offsets(batch.ranges), 'record')} published"
@@ -131,7 +131,7 @@ def describe_replayed_records(pipeline: str, history: "BatchHistory") -> Shown:
 
 
 def describe_dropped(pipeline: str, decided: Decided, *, is_dry_run: bool) -> Shown:
-    """Show which records are in quarantine no more, or would not be."""
+    """Show which records were dropped, or would be."""
     before = (decided.record.before if decided.record else None) or {}
     ranges = [OffsetRange.parse(each) for each in before.get("quarantined", ())]
     dropped = count_offsets(ranges)
@@ -152,7 +152,7 @@ def _line_as_json(line: "QuarantineLine", show_payload: bool) -> dict[str, objec
 
 
 def _select(pipeline: str, ranges: list[str] | None, everything: bool) -> list[QuarantinedRecord]:
-    """Return what is in quarantine of what was named; it may be nothing."""
+    """Return the named records that are in quarantine; there may be none."""
     from batchledger.wiring import build_platform
 
     named = _read_ranges(ranges, everything)

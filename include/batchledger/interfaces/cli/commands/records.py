@@ -1,4 +1,4 @@
-"""``batchledger records``: show the records that a failed check names, on the terminal of who asks."""
+"""``batchledger records``: show the records that a failed check names, on your own terminal."""
 
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from batchledger.model.offsets import OffsetRange, describe_ranges
 from batchledger.model.records.lookup import FoundRecords, Record
 
 Ranges = Annotated[
-    list[str], typer.Argument(metavar="RANGE...", help='Which offsets: "orders[3] 1200..1201", or orders[3]@1200.')
+    list[str], typer.Argument(metavar="RANGE...", help='Which records: "orders[3] 1200..1201", or orders[3]@1200.')
 ]
 
 
@@ -28,10 +28,10 @@ def records(
     pipeline: Name,
     ranges: Ranges,
     *,
-    limit: Annotated[int, typer.Option(min=1, help="How many, in the order of offsets.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="How many records, in the order of offsets.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show records with key, value and headers, from Kafka, or from quarantine where they lie. Changes nothing."""
+    """Show records with key, value and headers, from Kafka or from quarantine. Changes nothing."""
     from batchledger.wiring import find_records
 
     found = find_records(load_pipeline(pipeline), [_parse(each) for each in ranges], limit)
@@ -39,7 +39,7 @@ def records(
 
 
 def describe_records(pipeline: str, found: FoundRecords) -> Shown:
-    """Show the records, what is not ASCII escaped, and of the other offsets why there is no record."""
+    """Show the records, and why other offsets have none. Bytes other than ASCII are escaped."""
     without_record = pick(found, *_REASONS)
     table = new_table(f"Records of {pipeline}", "record", "time UTC", "key", "value")
     for each in found.records:

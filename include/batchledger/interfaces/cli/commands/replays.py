@@ -1,4 +1,4 @@
-"""``batchledger replay``: publish what was read before once more, by time or by offsets."""
+"""``batchledger replay``: publish records again, chosen by time or by offsets."""
 
 import dataclasses
 import logging
@@ -36,10 +36,10 @@ logger = logging.getLogger(__name__)
 _DECODED = ("accepted", "quarantined")
 
 AllowExpired = Annotated[
-    bool, typer.Option(help="Leave out what Kafka has removed, and record it, instead of refusing.")
+    bool, typer.Option(help="Leave out what Kafka has removed, instead of refusing. It is recorded.")
 ]
-DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Show what it would do to the rows, and do nothing.")]
-Reason = Annotated[str | None, typer.Option(help="Why; recorded with your name.")]
+DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Show what would happen to the rows, and change nothing.")]
+Reason = Annotated[str | None, typer.Option(help="Why. The ledger keeps it with your name.")]
 
 
 def replay(
@@ -47,20 +47,24 @@ def replay(
     *,
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="BOUND", help="A moment (UTC unless it has a zone), or orders[3]@1200."),
+        typer.Option(
+            "--from", metavar="BOUND", help="Where it begins: a moment (UTC unless it has a zone), or orders[3]@1200."
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="BOUND", help="Where it ends; not part of it.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="BOUND", help="Where it ends, exclusive.")] = None,
     ranges: Annotated[
-        list[str] | None, typer.Option("--range", metavar="RANGE", help='"orders[3] 1200..1500"; may be repeated.')
+        list[str] | None,
+        typer.Option("--range", metavar="RANGE", help='Instead: "orders[3] 1200..1500"; may be repeated.'),
     ] = None,
     allow_expired: AllowExpired = False,
     reason: Reason = None,
     dry_run: DryRunOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish offsets again: their rows are replaced in one transaction, and no position moves.
+    """Publish offsets again. One transaction replaces their rows, and no position moves.
 
-    A topic replaces nothing: its readers see these records once more; how many, it says first.
+    A topic cannot replace records: its readers see them once more.
+    The command first says how many.
     """
     asked = _read_request(since, until, ranges or [], allow_expired)
     if dry_run:
@@ -72,14 +76,14 @@ def replay(
 
 
 def require_reason(reason: str | None) -> str:
-    """Return the reason. Raises typer.BadParameter when there is none."""
+    """Return the reason. Raises typer.BadParameter if there is none."""
     if reason is None or not reason.strip():
         raise typer.BadParameter("give a --reason; others will read it in the ledger")
     return reason
 
 
 def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision) -> "list[BatchHistory]":
-    """Publish each request as a batch of its own; return what the ledger has of those that found something to do."""
+    """Publish each request as a batch of its own; return the histories of these batches. An empty request has none."""
     from batchledger.adapters.postgres.ledger.history import load_batch_history
     from batchledger.lifecycle import plans, run_batch
     from batchledger.wiring import ledger_dsn
@@ -91,15 +95,15 @@ def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision)
         run = run_name()
         batch = plans.plan_replay(platform, request, run, decision, key=run)
         if batch is not None:
-            with _told_how_to_go_on(batch):
+            with _explaining_how_to_go_on(batch):
                 run_batch.take_through(platform, batch.batch_id, run, stage)
             done.append(load_batch_history(ledger_dsn(config), batch.batch_id))
     return done
 
 
 @contextmanager
-def _told_how_to_go_on(batch: Batch) -> Iterator[None]:
-    """Say what a person can do about a replay that has failed: nobody else takes it up."""
+def _explaining_how_to_go_on(batch: Batch) -> Iterator[None]:
+    """Log what a person can do about a replay that failed: no later run takes it up by itself."""
     try:
         yield
     except BatchledgerError:
@@ -112,7 +116,7 @@ def _told_how_to_go_on(batch: Batch) -> Iterator[None]:
 
 
 def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) -> None:
-    """Show what a replay would do. Ends with exit code 3 when it would not be published."""
+    """Show what a replay would do. Exit code 3 if it would not be published."""
     from batchledger.adapters.postgres.ledger.history import load_batch_history
     from batchledger.lifecycle.dry_run import dry_run_replay
     from batchledger.wiring import ledger_dsn
@@ -130,13 +134,13 @@ def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) ->
 
 
 def describe_nothing_to_replay(pipeline: str, asked: Replay) -> Shown:
-    """Show that no record lies in what was asked for, which is a success."""
+    """Show that there is no record to publish again, which is a success."""
     nothing = f"{pipeline}: nothing to publish again in {asked}."
     return Shown({"batch_id": None, "ranges": [], "replaced": []}, [nothing])
 
 
 def describe_replayed(history: "BatchHistory") -> Shown:
-    """Show what was published again, and what of which batches that was, or has replaced."""
+    """Show what was published again, and which batches held it before."""
     batch, taken = history.batch, history.replaced
     untouched = "No batch held these offsets before; nothing was replaced."
     return Shown(
@@ -149,9 +153,9 @@ def describe_replayed(history: "BatchHistory") -> Shown:
 
 
 def describe_dry_run(found: DryRun, history: "BatchHistory") -> Shown:
-    """Show what a replay would do: records, rows that would go, how those that come differ, what speaks against it.
+    """Show what a replay would do: its records, the rows that go, how the new rows differ, and the objections.
 
-    Who has asked is shown the words of a target that refuses the rows, which the ledger does not keep.
+    If the target refuses the rows, its own words are shown here; the ledger does not keep them.
     """
     outcome = dataclasses.replace(summarise_dry_run(found), objections=found.words)
     document = {"batch_id": found.batch.batch_id, "dry_run": True, "ranges": history.ranges}

@@ -1,4 +1,4 @@
-"""``batchledger audit`` and ``batchledger housekeeping``: what the two DAGs do, from the command line."""
+"""``batchledger audit`` and ``batchledger housekeeping``: what the two DAGs of these names do."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,23 +17,24 @@ from batchledger.model.housekeeping import Housekeeping, Leftover
 from batchledger.monitoring.ledger_audit import LedgerAudit
 
 Pipeline = Annotated[
-    str | None, typer.Argument(metavar="[PIPELINE]", help="The name of a pipeline file, without .yaml; without it all.")
+    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all pipelines of the folder.")
 ]
 Newest = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Prove what the newest so many batches have published; 0 proves the whole history.",
+        help="Prove only what this many newest batches have published; 0 proves the whole history.",
         show_default="as the file says",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing.")]
 
 
 def audit(pipeline: Pipeline = None, newest: Newest = None, as_json: AsJson = False) -> None:
-    """Prove the ledger and the target, look for what is stuck or left behind; store what was found, and send alerts.
+    """Prove ledger and target, and look for what is stuck or left behind. Stores the results and sends alerts.
 
-    Exit code 1 when something is wrong or could not be judged, 3 when everything that was found waits for a person.
+    Exit code 1 if something is wrong or could not be judged,
+    3 if every finding waits for a person.
     """
     from batchledger.config.pipeline_file import find_pipeline_files
     from batchledger.interfaces.upkeep import audit_and_tell
@@ -53,10 +54,12 @@ def audit(pipeline: Pipeline = None, newest: Newest = None, as_json: AsJson = Fa
 
 
 def housekeeping(dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Remove staging of attempts that are over, expired message keys and quarantine, and old validations and audits.
+    """Remove staging of ended attempts, expired message keys and quarantine, and old validations and audits.
 
-    Never what an open batch needs, and a bounded number at a time: it is safe beside runs, and what is left the next
-    one takes. Of Iceberg tables also branches of such attempts and old states; small files are written together.
+    It removes nothing that an open batch needs, so it is safe beside runs.
+    It removes a bounded number at a time, and the next housekeeping goes on.
+    In Iceberg tables it also removes branches of ended attempts and old
+    snapshots, and merges small files.
     """
     from batchledger.interfaces.upkeep import keep_house
 
@@ -64,7 +67,7 @@ def housekeeping(dry_run: DryRun = False, as_json: AsJson = False) -> None:
 
 
 def describe_audit(audit: LedgerAudit) -> Shown:
-    """Show what was found of a pipeline."""
+    """Show what the audit of a pipeline has found."""
     failed = f"[bold red]{len(audit.failed)} of {describe_count(len(audit.checks), 'check')} not passed[/]"
     found, unproved = audit.findings.found, audit.coverage.describe_unproved()
     commands = dict.fromkeys(f"{each.title}: {each.command}" for each in found if each.command)

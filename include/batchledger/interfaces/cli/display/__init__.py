@@ -1,1 +1,1 @@
-"""What several commands show, as values. No decisions here, and nothing is printed."""
+"""What several commands show, as values. These modules decide nothing and print nothing."""

@@ -1,4 +1,4 @@
-"""What ``batchledger alerts`` shows: incidents, and what became of the messages about them."""
+"""What ``batchledger alerts`` shows: incidents, and the messages about them."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _STYLE_BY_SEVERITY = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow",
 
 
 def describe_told(told_by_pipeline: "Mapping[str, Told]", failures: Mapping[str, BatchledgerError]) -> Shown:
-    """Show what a look has changed, and what was sent; ``failures``: which pipelines could not be looked at."""
+    """Show which incidents are new or over, and what was sent. ``failures``: the pipelines without a look."""
     documents, failed = [], describe_failures(failures, "looked at")
     table = new_table("Alerts", "pipeline", "open", "new", "over", "sent", "error")
     for pipeline, told in told_by_pipeline.items():
@@ -45,7 +45,7 @@ def describe_told(told_by_pipeline: "Mapping[str, Told]", failures: Mapping[str,
 
 
 def describe_open(incidents: Sequence[Incident]) -> Shown:
-    """Show the open incidents, to people in a line each."""
+    """Show the open incidents; people see one line each."""
     table = new_table("Open incidents: batchledger alerts PIPELINE", "pipeline", "what", "since UTC")
     for each in incidents:
         title = Text(each.condition.title, _STYLE_BY_SEVERITY[each.condition.severity])
@@ -54,7 +54,7 @@ def describe_open(incidents: Sequence[Incident]) -> Shown:
 
 
 def describe_alert(alert: "AlertRecord") -> Shown:
-    """Show an incident with what was sent."""
+    """Show an incident and its messages."""
     document = {**_incident_as_json(alert.incident), "deliveries": alert.deliveries}
     incident, condition = alert.incident, alert.incident.condition
     style = "green" if incident.ended_at else _STYLE_BY_SEVERITY[condition.severity]
@@ -72,7 +72,7 @@ def describe_alert(alert: "AlertRecord") -> Shown:
 
 
 def describe_failures(failures: Mapping[str, BatchledgerError], what: str) -> list[Shown]:
-    """Show of which pipelines something could not be done, and why; ``what``: ``audited``."""
+    """Show which pipelines could not be visited, and why; ``what`` is for example ``audited``."""
     return [
         Shown({"pipeline": name, "error": str(error)}, [Text(f"{name} could not be {what}: {error}", "bold red")])
         for name, error in failures.items()

@@ -1,4 +1,4 @@
-"""What the command line shows of pipelines and batches, of what the next one would be, and of a proof."""
+"""What the command line shows about pipelines, batches, the next batch, and a proof."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -42,9 +42,9 @@ def describe_plan(
     replaced: Sequence[ReplacedRows] = (),
     once_more: str = "",
 ) -> Shown:
-    """Show the ranges that the next run would take, whose rows it would replace, and what threatens unread records.
+    """Show the ranges that the next run would take, the rows it would replace, and what threatens unread records.
 
-    ``once_more`` says of a target that replaces nothing what its readers would see once more.
+    ``once_more`` says what the readers of a topic would see once more.
     """
     open_batch = planned if isinstance(planned, Batch) else None
     document = {
@@ -94,7 +94,7 @@ def _threats_as_json(threats: Threats) -> dict[str, Any]:
 
 
 def describe_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> Shown:
-    """Show how each pipeline stands, to people the worst first."""
+    """Show the state of each pipeline; people see the worst first."""
     table = new_table("Pipelines", "pipeline", "state", "unread", "what to know")
     for each in sorted(pipelines, key=lambda one: list(PipelineState).index(one.state)):
         style = {PipelineState.CAUGHT_UP: "green", PipelineState.LAGGING: "yellow"}.get(each.state, "bold red")
@@ -116,11 +116,11 @@ def describe_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> Sh
 
 
 def _describe_missing(connections: Sequence[str]) -> Text:
-    """Say once what keeps several pipelines from being looked at."""
+    """Say once which missing connections keep pipelines from being looked at."""
     names = ", ".join(map(repr, connections))
     return Text(
         f"The local services are not running: Airflow knows no connection {names}. Start them with: batchledger up. "
-        'To use services of your own, define the connections (README, "Connections").',
+        "To use services of your own, define the connections: see reference/connections in the documentation.",
         "yellow",
     )
 
@@ -131,7 +131,7 @@ def _quarantine_as_json(content: QuarantineContent) -> dict[str, Any]:
 
 
 def describe_published(batch: Batch, quarantined: int) -> Shown:
-    """Show a batch that a run has published, with the number of records that it quarantined."""
+    """Show a batch that a run has published, and how many records it quarantined."""
     offsets = describe_count(count_offsets(batch.ranges), "offset")
     line = f"[green]published[/] {batch.label}, attempt {batch.attempt}: {offsets}"
     look = f"batchledger quarantine list {batch.pipeline}"
@@ -141,7 +141,7 @@ def describe_published(batch: Batch, quarantined: int) -> Shown:
 
 
 def describe_left(error: AtWorkError) -> Shown:
-    """Show at which batch another run is at work."""
+    """Show the batch that another run is at work on."""
     at_work = {
         **pick(error.other, "run", "worker"),
         "step": error.step,
@@ -152,14 +152,14 @@ def describe_left(error: AtWorkError) -> Shown:
 
 
 def describe_batches(pipeline: str, batches: "Sequence[BatchSummary]", decisions: Sequence[DecisionRecord]) -> Shown:
-    """Show the list of batches, and below it that of decisions if there are some."""
+    """Show the list of batches, and below it the list of decisions if there are any."""
     tables = [batches_table(pipeline, batches), decisions_table(pipeline, decisions) if decisions else None]
     return Shown({"batches": batches, "decisions": decisions}, tables)
 
 
 def batches_table(pipeline: str, batches: "Sequence[BatchSummary]") -> Table:
-    """The list of batches as a table."""
-    # Without replays there is nothing to tell of lanes; with them, 80 columns have no room for attempts.
+    """Return the list of batches as a table."""
+    # Without replays there is only one lane. With lanes, 80 columns have no room for attempts.
     has_replays = any(each.lane == Lane.REPLAY for each in batches)
     columns = ("offsets", "rows", "quarantined", "seconds", "planned UTC")
     table = new_table(f"Batches of {pipeline}", "batch", "lane" if has_replays else "attempt", "state", *columns)
@@ -213,9 +213,9 @@ def _batch_parts(history: "BatchHistory") -> Iterator[Part]:
         yield _attempts_table(history)
         yield checks_table("Checks", history.checks)
     if batch.state is BatchState.BLOCKED:
-        yield Text(f"{ways_out(batch, history.checks)}.")
+        yield Text(ways_out(batch, history.checks), no_wrap=True)
     if batch.state is BatchState.COMMITTING:
-        yield Text(str(outcome_pending(batch)))
+        yield Text(str(outcome_pending(batch)), no_wrap=True)
 
 
 def _attempts_table(history: "BatchHistory") -> Table:
@@ -229,7 +229,7 @@ def _attempts_table(history: "BatchHistory") -> Table:
 
 
 def checks_table(title: str, checks: Sequence[CheckResult]) -> Table:
-    """What came of checks, as red as it matters."""
+    """Return the results of checks as a table; the colour follows the severity."""
     table = new_table(title, "", "check", "what was found")
     for check in checks:
         table.add_row(_outcome_of(check), check.name, Text(check.detail))
@@ -240,7 +240,7 @@ def _outcome_of(check: CheckResult) -> Text:
     if check.passed or check.outcome is Outcome.EMPTY:
         return Text(WORDS_BY_OUTCOME[check.outcome], "green" if check.passed else "dim")
     outcome = WORDS_BY_OUTCOME[check.outcome]
-    # An audit of the ledger keeps no batch invisible.
+    # A check of the ledger blocks no batch.
     if check.suite is not Suite.LEDGER:
         policy = f", {check.on_failure}" if check.severity is Severity.CRITICAL else ""
         outcome += f"\n{check.severity}{policy}"
@@ -248,9 +248,9 @@ def _outcome_of(check: CheckResult) -> Text:
 
 
 def balance_table(ranges: "Sequence[RangeRecord]") -> Table:
-    """The balance of each range as a sum that closes; lines that are zero everywhere are left out.
+    """Return the balance of each range as a sum; lines that are zero everywhere are left out.
 
-    A column for each line, as long as there are few of them: more would not fit side by side, and become text.
+    A few lines become a column each. More would not fit side by side, so they become text.
     """
     lines = [line for line in BALANCE_LINES if line == "accepted" or any(getattr(each, line) for each in ranges)]
     is_text = len(lines) > COLUMNS_IN_BALANCE
@@ -269,9 +269,9 @@ def balance_table(ranges: "Sequence[RangeRecord]") -> Table:
 
 
 def replacements_table(exchanged: "Sequence[ReplacementRecord]", batch_id: int) -> Table:
-    """What batch ``batch_id`` took over from others, or others from it, with how much was removed there.
+    """Return what batch ``batch_id`` took over from others, or others from it, and how much was removed there.
 
-    Where no row was removed, as of a topic never is, nothing is called replaced, and numbers that are 0 are left out.
+    If no row was removed, as in a topic, the table speaks of publishing again and leaves out columns that are 0.
     """
     has_replaced = any(each.rows for each in exchanged)
     counts = [
@@ -308,7 +308,7 @@ def _duplicates_table(history: "BatchHistory") -> Table:
 def describe_verification(verification: Verification, delivery: DeliveryMode) -> Shown:
     """Show what was proved, or every finding."""
     document = {**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds}
-    # Part of a sentence only: the keys of the document are what scripts rely on.
+    # Only a sentence uses these two; scripts rely on the other keys.
     del document["taken_over"], document["quarantine_dropped"]
     return Shown(document, list(_verification_parts(verification, delivery)))
 

@@ -1,4 +1,4 @@
-"""What the command line shows of decisions: what one changed or would change, and the list of them."""
+"""What the command line shows about decisions: what one changed or would change, and the list of all."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ from batchledger.model.batch import Decided, DecisionKind, DecisionRecord
 
 
 def describe_decided(pipeline: str, kind: DecisionKind, decided: Decided, *, dry_run: bool) -> Shown:
-    """Show what a decision changed or, in a dry run, would change; and if nothing, who has decided it before."""
+    """Show what a decision changed, or would change in a dry run. If it was decided before, show by whom."""
     known = {} if decided.record is None else dataclasses.asdict(decided.record)
-    # What a rehearsal gives numbers to does not exist.
+    # A dry run stores no decision, so its number and moment do not exist.
     unreal = {"decision_id": None, "decided_at": None} if dry_run and decided.is_new else {}
     document = {"pipeline": pipeline, "kind": kind, **known, **unreal, "is_new": decided.is_new, "dry_run": dry_run}
     return Shown(document, list(_decided_parts(pipeline, kind, decided, dry_run)))
@@ -43,7 +43,7 @@ def _decided_parts(pipeline: str, kind: DecisionKind, decided: Decided, dry_run:
 
 
 def decisions_table(pipeline: str, decisions: Sequence[DecisionRecord]) -> Table:
-    """Who decided what, when and why, and what it changed."""
+    """Return who decided what, when and why, and what it changed."""
     table = new_table(f"Decisions about {pipeline}", "decided UTC", "decision", "batch", "by", "why, and what changed")
     for each in decisions:
         why = Text(each.reason)
@@ -55,7 +55,7 @@ def decisions_table(pipeline: str, decisions: Sequence[DecisionRecord]) -> Table
 
 
 def decision_lines(decisions: Sequence[DecisionRecord]) -> Iterator[Text]:
-    """Yield what was decided about a batch, a line or two each."""
+    """Yield the decisions about a batch, one or two lines each."""
     for each in decisions:
         when = f"{each.decided_at:%Y-%m-%d %H:%M} UTC"
         yield Text(f"Decision: {each.kind} by {each.decided_by}, {when}: {each.reason}", "yellow")

@@ -1,4 +1,4 @@
-"""What the command line shows of a dry run: whose rows would go, and how those that come differ."""
+"""What the command line shows about a dry run: the rows that would go, and how the new ones differ."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from batchledger.model.records.comparison import DryRunOutcome, ReplacedRows
 
 
 def replaced_table(replaced: Sequence[ReplacedRows], title: str) -> Table | None:
-    """Whose rows would go; None when there are none, as of a topic."""
+    """Return the rows that would go, by batch; None if there are none, as in a topic."""
     if not any(each.rows for each in replaced):
         return None
     table = new_table(title, "batch", "range", "rows")
@@ -24,12 +24,12 @@ def replaced_table(replaced: Sequence[ReplacedRows], title: str) -> Table | None
 
 
 def replaced_as_json(replaced: Sequence[ReplacedRows]) -> list[dict[str, Any]]:
-    """Whose rows would go, for a document."""
+    """Return the rows that would go, for a document."""
     return [{"batch_id": each.held.batch_id, **range_as_json(each.held.range), "rows": each.rows} for each in replaced]
 
 
 def outcome_parts(found: DryRunOutcome) -> Iterator[Part]:
-    """Yield what a dry run has found: rows that would go, how those that come differ, what speaks against it."""
+    """Yield what a dry run has found: the rows that go, how the new rows differ, and the objections."""
     yield replaced_table(found.replaced, "Would be replaced")
     for note in found.notes:
         yield Text(as_sentence(note), "yellow")
@@ -51,7 +51,7 @@ def outcome_parts(found: DryRunOutcome) -> Iterator[Part]:
 
 
 def outcome_as_json(found: DryRunOutcome) -> dict[str, Any]:
-    """What a dry run has found, for a document."""
+    """Return what a dry run has found, for a document."""
     comparison = None
     if found.comparison is not None:
         examples = [{"record": str(each), "columns": each.columns} for each in found.comparison.examples]

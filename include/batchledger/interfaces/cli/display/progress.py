@@ -1,6 +1,6 @@
-"""How the command line shows how far the reading of a batch is: a bar on a terminal, lines in the log otherwise.
+"""How the command line shows the progress of a stage step: a bar on a terminal, lines in the log otherwise.
 
-All of it goes to standard error. The bar is gone when the stage step is over; the log says what was staged.
+All of it goes to standard error. The bar disappears when the stage step is over; the log says what was staged.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ BAR_INTERVAL_SECONDS = 2.0
 
 
 def build_followed(pipeline: "PipelineConfig") -> "tuple[Platform, StageStep]":
-    """Return what takes batches of a pipeline through their life, and shows on standard error how far they are."""
+    """Return platform and stage step of a pipeline; both show their progress on standard error."""
     from batchledger.wiring import build_platform, choose_stage_step
 
     follow = choose_follow(standard_error)
@@ -35,8 +35,8 @@ def build_followed(pipeline: "PipelineConfig") -> "tuple[Platform, StageStep]":
 
 
 def choose_follow(console: Console) -> Follow:
-    """Return what follows an attempt: a bar where the console is a terminal that can show one, else the log."""
-    # Where colours are forced, as in many builds, rich takes a file for a terminal.
+    """Return what follows an attempt: a bar if the console is a terminal that can show one, else the log."""
+    # If colours are forced, as in many CI jobs, rich takes a file for a terminal.
     if console.is_interactive and console.file.isatty():
         return Follower(partial(show_bar, console), BAR_INTERVAL_SECONDS).follow
     return follow_in_log()
@@ -44,7 +44,7 @@ def choose_follow(console: Console) -> Follow:
 
 @contextmanager
 def show_bar(console: Console, attempt: Attempt) -> Iterator[Tell]:
-    """Show one line with a bar as wide as there is room for; log lines on the same console appear above it."""
+    """Show one line with a bar of the full width; log lines on the same console appear above it."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None, finished_style="bar.complete"),
@@ -60,7 +60,7 @@ def show_bar(console: Console, attempt: Attempt) -> Iterator[Tell]:
 
 
 def _describe(progress: Progress) -> str:
-    """What stands beside the bar, so short that 80 columns hold both."""
+    """Return the text beside the bar, so short that both fit in 80 columns."""
     parts = [f"{progress.percent}% of {describe_count(progress.planned_records, 'record')}"]
     if progress.rows:
         parts.append(f"{describe_count(progress.rows, 'row')} being written")

@@ -1,5 +1,5 @@
-// What a page in Airflow's frame needs besides htmx: its look, its links into Airflow, and a clock that lets it be
-// up to date while somebody sees it.
+// What a page in Airflow's frame needs besides htmx: its look, its links into Airflow, a clock that keeps it up to date
+// while a person sees it, and tables that answer while one types.
 "use strict";
 
 (() => {
@@ -15,6 +15,71 @@
   look();
   dark.addEventListener("change", look);
   window.addEventListener("storage", look);
+
+  // The address says what a table shows, so that it can be kept, sent and gone back to. ``typing`` is the timer between
+  // the last key and the question; all keys of one word are one step of the back button.
+  const PAUSE_MS = 200;
+  let typing = 0;
+  let hasTyped = false;
+
+  function show(address, isNewStep) {
+    window.clearTimeout(typing);
+    typing = 0;
+    if (address !== window.location.href) window.history[isNewStep ? "pushState" : "replaceState"](null, "", address);
+    window.htmx.ajax("GET", address, { target: "#page", select: "#page", swap: "outerMorph" });
+  }
+
+  // Another filter or order begins on its first page.
+  function addressOf(form, button) {
+    const address = new URL(window.location.href);
+    const fields = [...form.elements].filter((each) => each.name && each.type !== "hidden" && each.type !== "submit");
+    for (const each of button ? [...fields, button] : fields) {
+      if (each.value.trim()) address.searchParams.set(each.name, each.value);
+      else address.searchParams.delete(each.name);
+    }
+    for (const name of ["page", "batches_page", "before"]) address.searchParams.delete(name);
+    address.hash = "";
+    return address.href;
+  }
+
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (!form?.matches("[data-live]")) return;
+    window.clearTimeout(typing);
+    typing = window.setTimeout(() => {
+      show(addressOf(form), !hasTyped);
+      hasTyped = true;
+    }, PAUSE_MS);
+  });
+
+  document.addEventListener("submit", (event) => {
+    if (!event.target.matches("[data-live]")) return;
+    event.preventDefault();
+    show(addressOf(event.target, event.submitter), !hasTyped || Boolean(event.submitter));
+    hasTyped = false;
+  });
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-live]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    hasTyped = false;
+    show(link.href, true);
+    fill();
+  });
+
+  // Fields that stand outside of what is exchanged follow the address.
+  function fill() {
+    const asked = new URLSearchParams(window.location.search);
+    for (const field of document.querySelectorAll("form[data-live] input")) field.value = asked.get(field.name) ?? "";
+  }
+
+  window.addEventListener("popstate", () => {
+    if (!document.querySelector("form[data-live]")) return;
+    hasTyped = false;
+    fill();
+    show(window.location.href, false);
+  });
 
   // The frame may not leave itself, so Airflow's own document follows the link.
   document.addEventListener("click", (event) => {
@@ -32,10 +97,13 @@
     document.body.dispatchEvent(new CustomEvent("tick"));
   }
 
-  // An answer that is no page of ours, as of a proxy while Airflow is started again, replaces nothing.
+  // Nothing is replaced by an answer that is no page of ours, such as one of a proxy while Airflow starts again. Nor by
+  // one to an older question: the clock may have asked before the last key.
   document.addEventListener("htmx:before:swap", (event) => {
-    const { select, text } = event.detail.ctx;
-    if (select && !text.includes("<main>")) event.preventDefault();
+    const { select, text, request } = event.detail.ctx;
+    if (!select) return;
+    const isOld = typing !== 0 || new URL(request.action, document.baseURI).search !== window.location.search;
+    if (isOld || !text.includes("<main>")) event.preventDefault();
   });
 
   let seenAt = Date.now();

@@ -1,6 +1,6 @@
 -- name: list_work
--- By lane, so that each is answered by the index of its open batches. A task that writes, or a statement that reads the
--- staging of the newest attempt, holds a lock on one of its tables.
+-- By lane, so that the index of open batches answers each. A task that writes, or a statement that reads the staging of
+-- the newest attempt, holds a lock on one of its tables.
 with open_batch as (
     select * from batchledger.batch
     where pipeline = %(pipeline)s and lane = 'live' and state not in ('published', 'discarded')

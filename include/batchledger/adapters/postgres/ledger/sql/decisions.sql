@@ -1,5 +1,5 @@
 -- name: hold_unheld
--- An accepted loss holds what no replay has published ahead of it.
+-- An accepted loss holds the offsets that no replay has published before.
 update batchledger.batch_range mine
 set published_live = true,
     held = int8multirange(mine.offsets) - coalesce((
@@ -65,7 +65,7 @@ where batch_id = %(batch_id)s and accepted is not null
 order by topic, partition, offsets
 
 -- name: forget_held
--- The target is empty: no batch holds anything any more, nor do quarantine and the list of duplicates.
+-- The target is empty: batches hold nothing any more, and quarantine and the list of duplicates are empty, too.
 with quarantined as (
     delete from batchledger.quarantine where pipeline = %(pipeline)s
 ), duplicates as (

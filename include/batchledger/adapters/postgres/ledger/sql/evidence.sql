@@ -22,7 +22,7 @@ left join (
         min(q.moment_ms) as first_ms, max(q.moment_ms) as last_ms,
         count(distinct q."offset") filter (where q.moment_ms is null) as untimed
     from (
-        -- A number that is no moment of the years 1970 to 9999 lies in no window of time.
+        -- A number that is no moment in the years 1970 to 9999 lies in no window of time.
         select topic, partition, "offset",
             case when timestamp_ms between 0 and 253402300799999
                 then timestamp_ms end as moment_ms
@@ -36,8 +36,8 @@ where r.batch_id = %(batch_id)s
 order by r.topic, r.partition, r.offsets
 
 -- name: summarise_staged_quarantine
--- The kinds of error, how many records have each, and where the first one lies. Records that a repeated task attempt has
--- set aside once more count once.
+-- The kinds of error, how many records have each, and where the first one lies. A record counts once, even if a
+-- repeated task attempt has set it aside again.
 select distinct on (error)
     error, count(*) over (partition by error), topic, partition, "offset"
 from (select distinct error, topic, partition, "offset" from {quarantine}) q
@@ -73,7 +73,7 @@ where r.batch_id = %(batch_id)s
 order by q.topic, q.partition, q."offset"
 
 -- name: insert_set_aside
--- A record that was set aside already, by a twin of this step or before a crash, stays as it is.
+-- If a twin of this step, or this one before a crash, has set a record aside, that stays as it is.
 insert into {quarantine}
 select *
 from batchledger_aside a

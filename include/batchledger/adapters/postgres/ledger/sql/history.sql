@@ -12,7 +12,7 @@ order by b.batch_id desc
 limit %(limit)s
 
 -- name: show_quarantined
--- The records of the ranges that are in quarantine, with their bytes. "distinct on" names once what several ranges name.
+-- The records of the ranges in quarantine, with their bytes. "distinct on" names a record once if several ranges do.
 select distinct on (q.topic, q.partition, q."offset")
     q.topic, q.partition, q."offset",
     coalesce(to_json(q."timestamp") #>> '{}', nullif(q.timestamp_ms, -1) || ' ms'), q.key, q.value, q.headers, q.error
@@ -25,8 +25,8 @@ order by q.topic, q.partition, q."offset"
 limit %(limit)s
 
 -- name: list_published
--- Every range that was ever published, or those of the batches that are asked for, with what later batches have replaced
--- and removed of it.
+-- Every range that was ever published, or the ranges of these batches, with what later batches have replaced and
+-- removed of it.
 select r.batch_id, r.topic, r.partition, lower(r.offsets), upper(r.offsets), r.accepted, r.quarantined, r.unexplained,
     b.rows_published_at is not null, r.duplicates, r.accepted_loss, b.lane, r.epoch,
     int8multirange(r.offsets) - r.held, removed.rows, coalesce(removed.quarantined, 0) + r.quarantine_dropped,
@@ -45,9 +45,9 @@ where r.pipeline = %(pipeline)s and b.state = 'published'
 order by r.topic, r.partition, r.offsets, r.batch_id
 
 -- name: find_published_since
--- What was published since then, and whoever else holds offsets of it: an accepted loss takes over from nobody. "offset 0"
--- lets the constraint's index answer for each range: PostgreSQL expects thousands of holders of one, and would rather read
--- the whole history.
+-- Batches that were published since then, and other batches that hold offsets of them: an accepted loss takes over
+-- nothing. "offset 0" lets the constraint's index answer for each range: PostgreSQL expects thousands of holders of
+-- one, and would rather read the whole history.
 with recent as materialized (
     select r.batch_id, r.topic, r.partition, r.offsets
     from batchledger.batch b

@@ -17,7 +17,7 @@ where c.validation is not null and c.batch_id in (
 limit %(limit)s
 
 -- name: find_old_audits
--- The newest audit of a pipeline stays, however old it is. What has not passed stays longer than what has.
+-- The newest audit of a pipeline stays, however old it is. Failed results stay longer than others.
 select r.ctid
 from batchledger.audit_result r
 where r.pipeline = %(pipeline)s
@@ -27,7 +27,7 @@ order by r.audited_at
 limit %(limit)s
 
 -- name: find_old_incidents
--- What was sent of them goes with them.
+-- Their messages go with them.
 select i.ctid
 from batchledger.incident i
 where i.pipeline = %(pipeline)s and i.ended_at < %(before)s
@@ -35,7 +35,7 @@ order by i.ended_at
 limit %(limit)s
 
 -- name: find_expired_quarantine
--- What an open quarantine replay has read stays until that is over.
+-- Records that an open quarantine replay has read stay until that is over.
 select q.topic, q.partition, q."offset", q."offset" + 1
 from batchledger.quarantine q
 where q.pipeline = %(pipeline)s and q.quarantined_at < %(before)s

@@ -27,7 +27,7 @@ cross join lateral (
 order by b.batch_id
 
 -- name: find_newest_published
--- The newest batch of each lane that somebody executed, the live one first: an accepted loss is none.
+-- The newest batch of each lane that a run has executed, the live one first: an accepted loss is none.
 (
     select b.batch_id, b.lane, b.published_at, exists (
         select from batchledger.decision d
@@ -47,7 +47,7 @@ order by b.batch_id
 )
 
 -- name: find_due_notification
--- What another process is claiming at this moment is passed over. An end waits until its opening is delivered.
+-- Skips messages that another process is claiming. An end waits until its opening is delivered.
 select n.notification_id, n.incident_id, n.event, n.tries
 from batchledger.notification n
 join batchledger.incident i using (incident_id)
@@ -62,7 +62,7 @@ limit 1
 for update of n skip locked
 
 -- name: mark_failed
--- Given up is what was refused for long by a channel that has taken others since; one that takes nothing is down.
+-- Gives a message up if the channel has refused it for long and taken others since. A channel that takes none is down.
 update batchledger.notification n
 set last_error = %(error)s, given_up_at = case when %(is_old)s and exists (
     select from batchledger.notification s
@@ -71,7 +71,7 @@ set last_error = %(error)s, given_up_at = case when %(is_old)s and exists (
 where notification_id = %(notification_id)s and sent_at is null
 
 -- name: find_failing_channels
--- With the last message of the pipeline that each of them has taken.
+-- Each with the last message of the pipeline that it has taken.
 select f.channel, f.tries, f.unsent, f.last_error, (
     select s.sent_at
     from batchledger.notification s
@@ -90,7 +90,7 @@ from (
 order by f.channel
 
 -- name: list_open_incidents
--- With what has become of the batch that an incident is about.
+-- Each with the state of the batch that it is about.
 select i.pipeline, i.kind, i.subject, b.batch_id, b.state, exists (
     select from batchledger.decision d
     where d.batch_id = b.batch_id and d.kind = 'accept' and (d.after ->> 'attempt')::int = b.attempt) as is_accepted

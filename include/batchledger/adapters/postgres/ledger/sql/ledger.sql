@@ -1,6 +1,6 @@
 -- name: load_paces
--- The newest batches are taken by an index before anything is joined, so a long history costs nothing. One that a person
--- has accepted has waited for that.
+-- An index takes the newest batches before anything is joined, so a long history costs nothing. Accepted batches are
+-- left out, because they have waited for a person.
 select r.offsets, extract(epoch from b.published_at - a.opened_at)::float8
 from (
     select batch_id, attempt, published_at
@@ -17,8 +17,8 @@ where b.published_at > a.opened_at
 order by b.published_at desc
 
 -- name: load_recent
--- The newest batches are taken by an index before anything is joined, so a long history costs nothing. What is no attempt
--- was executed by nobody (an accepted loss).
+-- An index takes the newest batches before anything is joined, so a long history costs nothing. No run has executed a
+-- batch without an attempt (an accepted loss).
 select b.batch_id, r.accepted, coalesce(c.observed, '{}')
 from (
     select batch_id, attempt, published_at
@@ -60,7 +60,7 @@ cross join lateral unnest(h.held * asked.offsets) as piece
 order by h.topic, h.partition, piece
 
 -- name: find_published
--- What the exclusion constraint batch_range_disjoint would refuse to publish once more. "offset 0" as in
+-- The offsets that the exclusion constraint batch_range_disjoint would refuse to publish once more. "offset 0" as in
 -- find_published_since.
 select h.batch_id, h.topic, h.partition, lower(h.offsets * mine.offsets), upper(h.offsets * mine.offsets)
 from batchledger.batch_range mine
@@ -75,7 +75,7 @@ where mine.batch_id = %(batch_id)s
 order by h.topic, h.partition, h.offsets
 
 -- name: note_held_back
--- The moment is kept as long as the offset is; a partition that is not named is not held back any more. A position that
+-- The moment stays as long as the offset does; a partition that is not named is not held back any more. A position that
 -- is being moved is left to the next plan: a publication may hold it for minutes.
 with changed as (
     select p.topic, p.partition, seen.at

@@ -22,7 +22,7 @@ cross join lateral (
     from batchledger.batch where pipeline = name and not is_dry_run order by batch_id desc limit 1) b
 
 -- name: list_held
--- What published batches hold, put together.
+-- The offsets that published batches hold, put together.
 select topic, partition, lower(part), upper(part)
 from (
     select r.topic, r.partition, range_agg(piece) as held
@@ -33,7 +33,7 @@ from (
 cross join lateral unnest(h.held) as part
 
 -- name: list_held_since
--- What batches hold that were published since a moment, put together. "offset 0" as in find_published_since.
+-- The offsets that batches published since a moment hold, put together. "offset 0" as in find_published_since.
 select topic, partition, lower(part), upper(part)
 from (
     select h.topic, h.partition, range_agg(piece) as held
@@ -46,7 +46,7 @@ from (
 cross join lateral unnest(h.held) as part
 
 -- name: list_given_up
--- Accepted losses and skips are batches of their own; what a replay has published of them is not lost any more.
+-- Accepted losses and skips are batches of their own. If a replay has published offsets of them, these are not lost.
 select r.topic, r.partition, lower(piece), upper(piece)
 from batchledger.decision d
 join batchledger.batch_range r on r.batch_id = d.batch_id and r.accepted_loss > 0
@@ -54,8 +54,8 @@ cross join lateral unnest(r.held) as piece
 where d.pipeline = %(pipeline)s and d.kind in ('accept-loss', 'skip')
 
 -- name: find_quarantined_offsets
--- How many offsets of each frame are in quarantine, and which, neighbours put together. Of more than there are columns in
--- a picture, the first of each column.
+-- How many offsets of each frame are in quarantine, and which, neighbours put together. If they are more than the
+-- columns of a picture, the first of each column.
 select f.topic, f.partition, n.count, lower(piece), upper(piece)
 from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     as f (topic, partition, start, until)
@@ -76,7 +76,7 @@ cross join lateral unnest(r.pieces) as piece
 order by f.topic, f.partition, piece
 
 -- name: list_holders
--- The limit is inside, so that nobody sorts what is too much to be shown.
+-- The limit is inside, so that PostgreSQL does not sort what is too much to be shown.
 select r.batch_id, lower(piece), upper(piece)
 from (
     select batch_id, held * int8multirange(int8range(%(start)s, %(until)s)) as mine

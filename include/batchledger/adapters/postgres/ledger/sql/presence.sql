@@ -6,7 +6,7 @@ set run = excluded.run, worker = excluded.worker, holder = excluded.holder, is_h
     since = clock_timestamp(), seen_at = clock_timestamp()
 
 -- name: beat_presence
--- The lock is taken again where a connection that was lost, or a pool of connections, has let it go.
+-- The lock is taken again if a lost connection, or a pool of connections, has let it go.
 with beaten as (
     update batchledger.presence
     set seen_at = clock_timestamp()
@@ -20,7 +20,7 @@ where not exists (
         and l.classid::bigint = (%(holder)s >> 32) and l.objid::bigint = (%(holder)s & 4294967295))
 
 -- name: end_presence
--- A batch that waits for its run's next step is handed on to it; at any other one nobody is at work any more.
+-- A batch that waits for its run's next step is handed on to it; at any other one no run is at work any more.
 with handed_on as (
     update batchledger.presence p
     set is_handed_on = true, seen_at = clock_timestamp()

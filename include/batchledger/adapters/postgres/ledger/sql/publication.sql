@@ -15,8 +15,9 @@ left join batchledger.position p
 where r.batch_id = %(batch_id)s
 
 -- name: find_replaced
--- What published batches hold of the ranges of this one. A live batch takes over from replays and from earlier epochs
--- only: an overlap with a live batch of its own epoch stays, and is refused (I2). "offset 0" as in find_published_since.
+-- Offsets of this batch's ranges that published batches hold. A live batch takes over from replays and from earlier
+-- epochs only: an overlap with a live batch of its own epoch stays, and is refused (I2). "offset 0" as in
+-- find_published_since.
 select h.batch_id, h.topic, h.partition, lower(piece), upper(piece)
 from batchledger.batch_range mine
 join batchledger.batch b on b.batch_id = mine.batch_id
@@ -32,7 +33,7 @@ where mine.batch_id = %(batch_id)s and (b.lane = 'replay' or holder.lane = 'repl
 order by h.topic, h.partition, piece
 
 -- name: release_held
--- What another batch takes over is not held any more.
+-- The batch no longer holds offsets that another one takes over.
 update batchledger.batch_range h
 set held = h.held - given.offsets
 from (
@@ -44,7 +45,7 @@ where h.batch_id = given.batch_id and h.topic = given.topic and h.partition = gi
     and h.held && given.offsets
 
 -- name: record_replacement
--- Removes what the replaced batches set aside in the ranges that they give up, and keeps the count of all that goes.
+-- Removes records that the replaced batches set aside in the ranges that they give up, and keeps their count.
 with piece as (
     select *
     from unnest(
@@ -73,7 +74,7 @@ select %(batch_id)s, p.batch_id, p.topic, p.partition, int8range(p.start, p.unti
 from piece p
 
 -- name: publish_quarantine
--- The moment is counted in whole seconds and milliseconds, because a double of both would not keep the latter.
+-- The moment is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
 insert into batchledger.quarantine
     (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id)
 select distinct on (topic, partition, "offset")
@@ -93,12 +94,12 @@ where b.batch_id = %(batch_id)s and b.attempt = %(attempt)s and b.state = 'commi
     and a.batch_id = b.batch_id and a.number = b.attempt and a.run = %(run)s
 
 -- name: hold_ranges
--- What is published is held by the batch that publishes it. The exclusion constraint refuses what is held already.
+-- A batch holds the offsets that it publishes. The exclusion constraint refuses offsets that are held already.
 update batchledger.batch_range set published_live = %(is_live)s, held = int8multirange(offsets)
 where batch_id = %(batch_id)s
 
 -- name: read_ledger_mark
--- What the ledger was when the pipeline's table was last looked through, and what it is now. A ledger that was restored is
+-- The mark of the ledger when the pipeline's table was last looked through, and the mark now. A restored ledger is
 -- another table, or lies in another file.
 select p.ledger_mark, format(
     '%%s/%%s/%%s/%%s', c.system_identifier, d.oid, 'batchledger.position'::regclass::oid,

@@ -28,7 +28,7 @@ join batchledger.position p
     and p.next_offset = planned.start
 
 -- name: store_balances
--- Times that were not looked at stay as they are: an audit may have noted them before.
+-- Times that were not read stay as they are: an audit may have noted them before.
 update batchledger.batch_range r
 set accepted = b.accepted, duplicates = b.duplicates, quarantined = b.quarantined, tombstones = b.tombstones,
     filtered = b.filtered, aborted = b.aborted, markers = b.markers, compacted = b.compacted,
@@ -67,7 +67,7 @@ order by d.decision_id desc
 limit %(limit)s
 
 -- name: find_quarantined
--- What is in quarantine of the ranges, or all of it. "union" names once what several ranges name.
+-- The records of the ranges in quarantine, or all of it. "union" names a record once, even if several ranges do.
 select q.topic, q.partition, q."offset", coalesce(length(q.key), 0) + coalesce(length(q.value), 0)
 from batchledger.quarantine q
 where q.pipeline = %(pipeline)s and %(topics)s::text[] is null
@@ -93,7 +93,7 @@ where place <= %(limit)s
 order by pipeline, place
 
 -- name: insert_check_result
--- A batch that a person has accepted may be refused by its target once more.
+-- A target may refuse a batch once more after a person has accepted it.
 insert into batchledger.check_result
     (batch_id, attempt, name, outcome, detail, observed, severity, suite, validation, on_failure)
 values (

@@ -1,7 +1,7 @@
 -- name: find_times
 -- The offsets of published batches that may have records of a span of time, with what is known of their times. These
 -- are ranges whose times meet the span, ranges without noted times, ranges with records without a timestamp, and all
--- that is held within the named ranges. Each kind is found by an index of its own.
+-- held offsets within the named ranges. Each kind is found by an index of its own.
 with found as (
     select batch_id, topic, partition, offsets
     from batchledger.batch_range
@@ -32,7 +32,7 @@ cross join lateral unnest(r.held) as piece
 order by r.topic, r.partition, piece
 
 -- name: note_times
--- What a search has found out about ranges that were published before their times were noted.
+-- Notes what a search has found about ranges that were published without times.
 update batchledger.batch_range r
 set timestamps = case when b.first_ms is null then 'empty' else int8range(b.first_ms, b.last_ms, '[]') end,
     untimed = b.untimed

@@ -1,6 +1,6 @@
 -- name: compare_rows
--- Rows by what would become of them, then the first of those that would change. "before" are the rows of the target that
--- are concerned, "after" those that would stand in their place, in the types of the target.
+-- Rows by what would become of them, then the first rows that would change. "before" are the target's rows in question,
+-- "after" the rows that would stand in their place, in the types of the target.
 with planned as (
     select *
     from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
@@ -36,7 +36,7 @@ union all
  limit %(limit)s)
 
 -- name: select_appended_before
--- A row that is there more than once meets one new row.
+-- If a row is there more than once, it meets one new row.
 select {columns}, true as is_there,
     row_number() over (partition by t._topic, t._partition, t._offset order by t.ctid) as copy
 from {target} t
@@ -52,7 +52,7 @@ join planned p
     where p.topic = t._topic and p.partition = t._partition and t._offset >= p.start and t._offset < p.until))
 
 -- name: select_keyed_before
--- What the ranges give up, and what lies elsewhere and is older than the newest record of its key.
+-- Rows that the ranges give up, and rows elsewhere that are older than the newest record of their key.
 select {columns}, true as is_there
 from {target} t
 join planned p

@@ -1,6 +1,6 @@
 -- name: find_left_out
--- The staged rows that are not added: duplicates, what is there already, what a later record of its key replaces, and what
--- a check has set aside.
+-- The staged rows that are not added: duplicates, rows that are there already, rows that a later record of the key
+-- replaces, and rows that a check has set aside.
 select s._topic, s._partition, s._offset
 from {staged} s
 where {is_row} and not exists (

@@ -1,5 +1,5 @@
 -- name: find_gone_from_lake
--- What the table held of the batch's ranges and keys, and holds no more; the batch's own rows are written again.
+-- Rows that the table held of the batch's ranges and keys, and holds no more; the batch's own rows are written again.
 select b._topic, b._partition, b._offset
 from batchledger_lake_before b
 where not exists (

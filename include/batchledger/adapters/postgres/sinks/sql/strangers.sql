@@ -1,6 +1,6 @@
 -- name: find_strangers
--- Rows at or behind the positions that no batch of the ledger has written there, by partition. The positions are as
--- they were before the batch. The ledger does not know a partition without a position. A lost batch may have had the
+-- Rows at or behind the positions that no batch of the ledger has written there, by partition. The positions are the
+-- ones before the batch. The ledger does not know a partition without a position. A lost batch may have had the
 -- number of a batch that was planned since.
 with known as (
     select p.topic, p.partition, least(p.next_offset, own.start) as next_offset

@@ -1,5 +1,5 @@
 -- name: find_swallowers
--- What of a table, or of its partitions, may let a statement end well without doing to each row what it says.
+-- Parts of a table, or of its partitions, that may let a statement end well without doing to each row what it says.
 with part as (
     select relid from pg_partition_tree({target}::regclass)
     union

@@ -11,8 +11,8 @@ group by piece.ordinality
 order by piece.ordinality
 
 -- name: count_target_within
--- What lies in these offsets, whoever wrote it; the ranges do not overlap. The bounds around all of them say nothing new:
--- PostgreSQL estimates and uses them, for the index of the offsets, and would read the whole table without.
+-- All rows at these offsets, of any writer; the ranges do not overlap. The bounds around all of them say nothing new.
+-- They lead PostgreSQL to the index of the offsets: without them it would read the whole table.
 select t._batch_id, t._topic, t._partition, count(*), count(distinct t._offset), min(t._offset), max(t._offset)
 from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     as looked_at (topic, partition, start, until)

@@ -1,6 +1,6 @@
 -- name: select_produced_before
--- The records that other batches have produced of these ranges, as far as the ledger knows: neither listed as duplicates nor
--- set aside, nor remembered with another key.
+-- The records that other batches have produced of these ranges, as far as the ledger knows: neither listed as
+-- duplicates, nor set aside, nor remembered with another key.
 select s.*
 from {staging} s
 join unnest(%(batches)s::bigint[], %(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
@@ -38,7 +38,7 @@ order by coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) desc
 limit 1
 
 -- name: read_output
--- Rows are sorted before they become text, of which the database makes the next part while the last one is sent.
+-- Rows are sorted before they become text, so that the database makes the next part while the last one is sent.
 select {key}, case when {deletes} then null else convert_to({value}, 'UTF8') end,
     _topic, _partition, _offset, (extract(epoch from _timestamp) * 1000)::bigint
 from (select * from {rows} order by _topic collate "C", _partition, _offset) sorted

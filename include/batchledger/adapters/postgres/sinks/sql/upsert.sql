@@ -1,5 +1,5 @@
 -- name: find_unique_indexes
--- The key columns of each index that an "on conflict" can name; those of INCLUDE do not count.
+-- The key columns of each index that an "on conflict" can name; columns of INCLUDE do not count.
 select array(
     select a.attname::text
     from pg_attribute a
@@ -9,7 +9,7 @@ where i.indrelid = %(target)s::regclass and i.indisunique and i.indisvalid and i
     and i.indpred is null and i.indexprs is null
 
 -- name: withdraw_keys
--- The states that keys were given in the ranges of the batch: the rows that are withdrawn, and the tombstones, which go
+-- The states of keys that come from the ranges of the batch: the rows that are withdrawn, and the tombstones, which go,
 -- too, so that their keys may come back.
 with deleted as (
     delete from batchledger.deleted_key d
@@ -72,7 +72,7 @@ where case when l._is_deleted then exists (
     end
 
 -- name: count_lost_keys
--- Keys whose newest known record is not among those that replace it, nor is a newer one.
+-- Keys whose newest known record the batch brings no more, nor a newer one.
 select count(distinct d.key_hash)
 from batchledger_withdrawn_key d
 where not exists (

@@ -15,8 +15,8 @@ join batchledger.message_key m
     on m.pipeline = k.pipeline and m.key_hash = k.key_hash and m.remembered_until > %(planned_at)s
 
 -- name: find_again
--- Which keys may come more than once in the batch, by a hash of 64 bits: made and grouped in a fifth of the time that
--- the exact one takes, which only these rows need.
+-- Which keys may come more than once in the batch, by a hash of 64 bits: that takes a fifth of the exact one's time,
+-- which only these rows need.
 create temporary table batchledger_again on commit drop as
 select {short_hash} as short_hash
 from {staging}
@@ -50,7 +50,7 @@ from judged
 where (_topic, _partition, _offset) <> (first_topic, first_partition, first_offset)
 
 -- name: find_repeated
--- Those that were not listed before.
+-- Duplicates that were not listed before.
 select _topic, _partition, _offset, first_topic, first_partition, first_offset
 from batchledger_repeated
 where not is_settled
@@ -85,7 +85,8 @@ where m.pipeline = a.pipeline and m.key_hash = a.key_hash
     and m.topic = a._topic and m.partition = a._partition and m."offset" = a._offset
 
 -- name: remember_judged
--- Only what was not settled before is new; in the place of a key that is forgotten, or of itself for as long as before.
+-- Only keys that were not settled before are new. A new one takes the place of a forgotten key. A key that is there
+-- already is remembered for as long as before.
 insert into batchledger.message_key as m
     (pipeline, key_hash, topic, partition, "offset", batch_id, remembered_until)
 select distinct
@@ -150,7 +151,7 @@ join batchledger.duplicate d
 where d.key_hash is not null
 
 -- name: settle_rows
--- What was decided about a record stands, as long as it has the same key.
+-- A decision about a record stands, as long as it has the same key.
 insert into batchledger_judged
 select r.*, true
 from batchledger_recalled r
@@ -171,7 +172,7 @@ where d.is_duplicate and p.topic = d.first_topic and p.partition = d.first_parti
             and f._partition = d.first_partition and f._offset = d.first_offset)
 
 -- name: judge_rows
--- Judges the rows that nothing was decided about: by the key that is remembered, else by the first of them in the batch.
+-- Judges the rows without a decision: by the remembered key, else by the first of them in the batch.
 insert into batchledger_judged
 with planned as (
     select *
@@ -229,7 +230,7 @@ where m.pipeline = g.pipeline and m.key_hash = g.key_hash
     and m.topic = g._topic and m.partition = g._partition and m."offset" = g._offset
 
 -- name: unlist_duplicates
--- What was listed as a duplicate of a record that is gone is judged anew when its own range is published again.
+-- A record that was listed as a duplicate of one that is gone is judged anew when its own range is published again.
 update batchledger.duplicate d
 set key_hash = null
 from batchledger_gone g
@@ -237,7 +238,7 @@ where d.pipeline = g.pipeline and d.key_hash = g.key_hash
     and d.first_topic = g._topic and d.first_partition = g._partition and d.first_offset = g._offset
 
 -- name: find_held_rows
--- Before remember_keys: what is remembered of this batch by now was committed by an earlier attempt, with its rows.
+-- Before remember_keys: an earlier attempt has committed the keys that are remembered of this batch, with its rows.
 create temporary table batchledger_held on commit drop as
 with keyed as materialized (
     {keyed}

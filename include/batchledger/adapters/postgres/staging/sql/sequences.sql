@@ -19,7 +19,7 @@ cross join lateral (
          where not isempty(s.before)) as late) as length
 
 -- name: find_missing_numbers
--- The gaps that the batch opens, each with the record behind it; where that one came earlier, the record before it.
+-- The gaps that the batch opens, each with the record behind it, or before it if that one came in an earlier batch.
 with gap as (
     select {keys}, run, lower(each) as first_number, upper(each) as next_number
     from batchledger_series, unnest(missing) as each
@@ -62,7 +62,7 @@ on conflict (pipeline, key_hash) do update
 set run = excluded.run, seen = excluded.seen, batch_id = excluded.batch_id
 
 -- name: gather_series
--- One row for each key and each of its numberings in the batch; run 0 continues what was seen by earlier batches.
+-- One row for each key and each of its numberings in the batch; run 0 continues the numbering of earlier batches.
 -- A number that was set aside has arrived: it fills gaps, and repeats nothing.
 create temporary table batchledger_series on commit drop as
 with here as (

@@ -36,7 +36,7 @@ left join per_range r using (ordinality)
 order by p.ordinality
 
 -- name: count_repeated
--- Two numbers per range, in the batch's order: duplicates, and those of them that were listed before.
+-- Two numbers per range, in the batch's order: duplicates, and duplicates that were listed before.
 select count(r._offset), count(r._offset) filter (where r.is_settled)
 from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     with ordinality as p (topic, partition, start, until, ordinality)

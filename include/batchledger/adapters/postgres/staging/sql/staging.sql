@@ -17,7 +17,7 @@ order by s._topic, s._partition, s._offset
 limit %(limit)s
 
 -- name: remove_staged
--- Offset by offset: compared with ranges, every row of a partition would meet every one of them.
+-- Offset by offset: in a comparison with ranges, every row of a partition would meet every range.
 with doomed as (
     select topic, partition, generate_series(start, until - 1) as "offset"
     from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])

@@ -1,6 +1,6 @@
 -- name: find_holders
--- What published batches hold of the ranges of this one. An overlap with a live batch of the same epoch is refused when
--- the batch is published, so nobody needs to tell it apart here.
+-- Offsets of this batch's ranges that published batches hold. An overlap with a live batch of the same epoch needs no
+-- special care here: it is refused when the batch is published.
 select h.batch_id, h.topic, h.partition, lower(piece), upper(piece)
 from batchledger.batch_range mine
 join batchledger.batch_range h
@@ -10,7 +10,7 @@ cross join lateral unnest(h.held * int8multirange(mine.offsets)) as piece
 where mine.batch_id = %(batch_id)s
 
 -- name: select_withdrawable
--- What withdraw_rows would remove.
+-- The rows that withdraw_rows would remove.
 select t.*
 from {target} t
 join unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
@@ -18,7 +18,7 @@ join unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(u
     on t._topic = p.topic and t._partition = p.partition and t._offset >= p.start and t._offset < p.until
 
 -- name: withdraw_rows
--- Removes the rows of the batch's ranges, whoever wrote them; they stay known until the transaction ends.
+-- Removes the rows of the batch's ranges, of any writer; they stay known until the transaction ends.
 with removed as (
     delete from {target} t
     using unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])

@@ -1,4 +1,4 @@
--- What people are told of: incidents, and the outbox of what each channel still has to deliver.
+-- Incidents, and the outbox of messages that each channel still has to deliver.
 
 create table batchledger.incident (
     incident_id  bigint generated always as identity primary key,

@@ -11,7 +11,7 @@ create table batchledger.audit_result (
     validation  jsonb,
     primary key (pipeline, audited_at, name)
 );
-comment on table batchledger.audit_result is 'One line per check of an audit; those of one audit have the same audited_at. Without a foreign key: a pipeline may be audited before it first plans.';
+comment on table batchledger.audit_result is 'One line per check of an audit; all lines of one audit have the same audited_at. Without a foreign key: a pipeline may be audited before it first plans.';
 
 create index batch_by_publication on batchledger.batch (pipeline, published_at desc) where state = 'published';
 create index quarantine_by_age on batchledger.quarantine (pipeline, quarantined_at);

@@ -1,6 +1,6 @@
--- What the exclusion constraints compare comes in another order: nearly every entry of a page has the same pipeline and
--- the same topic as the one that is looked for, so comparing these first told nothing apart and cost the most. I2 and I8
--- ask for the same as before.
+-- The exclusion constraints compare their columns in another order: nearly every entry of a page has the pipeline and
+-- the topic that is looked for, so comparing these first told nothing apart and cost the most. I2 and I8 ask for the
+-- same as before.
 
 alter table batchledger.batch_range
     drop constraint batch_range_disjoint,

@@ -1,4 +1,4 @@
--- What a dry run has found is kept, so that others can read it than who looks into a log.
+-- The ledger keeps what a dry run has found, so that people can read it without a log.
 
 alter table batchledger.batch
     add column dry_run  jsonb,

@@ -1,5 +1,5 @@
--- A sink outside of this database commits by itself, before the ledger does: the batch is 'committing' from the moment at
--- which that was announced until its outcome is known, and whoever goes on asks the sink first.
+-- A sink outside of this database commits by itself, before the ledger does. The batch is 'committing' from the
+-- announcement of that commit until its outcome is known, and a run that goes on asks the sink first.
 
 alter table batchledger.batch
     drop constraint batch_state_check,

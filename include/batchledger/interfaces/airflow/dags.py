@@ -1,0 +1,103 @@
+"""All DAGs: one for each pipeline file, and three for upkeep.
+
+The DAG of a pipeline: plan, stage, audit, publish, report, and the next run if records were left behind. A DAG file
+imports this module, so nothing heavy is imported here.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+from airflow.sdk import DAG, dag, get_parsing_context, task
+
+from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
+from batchledger.interfaces.airflow import links, tasks, triggers, upkeep_dags
+from batchledger.model.errors import ConfigurationError
+
+RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
+
+
+def build_dags() -> dict[str, DAG]:
+    """Return every DAG under a name for the globals of a DAG file; no such name hides another one there.
+
+    A task gets its own DAG only: with 500 files, building all of them took each task 2.7 s.
+    """
+    wanted = get_parsing_context().dag_id
+    return {f"dag_{dag_id}": build() for dag_id, build in _list_builders().items() if wanted in (None, dag_id)}
+
+
+def _list_builders() -> dict[str, Callable[[], DAG]]:
+    """Return what builds each DAG, by its id. The file of a pipeline that has the id of another DAG is left out.
+
+    Only a refused file can have such a name; its task of the ledger audit says why it is refused.
+    """
+    # A refused file does not take the place of a pipeline: the last one of an id is built.
+    paths = sorted(find_pipeline_files(), key=lambda path: name_in_airflow(path) == path.stem)
+    pipelines = {name_in_airflow(path): partial(_build_file, path) for path in paths}
+    return {**pipelines, **upkeep_dags.BUILDERS}
+
+
+def _build_file(path: Path) -> DAG:
+    """Return the DAG of the file's pipeline, or the DAG of its refusal."""
+    try:
+        return _build_pipeline(read_pipeline_file(path))
+    except ConfigurationError as error:
+        return _build_refused(name_in_airflow(path), error)
+
+
+def _build_pipeline(pipeline: PipelineConfig) -> DAG:
+    """Return the life of a batch as an Airflow graph."""
+
+    @dag(
+        dag_id=pipeline.name,
+        schedule=triggers.choose_timetable(pipeline.schedule),
+        params=triggers.make_form(),
+        catchup=False,
+        max_active_runs=1,
+        default_args=RETRIES,
+        tags=["batchledger"],
+        description=f"{', '.join(pipeline.source.topics)} → {pipeline.sink.target}, {pipeline.delivery}",
+    )
+    def life_of_a_batch() -> None:
+        @task
+        def plan() -> int:
+            return tasks.plan(pipeline)
+
+        @task
+        def stage(batch_id: int) -> int:
+            return tasks.stage(pipeline, batch_id)
+
+        @task
+        def audit(batch_id: int) -> int:
+            return tasks.audit(pipeline, batch_id)
+
+        @task
+        def publish(batch_id: int) -> int:
+            return tasks.publish(pipeline, batch_id)
+
+        @task(trigger_rule="all_done", outlets=[tasks.REPORTS])
+        def report() -> None:
+            tasks.report(pipeline)
+
+        audited = audit(stage(plan()))
+        audited.operator.operator_extra_links = (links.DataDocsLink(),)
+        published = publish(audited)
+        tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=published)
+        published >> report()
+
+    return life_of_a_batch()
+
+
+def _build_refused(dag_id: str, error: ConfigurationError) -> DAG:
+    """Show a refused file where people look for its pipeline, without taking the other pipelines down."""
+
+    @dag(dag_id=dag_id, schedule=None, tags=["batchledger", "refused"], doc_md=f"Refused:\n```\n{error}\n```")
+    def refused() -> None:
+        @task
+        def plan() -> None:
+            tasks.fail(error)
+
+        plan()
+
+    return refused()

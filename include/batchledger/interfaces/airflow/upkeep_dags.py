@@ -1,0 +1,106 @@
+"""The DAGs beside the pipelines: the audit of the ledger, housekeeping, and Data Docs.
+
+No pipeline can have the name of one of them, because the name of a pipeline has no hyphen.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param, dag, task
+
+from batchledger.config.pipeline_file import find_pipeline_files, name_in_airflow
+from batchledger.interfaces.airflow import tasks
+
+LEDGER_AUDIT = "batchledger-ledger-audit"
+HOUSEKEEPING = "batchledger-housekeeping"
+DATA_DOCS = "batchledger-data-docs"
+TAGS = ["batchledger", "upkeep"]
+NEWEST = Param(
+    None,
+    type=["null", "integer"],
+    minimum=0,
+    title="Newest batches",
+    description="Prove what so many of the newest batches have published; 0 proves the whole history. Empty: as the "
+    "pipeline's file says (audit.newest), which is the whole history by default.",
+)
+
+
+def build_ledger_audit() -> DAG:
+    """Prove every pipeline every 15 minutes, and look for what is stuck, lost or left behind."""
+
+    @dag(
+        dag_id=LEDGER_AUDIT,
+        schedule="*/15 * * * *",
+        params={"newest": NEWEST},
+        catchup=False,
+        max_active_runs=1,
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+        tags=TAGS,
+        description="Proves the ledger against the target, and looks for what is stuck or left behind",
+    )
+    def ledger_audit() -> None:
+        """Audit each pipeline by itself; none waits for another."""
+
+        @task
+        def audit(name: str, params: dict[str, int | None]) -> None:
+            tasks.audit_ledger(name, params["newest"])
+
+        for path in find_pipeline_files():
+            audit.override(task_id=name_in_airflow(path))(path.stem)
+
+    return ledger_audit()
+
+
+def build_housekeeping() -> DAG:
+    """Remove every day what runs have left behind: orphaned staging, expired keys and quarantine, old results."""
+
+    @dag(
+        dag_id=HOUSEKEEPING,
+        schedule="@daily",
+        catchup=False,
+        max_active_runs=1,
+        default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},
+        tags=TAGS,
+        description="Removes orphaned staging, expired keys and quarantine, and old results; keeps Iceberg tables fit",
+    )
+    def housekeeping() -> None:
+        """One bounded pass over the ledgers of all pipelines, and one over their sinks."""
+
+        @task
+        def tidy() -> None:
+            tasks.keep_house()
+
+        tidy()
+
+    return housekeeping()
+
+
+def build_data_docs() -> DAG:
+    """Bring Data Docs up to date after runs of pipelines, in a run of its own: no run waits for its pages."""
+
+    @dag(
+        dag_id=DATA_DOCS,
+        schedule=[tasks.REPORTS],
+        catchup=False,
+        max_active_runs=1,
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+        tags=TAGS,
+        description="Writes the pages of batches and pipelines that have changed",
+    )
+    def data_docs() -> None:
+        """One pass over all pipelines; reports that arrive meanwhile are one run together."""
+
+        @task
+        def write() -> None:
+            tasks.write_docs()
+
+        write()
+
+    return data_docs()
+
+
+BUILDERS: Mapping[str, Callable[[], DAG]] = {
+    LEDGER_AUDIT: build_ledger_audit,
+    HOUSEKEEPING: build_housekeeping,
+    DATA_DOCS: build_data_docs,
+}

@@ -1,0 +1,1 @@
+"""Programs that other systems start: today the stage job of spark-submit."""

@@ -1,0 +1,99 @@
+"""The wheel in an empty environment: the local services and the demo, through Airflow, without a checkout."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from batchledger.local.airflow_api import AirflowAccount, open_airflow
+from batchledger.local.stack.home import port_variable
+from tests.archives import build_archives, copy_sources, install, outside_of_the_checkout
+from tests.conftest import SERVICES, choose_ports
+from tests.e2e.runs import PATIENT
+
+pytestmark = PATIENT
+FLIGHTS = 336_776
+
+
+@dataclass(frozen=True)
+class Person:
+    """Someone who has installed the wheel, in an empty working directory."""
+
+    programs: Path
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run an installed program to its end."""
+        command = [str(self.programs / program), *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=600, check=False
+        )
+
+    def succeed(self, program: str, *arguments: str) -> str:
+        """Run a program that has to succeed; return its output."""
+        done = self.run(program, *arguments)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
+
+
+def prepare(sources: Path, folder: Path) -> Person:
+    wheel, _ = build_archives(sources, folder / "dist")
+    programs = install(wheel, folder / "environment")
+    (folder / "empty").mkdir()
+    ports = {port_variable(name): str(port) for name, port in dataclasses.asdict(choose_ports()).items()}
+    environment = outside_of_the_checkout() | ports | {"BATCHLEDGER_CACHE": str(SERVICES.home.cache)}
+    path = f"{programs}:{environment['PATH']}"
+    return Person(programs, folder / "empty", {**environment, "PATH": path, "HOME": str(folder)})
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Person]:
+    (tmp_path / "sources").mkdir()
+    made = prepare(copy_sources(tmp_path / "sources"), tmp_path)
+    yield made
+    made.run("batchledger", "down")
+    shutil.rmtree((made.folder / ".batchledger" / "postgres").resolve(), ignore_errors=True)
+
+
+def test_installed_wheel_takes_the_flights_through_airflow_from_an_empty_folder(person: Person) -> None:
+    file = person.succeed("python", "-c", "import batchledger; print(batchledger.__file__)")
+    assert Path(file.strip()).is_relative_to(person.programs.parent)
+    assert person.succeed("batchledger", "--version").startswith("batchledger 0.")
+    services = json.loads(person.succeed("batchledger", "up", "--json"))
+    person.succeed("batchledger", "demo")
+    proved = person.succeed("batchledger", "verify", "flights")
+    assert f"{FLIGHTS:,}" in proved
+    with open_airflow(account_of(services["airflow"])) as api:
+        airflow = api.client
+        plugins = airflow.get("/api/v2/plugins").json()["plugins"]
+        assert [each["name"] for each in plugins if each["name"] == "batchledger"] == ["batchledger"]
+        assert airflow.get("/api/v2/plugins/importErrors").json()["import_errors"] == []
+        page = airflow.get("/batchledger/pipelines/flights")
+        assert (page.status_code, "flights" in page.text) == (200, True)
+        assert airflow.get("/batchledger/docs/index.html").status_code == 200
+    assert {each.name for each in person.folder.iterdir()} == {".batchledger"}
+    assert "kafka" in person.succeed("batchledger", "down")
+
+
+def account_of(shown: dict[str, str]) -> AirflowAccount:
+    return AirflowAccount(shown["url"], shown["user"], Path(shown["password_file"]))
+
+
+def test_wheel_without_its_data_finds_no_pipeline(tmp_path: Path) -> None:
+    """The negative control: this environment has no other place from which the package could get its data."""
+    (tmp_path / "sources").mkdir()
+    sources = copy_sources(tmp_path / "sources")
+    project = sources / "pyproject.toml"
+    text = project.read_text()
+    assert '"**/*.yaml", ' in text
+    project.write_text(text.replace('"**/*.yaml", ', ""))
+    person = prepare(sources, tmp_path)
+    refused = person.run("batchledger", "plan", "flights")
+    assert refused.returncode == 2
+    assert "There is no pipeline 'flights'" in refused.stderr.replace("\n", " ")

@@ -1,0 +1,205 @@
+"""One life of a batch as Airflow's tasks lead it, each of them tried again, with Spark's tasks in this process."""
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import psycopg
+import yaml
+from confluent_kafka import KafkaException
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from sqlalchemy.exc import SQLAlchemyError
+from typing_extensions import override
+
+from batchledger.adapters.decoding.decoder import RecordDecoder
+from batchledger.adapters.kafka.records import stream_range
+from batchledger.adapters.postgres.database import keep_connections
+from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
+from batchledger.adapters.spark import tasks
+from batchledger.adapters.spark.stager import SparkStager
+from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.at_work import hand_on
+from batchledger.lifecycle.following import follow_nothing
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import Attempt, BatchState
+from batchledger.model.errors import BatchledgerError
+from batchledger.wiring import build_platform, source_options
+from tests.faults.nth_operation import Fault, Faults
+from tests.support import SCHEMA, TestPipeline, Workplace
+
+SINKS: Mapping[str, Mapping[str, Any]] = {
+    "table": {"table": "{name}_target"},
+    "upsert": {"table": "{name}_target", "mode": "upsert", "key": ["message_id"]},
+    "topic": {"type": "kafka", "topic": "{name}_target"},
+    "lake": {"type": "iceberg", "table": "tests.{name}_target"},
+}
+PARTITIONS = 2
+RECORDS = 20
+
+Result = TypeVar("Result")
+Alter = Callable[[Platform], Platform]
+
+
+def as_it_is(platform: Platform) -> Platform:
+    """The platform with all of its protections."""
+    return platform
+
+
+class StagerInThisProcess(SparkStager):
+    """Runs what Spark's tasks run, one after the other; the records come from librdkafka, as they can in a task."""
+
+    @override
+    def _run(self, spark: SparkSession, attempt: Attempt, transform: Any) -> tuple[list[tuple[int, int]], int]:
+        evidence = self.evidence.open(attempt)
+        task = tasks.DecodeAndWriteTask(self.decoder, evidence, 0, self.sink.open_staging(attempt, self.decoder.schema))
+        reports = []
+        for number, each in enumerate(attempt.batch.ranges):
+            context = SimpleNamespace(taskAttemptId=partial(int, number), partitionId=partial(int, number))
+            with (
+                patch.object(tasks, "_task_context", lambda context=context: context),
+                patch.object(tasks, "_settle_worker"),
+                _failing_as_a_task(),
+            ):
+                for report in task(self.read_range(each)):
+                    reports += [(row["task"], row["written"]) for row in report.to_pylist()]
+        return reports, 0
+
+
+@contextmanager
+def _failing_as_a_task() -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.Error, KafkaException, SQLAlchemyError) as error:
+        raise PySparkException(f"{type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Source:
+    """A topic that many pipelines read."""
+
+    workplace: Workplace
+    topic: str
+    sent: list[str]
+
+    @classmethod
+    def create(cls, workplace: Workplace) -> "Source":
+        """Write the records of every batch."""
+        filled = workplace.create(partitions=PARTITIONS)
+        filled.send(RECORDS, PARTITIONS)
+        return cls(workplace, filled.name, filled.sent)
+
+    def open_pipeline(self, into: str, **changes: Any) -> TestPipeline:
+        """A new pipeline over the topic, with a target of its own."""
+        name = f"n_{uuid.uuid4().hex[:12]}"
+        path = self.workplace.folder / f"{name}.yaml"
+        sink = {key: value.format(name=name) if isinstance(value, str) else value for key, value in SINKS[into].items()}
+        source = {"topics": [self.topic], "schema": SCHEMA}
+        path.write_text(yaml.safe_dump({"name": name, "source": source, "sink": sink, **changes}))
+        return TestPipeline(self.workplace, name, path, self.sent)
+
+
+def open_platform(pipeline: TestPipeline) -> Platform:
+    """Real adapters for everything but the Spark session."""
+    config = pipeline.config
+    platform = build_platform(config, open_session=nullcontext, follow=follow_nothing)  # type: ignore[arg-type]
+
+    def make_stager() -> StagerInThisProcess:
+        return StagerInThisProcess(
+            open_session=nullcontext,  # type: ignore[arg-type]
+            source_options={},
+            read_range=partial(stream_range, source_options(config)),
+            decoder=RecordDecoder(config.source.columns, config.source.tombstones, tuple(config.sink.key or ())),
+            transform=None,
+            evidence=platform.evidence,
+            sink=platform.sink,
+        )
+
+    return replace(platform, make_stager=make_stager)
+
+
+@dataclass
+class Life:
+    """One pipeline from its first plan until it has caught up; ``errors`` are what its tasks ended with."""
+
+    pipeline: TestPipeline
+    faults: Faults
+    alter: Alter = as_it_is
+    errors: list[BatchledgerError] = field(default_factory=list)
+
+    def live(self) -> None:
+        """Let Airflow's tasks run; if one gives up, another run follows. Then a last one finds nothing to do."""
+        try:
+            self._run("first")
+        except BatchledgerError:
+            self._run("second")
+        self._run("last")
+
+    def _run(self, run: str) -> None:
+        batch_id = self._try(lambda platform: self._plan(platform, run))
+        if batch_id is None:
+            return
+        for step in (run_batch.stage, run_batch.audit, run_batch.publish):
+            self._try(lambda platform, step=step: step(platform, batch_id, run))  # type: ignore[misc]
+
+    def _plan(self, platform: Platform, run: str) -> int | None:
+        batch = plans.plan(platform, run)
+        if batch is None:
+            return None
+        hand_on(platform, batch.batch_id, run)
+        return batch.batch_id
+
+    def _try(self, task: Callable[[Platform], Result]) -> Result:
+        """Run a task, and again if it fails; while it fails for good, once more before the fault is lifted."""
+        tries = 3 if self.faults.fault is Fault.LASTING else 2
+        for left in reversed(range(tries)):
+            try:
+                with keep_connections():
+                    return task(self.alter(open_platform(self.pipeline)))
+            except BatchledgerError as error:
+                self.errors.append(error)
+                with self.faults.off():
+                    self.require_whole()
+                if left <= 1:
+                    self.faults.lift()
+                if not left or not error.retryable:
+                    self.faults.lift()
+                    raise
+        raise AssertionError
+
+    def require_whole(self) -> None:
+        """All records are visible or none is; if the position has moved, all are."""
+        copies = self.pipeline.count_copies()
+        assert copies in (Counter(), Counter(self.pipeline.sent)), f"half visible: {copies}"
+        positions = self.pipeline.platform().ledger.load_positions(self.pipeline.name)
+        moved = sum(each.next_offset for each in positions)
+        assert moved == 0 or (moved == RECORDS and copies), "the position has moved without the records"
+        if not self.pipeline.writes_elsewhere:
+            assert bool(moved) == bool(copies), "the records are visible without the position"
+
+    def require_done(self) -> None:
+        """Every record is visible once, the ledger proves it, and nothing is left that anybody would wait for."""
+        self.pipeline.assert_exact()
+        platform = self.pipeline.platform()
+        assert platform.ledger.find_open_batch(self.pipeline.name) is None
+        assert {each.next_offset for each in platform.ledger.load_positions(self.pipeline.name)} == {
+            RECORDS // PARTITIONS
+        }
+        query = "select batch_id, state from batchledger.batch where pipeline = %s"
+        ((batch_id, state),) = self.pipeline.query(query, self.pipeline.name)
+        assert state == BatchState.PUBLISHED
+        # What a lost connection has kept from being stored keeps no other run from the batch.
+        found = platform.presences.find(batch_id)
+        assert found is None or not found.lasts(platform.patience)
+        query = "select pid, query from pg_stat_activity where datname = current_database() and state like 'idle in%%'"
+        assert self.pipeline.query(query) == []
+        # What could not be removed is left to the housekeeping, which knows that nobody will read it again.
+        over = {each.name for each in PostgresHousekeeping(self.pipeline.workplace.dsn).look().tables if each.is_over}
+        assert set(self.pipeline.list_staging()) <= over
+        assert self.faults.injected or self.pipeline.list_staging() == []

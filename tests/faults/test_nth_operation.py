@@ -1,0 +1,122 @@
+"""Each call of a batch's life to PostgreSQL, Kafka and the Iceberg catalog fails in turn, until none is left to fail.
+
+As SQLite's tests let the first, the second, the n-th allocation fail until a run needs no more. ``pytest -rP`` prints
+how many calls a life makes, and how many lives there were.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from batchledger.lifecycle.platform import Platform
+from batchledger.model.batch import DeliveryMode
+from batchledger.model.errors import BatchledgerError
+from tests.conftest import SERVICES, Kafka
+from tests.faults.nth_life import SINKS, Alter, Life, Source, as_it_is
+from tests.faults.nth_operation import EndlessError, Fault, Faults, System, inject
+from tests.support import Workplace
+
+CALLED = {into: {System.POSTGRES, System.KAFKA} for into in SINKS} | {"lake": set(System)}
+LIVES_LONGER = 6
+"""So many times the calls of an undisturbed life are enough for one with a fault and all that is tried again."""
+IS_EVERY = "BATCHLEDGER_EVERY_CALL" in os.environ
+"""Otherwise a call to PostgreSQL fails only if none before it came from the same place of the code."""
+FAULTS = tuple(Fault) if IS_EVERY else (Fault.ANSWER_LOST,)
+"""A lost answer is the fault that can repeat rows; the others take long, and belong to a campaign."""
+
+
+@pytest.fixture(scope="module")
+def source(kafka: Kafka, warehouse_dsn: str) -> Source:
+    """The records of all lives."""
+    return Source.create(Workplace(kafka.options, warehouse_dsn, SERVICES.home.pipelines))
+
+
+@dataclass
+class Harness:
+    """Lives of batches into one kind of target, each with another call that fails."""
+
+    source: Source
+    into: str
+    fault: Fault
+    monkeypatch: pytest.MonkeyPatch
+    alter: Alter = as_it_is
+    lives: int = 0
+
+    def live(self, faults: Faults) -> Life:
+        """Live one life; everything is exact afterwards."""
+        life = Life(self.source.open_pipeline(self.into), faults, self.alter)
+        self.lives += 1
+        with self.monkeypatch.context() as patched:
+            inject(faults, patched)
+            life.live()
+        life.require_done()
+        return life
+
+    def live_undisturbed(self) -> Faults:
+        """Live without a fault, and return what was called."""
+        faults = Faults(fault=self.fault)
+        assert self.live(faults).errors == []
+        return faults
+
+    def fail_each(self, undisturbed: Faults, system: System) -> Iterator[str]:
+        """Let each call to a system fail in turn, until a life has no such call any more; yield what was wrong."""
+        for number in self._choose(undisturbed, system):
+            faults = Faults(system, number, self.fault, most_calls=LIVES_LONGER * undisturbed.made)
+            try:
+                self.live(faults)
+            except (AssertionError, BatchledgerError, EndlessError) as error:
+                yield f"call {number} to {system} {self.fault}: {type(error).__name__}: {error}"
+            if not faults.injected:
+                return
+
+    def _choose(self, undisturbed: Faults, system: System) -> Iterator[int]:
+        """Yield every number without an end; after what is known already, all that may still come."""
+        sites, seen = undisturbed.sites[system], set()
+        for number, site in enumerate(sites, start=1):
+            place = site[:2]
+            if IS_EVERY or system is not System.POSTGRES or place not in seen:
+                yield number
+            seen.add(place)
+        yield from range(len(sites) + 1, sys.maxsize)
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("into", SINKS)
+def test_s54_s65_s96_whichever_call_fails_every_record_arrives_once(
+    source: Source, monkeypatch: pytest.MonkeyPatch, into: str, fault: Fault
+) -> None:
+    """I3, I9: tasks that failed are tried again; while they fail nothing is half visible, and each error has a type."""
+    harness = Harness(source, into, fault, monkeypatch)
+    undisturbed = harness.live_undisturbed()
+    assert {system for system, calls in undisturbed.calls.items() if calls} == CALLED[into]
+    wrong = [each for system in sorted(CALLED[into]) for each in harness.fail_each(undisturbed, system)]
+    calls = " | ".join(f"{system} {undisturbed.calls[system]}" for system in System)
+    # What -rP shows.
+    print(f"{into} | {fault} | {calls} | lives {harness.lives}")  # noqa: T201
+    assert wrong == []
+
+
+def in_two_transactions(platform: Platform) -> Platform:
+    """The platform that commits rows and position one after the other."""
+    return replace(platform, rules=replace(platform.rules, delivery=DeliveryMode.AT_LEAST_ONCE))
+
+
+def test_negative_control_rows_and_position_in_two_transactions_are_found(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With I3 switched off, a lost answer leaves rows without their position, or rows twice."""
+    harness = Harness(source, "table", Fault.ANSWER_LOST, monkeypatch, in_two_transactions)
+    assert any(
+        "without the position" in each for each in harness.fail_each(harness.live_undisturbed(), System.POSTGRES)
+    )
+
+
+@pytest.mark.always
+def test_negative_control_life_without_an_end_is_ended(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of calls has teeth."""
+    with pytest.raises(EndlessError):
+        Harness(source, "table", Fault.ONCE, monkeypatch).live(Faults(most_calls=50))

@@ -1,0 +1,93 @@
+"""The reference of the pipeline file is the code: every key once, with its default, and no key that does not exist."""
+
+import re
+from enum import Enum
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from batchledger.config import sections
+from batchledger.config.pipeline_file import PipelineConfig
+from tests.conftest import ROOT
+
+TEXT = (ROOT / "docs" / "reference" / "pipeline-file.md").read_text(encoding="utf-8")
+TABLE_BY_SINK = {
+    "a PostgreSQL table": sections.PostgresSinkConfig,
+    "a Kafka topic": sections.KafkaSinkConfig,
+    "an Iceberg table": sections.IcebergSinkConfig,
+}
+SECTIONS = {
+    "source": sections.SourceConfig,
+    "limits": sections.LimitsConfig,
+    "dedupe": sections.DedupeConfig,
+    "sequence": sections.SequenceConfig,
+    "quarantine": sections.QuarantineConfig,
+    "audit": sections.AuditConfig,
+    "deadlines": sections.DeadlinesConfig,
+}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def read_defaults(text: str) -> dict[str, str]:
+    """The default of each key of the tables, as the page writes it. Raises ValueError if a key is there twice."""
+    rows = re.findall(r"(?m)^\| `([\w.]+)` \| (\*\w+\*|`[^`]+`) \|", text)
+    if len(dict(rows)) < len(rows):
+        raise ValueError(f"a key is there twice: {sorted(key for key, _ in rows)}")
+    return dict(rows)
+
+
+def write_default(model: type[BaseModel], name: str) -> str:
+    """A default as the page has to write it."""
+    field = model.model_fields[name]
+    if field.is_required():
+        return "*required*"
+    value: Any = field.get_default(call_default_factory=True)
+    if value is None or value in ([], {}):
+        return "*none*"
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, float):
+        unit = next(each for each in ("d", "h", "m", "s") if value % _SECONDS[each] == 0 and value >= _SECONDS[each])
+        value = "60s" if value == 60 else f"{value / _SECONDS[unit]:.0f}{unit}"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def list_keys(model: type[BaseModel], prefix: str) -> dict[str, str]:
+    fields = model.model_fields.items()
+    return {f"{prefix}{field.alias or name}": write_default(model, name) for name, field in fields}
+
+
+def test_every_key_but_those_of_sinks_is_on_the_page_with_its_default() -> None:
+    page = read_defaults(_without_sinks())
+    own = {key: default for key, default in list_keys(PipelineConfig, "").items() if key not in {*SECTIONS, "sink"}}
+    of_sections = [list_keys(model, f"{prefix}.") for prefix, model in SECTIONS.items()]
+    assert page == own | {key: default for each in of_sections for key, default in each.items()}
+
+
+@pytest.mark.parametrize("sink", TABLE_BY_SINK)
+def test_every_key_of_a_sink_is_in_its_table_with_its_default(sink: str) -> None:
+    section = TEXT.partition(f"## sink: {sink}\n")[2].partition("\n## ")[0]
+    assert read_defaults(section) == list_keys(TABLE_BY_SINK[sink], "sink.")
+
+
+def _without_sinks() -> str:
+    return re.sub(r"(?ms)^## sink: .*?(?=^## (?!sink))", "", TEXT)
+
+
+def test_sections_are_all_that_the_file_has() -> None:
+    """So a section that joins is missed here."""
+    named = {name for name, field in PipelineConfig.model_fields.items() if _is_section(field.annotation)}
+    assert named == {*SECTIONS, "sink"}
+
+
+def _is_section(annotation: Any) -> bool:
+    kinds = getattr(annotation, "__args__", (annotation,))
+    return any(isinstance(each, type) and issubclass(each, sections.Section) for each in kinds)
+
+
+def test_wrong_default_and_missing_key_are_noticed() -> None:
+    """Negative control."""
+    wrong = _without_sinks().replace("| `limits.min_records` | `1` |", "| `limits.min_records` | `2` |")
+    assert read_defaults(wrong)["limits.min_records"] != write_default(sections.LimitsConfig, "min_records")
+    assert "source.start" not in read_defaults(_without_sinks().replace("| `source.start` |", "| source.start |"))
