@@ -58,6 +58,6 @@ def test_row_that_no_page_of_postgresql_holds_blocks_its_batch_and_says_why(work
     pipeline.send_raw([(0, json.dumps(values).encode())])
     assert run_batch.run_once(pipeline.platform(), "fits") is not None
     pipeline.send_raw([(0, json.dumps(dict.fromkeys(values, "a text of 20 letters")).encode())])
-    with pytest.raises(BatchBlockedError, match="refuses a row: row is too big") as blocked:
+    with pytest.raises(BatchBlockedError, match="It says: row is too big") as blocked:
         run_batch.run_once(pipeline.platform(), "does not fit")
     assert blocked.value.failed == (ACCEPTED_BY_TARGET,)

@@ -157,7 +157,8 @@ def test_numbers_are_not_broken_up_by_colours(monkeypatch: pytest.MonkeyPatch) -
         (standard_error, lambda: standard_error.print("10,000 records")),
         (handler.console, lambda: handler.emit(record)),
     ):
-        monkeypatch.setattr(console, "file", io.StringIO())
+        # Not `file`: what that property answers is this test's standard error, and undoing would keep it for ever.
+        monkeypatch.setattr(console, "_file", io.StringIO())
         monkeypatch.setattr(console, "_force_terminal", True)
         monkeypatch.setattr(console, "_color_system", ColorSystem.STANDARD)
         print_sentence()
