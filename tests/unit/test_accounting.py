@@ -27,6 +27,7 @@ from batchledger.model.balance import (
 )
 from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.times import RecordTimes
 
 ORDERS_3 = OffsetRange(TopicPartition("orders", 3), 1200, 1500)
 DECLARED_HOLES = [HolePolicy.TRANSACTIONAL, HolePolicy.COMPACTED]
@@ -288,7 +289,7 @@ def test_unexplained_holes_are_those_of_the_classes_that_the_pipeline_does_not_d
 
 
 def test_balance_is_told_by_what_the_offsets_became_without_what_is_zero() -> None:
-    told = Balance(OffsetRange(TopicPartition("orders", 0), 0, 5), accepted=4, filtered=1)
+    told = Balance(OffsetRange(TopicPartition("orders", 0), 0, 5), accepted=4, filtered=1, times=RecordTimes(7, 9))
     assert describe_balance(told) == "orders[0] 0..5: 5 offsets = 4 accepted + 1 filtered"
 
 
@@ -330,7 +331,7 @@ def test_loss_that_is_accepted_closes_the_balance_and_one_that_was_counted_twice
 
 
 def test_hole_that_no_balance_can_explain_is_told_with_what_to_do_and_one_remark_follows_the_other() -> None:
-    facts = RangeFacts(hole(0, 10), 7, 0, 7, 7, 0, holes=HoleCounts(markers=1, unread=2))
+    facts = RangeFacts(hole(0, 10), 8, 0, 8, 8, 0, holes=HoleCounts(markers=1, unread=1))
     told = describe_holes([facts], [balance_range(facts, HolePolicy.NONE, has_transform=False)])
-    assert told.startswith("holes: markers 1, unread 2 (if transactions write to the topic")
+    assert told.startswith("holes: markers 1, unread 1 (if transactions write to the topic")
     assert "transactional; unread are committed records" in told

@@ -131,6 +131,36 @@ def test_sink_searches_for_what_it_has_forgotten_while_no_transaction_of_the_led
     assert_exactly_once(world)
 
 
+def test_sink_that_does_not_know_what_it_has_just_committed_searches_with_what_was_announced(world: World) -> None:
+    """The attempt was opened before the announcement; the search needs the batch as it is now."""
+    searched: list[tuple[int, ...] | None] = []
+
+    class ForgetfulSink(SilentSink):
+        def commit(self, publication: Publication) -> None:
+            forget(world)
+            super().commit(publication)
+
+        def search_commit(self, attempt: Attempt) -> None:
+            searched.append(attempt.batch.announced_ends)
+            super().search_commit(attempt)
+
+    batch = run_batch.run_once(with_sink(world, ForgetfulSink), "run-1")
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert searched == [(0,)]
+    assert_exactly_once(world)
+
+
+def test_sink_that_knows_at_once_does_not_search(world: World) -> None:
+    class KnowingSink(MemoryForeignSink):
+        def search_commit(self, attempt: Attempt) -> None:
+            raise AssertionError("a search may take long")
+
+    crash(world, "sink_committed")
+    run_batch.run_once(with_sink(world, KnowingSink), "run-2", 1)
+    assert_exactly_once(world)
+
+
 @pytest.mark.parametrize("left", ["by itself", "to the batch after it"])
 def test_commit_between_the_search_and_the_transaction_is_seen(world: World, left: str) -> None:
     """The search says no; a twin commits and dies; then the ledger lets the searcher in."""
@@ -179,7 +209,9 @@ def test_answer_that_is_forgotten_again_before_the_transaction_is_looked_for_by_
 
     crash(world, "sink_committed")
     forget(world)
-    with pytest.raises(ServiceUnavailableError, match=r"and was deleted"):
+    with pytest.raises(
+        ServiceUnavailableError, match=r"whether batch 1 of orders_copy was committed(.|\n)*and was deleted"
+    ):
         run_batch.run_once(with_sink(world, ForgettingSink), "run-2", 1)
     assert state(world) is BatchState.COMMITTING
     catch_up(world, "run-3")
@@ -410,6 +442,22 @@ def test_no_of_another_target_is_no_answer(world: World) -> None:
     assert refused.value.batch_id == 2
     assert world.process().ledger.load_batch(2).state is BatchState.COMMITTING
     world.foreign = right
+    catch_up(world, "run-3")
+    assert_exactly_once(world)
+
+
+def test_no_of_another_kind_of_sink_is_no_answer(world: World) -> None:
+    """It has committed nothing, and cannot tell what the one before it did."""
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    with world.database.transaction() as tables:
+        tables.targets.clear()
+    plain = MemorySink(world.database, world.sink.table)
+    with pytest.raises(TargetChangedError, match="Only the target of its announcement knows"):
+        run_batch.run_once(replace(world.process(), sink=plain), "run-2", 2)
+    assert world.process().ledger.load_batch(2).state is BatchState.COMMITTING
     catch_up(world, "run-3")
     assert_exactly_once(world)
 

@@ -18,7 +18,7 @@ from batchledger.lifecycle.platform import Platform
 from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import Decision, LogState, PartitionLog
 from batchledger.model.errors import DecisionRefusedError, ExpiredError, ReplayRefusedError, ServiceUnavailableError
-from batchledger.model.offsets import OffsetRange, find_gaps, find_overlaps, intersect
+from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, find_overlaps, intersect
 from batchledger.model.records.times import EPOCH, RecordTimes, Searched, TimedRange, TimeSpan
 from batchledger.planning.live import Limits, Plan
 from batchledger.planning.replay import Interval, Quarantined, Replay, Window, resolve_window
@@ -275,6 +275,15 @@ def test_worked_example_of_the_module(caplog: pytest.LogCaptureFixture) -> None:
     assert_exactly_once(world)
 
 
+def test_records_that_come_along_are_counted_and_their_times_are_told() -> None:
+    planned = look(Log(rows_at(65, None, 30, 200, 80), published=5, size=5).build(), Window(at(60), at(120)))
+    assert planned.ranges == (cut(0, 5),)
+    assert planned.notes[0] == (
+        "3 records from outside of the window come along, written from 2026-11-21T00:30:00.000+00:00 to "
+        "2026-11-21T03:20:00.000+00:00 and 1 without a timestamp: they lie between records of the window"
+    )
+
+
 def test_late_month_at_the_end_of_the_log_is_found_and_only_that() -> None:
     """As in the demo: January, then October to December, then February on."""
     january, autumn, spring = [*range(10)], [*range(100, 120)], [*range(20, 40)]
@@ -304,10 +313,13 @@ def test_interval_that_has_records_elsewhere_too_takes_its_part_and_says_so() ->
 
 def test_records_without_a_timestamp_belong_to_no_window_and_are_counted() -> None:
     world = Log(rows_at(1, None, 2, None, None, None), published=6).build()
-    planned = look(world, Window(at(0), at(10)))
+    window = Window(at(0), at(10))
+    planned = look(world, window)
     assert planned.ranges == (cut(0, 3),)
     assert any("comes along, 1 without a timestamp" in each for each in planned.notes)
     assert "up to 4 published records have no timestamp, and belong to no window" in planned.notes
+    forgotten = Log(rows_at(1, None, 2, None, None, None), published=6, forgotten=frozenset({1})).build()
+    assert "up to 4 published records have no timestamp, and belong to no window" in look(forgotten, window).notes
     nothing = look(world, Window(at(20), at(30)))
     assert (nothing.ranges, len(nothing.notes)) == ((), 1)
 
@@ -344,6 +356,50 @@ def test_what_expires_while_a_window_is_looked_up_is_not_looked_through() -> Non
     state = LogState({}, {ORDERS_0: PartitionLog(2, 5)})
     found = find_candidates(window, [piece], resolve_window(state, {ORDERS_0: 0}, {}), {ORDERS_0: 0}, state)
     assert found.doubtful == (cut(2, 5),)
+
+
+FIRST_HALF = (EPOCH, EPOCH + timedelta(milliseconds=50))
+WHOLE = PartitionLog(0, 100)
+
+
+def timed(piece: OffsetRange, times: RecordTimes | None, unseen: int = 0) -> TimedRange:
+    return TimedRange(piece, piece, times, len(piece), unseen)
+
+
+def test_partition_that_kafka_no_longer_has_hides_no_other() -> None:
+    """The topic was shortened, or one of the topics is gone; ranges of other partitions follow."""
+    gone = OffsetRange(TopicPartition("gone", 0), 0, 6)
+    published = [timed(gone, RecordTimes(0, 100)), timed(cut(0, 6), RecordTimes(0, 100))]
+    state = LogState({}, {ORDERS_0: WHOLE})
+    found = find_candidates(Window(*FIRST_HALF), published, resolve_window(state, {ORDERS_0: 0}, {}), {}, state)
+    assert found.doubtful == ()
+    found = find_candidates(
+        Window(*FIRST_HALF), published, resolve_window(state, {ORDERS_0: 0}, {}), {ORDERS_0: 0}, state
+    )
+    assert found.doubtful == (cut(0, 6),)
+
+
+def test_range_of_which_nothing_is_left_is_not_looked_through() -> None:
+    state = LogState({}, {ORDERS_0: PartitionLog(6, 100)})
+    published = [timed(cut(0, 6), RecordTimes(0, 100)), timed(cut(6, 9), RecordTimes(0, 100))]
+    found = find_candidates(Window(*FIRST_HALF), published, resolve_window(state, {}, {}), {ORDERS_0: 0}, state)
+    assert found.doubtful == (cut(6, 9),)
+
+
+def test_interval_reads_no_whole_range_of_unknown_times_as_long_as_its_own_part_has_offsets() -> None:
+    state = LogState({}, {ORDERS_0: WHOLE})
+    part = resolve_window(state, {ORDERS_0: 6}, {ORDERS_0: 9})
+    published = [timed(cut(6, 20), None)]
+    assert find_candidates(Interval(*FIRST_HALF), published, part, {ORDERS_0: 6}, state).doubtful == ()
+    assert find_candidates(Window(*FIRST_HALF), published, part, {ORDERS_0: 6}, state).doubtful == (cut(6, 20),)
+
+
+def test_dropped_records_of_one_range_hide_no_range_before_it() -> None:
+    state = LogState({}, {ORDERS_0: WHOLE})
+    part = resolve_window(state, {ORDERS_0: 0}, {ORDERS_0: 9})
+    published = [timed(cut(0, 3), RecordTimes(40, 60)), timed(cut(3, 9), RecordTimes(70, 80), unseen=1)]
+    found = find_candidates(Window(*FIRST_HALF), published, part, {ORDERS_0: 0}, state)
+    assert found.doubtful == (cut(0, 3), cut(3, 9))
 
 
 def test_dry_run_keeps_what_would_come_along() -> None:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
+from operator import or_
 
 from batchledger.model.batch import LogState
 from batchledger.model.counting import describe_count
@@ -158,7 +159,7 @@ def _tell_along(searched: Sequence[Searched]) -> list[str]:
     along = sum(each.along for each in searched)
     if not along:
         return []
-    times = reduce(lambda some, more: some | more, (each.along_times for each in searched), RecordTimes())
+    times = reduce(or_, (each.along_times for each in searched))
     told = []
     if times.first_ms is not None and times.last_ms is not None:
         told.append(f"written from {describe_moment(times.first_ms)} to {describe_moment(times.last_ms)}")

@@ -82,7 +82,7 @@ def choose_frame(position: Position, log: PartitionLog | None) -> OffsetRange:
     if log is None:
         return OffsetRange(position.partition, position.origin_offset, position.next_offset)
     start = min(log.log_start, position.next_offset)
-    return OffsetRange(position.partition, start, max(log.high_watermark, position.next_offset, start))
+    return OffsetRange(position.partition, start, max(log.high_watermark, position.next_offset))
 
 
 def cover(
