@@ -11,7 +11,7 @@ SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-g
 
 PYTEST = $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
 
-.PHONY: help setup up down demo torture machine mutants bench screenshots docs dist changelog test proof browser lint
+.PHONY: help setup up down demo torture machine mutants calls bench screenshots docs dist changelog test proof browser lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -39,6 +39,9 @@ machine: setup  ## Check the invariants under other schedules than the tests do:
 
 mutants: $(STAMPS)/project  ## Change the core, one expression at a time, and see that a test notices: ONLY='*.live.*' WORKERS=2.
 	@WORKERS=$(or $(WORKERS),2) $(BIN)/python -m tests.mutation.campaign $(if $(ONLY),'$(ONLY)')
+
+calls: setup  ## Let each call of a batch's life to PostgreSQL, Kafka and the catalog fail, in three ways: ONLY='table and once'.
+	@BATCHLEDGER_EVERY_CALL=1 $(BIN)/pytest -p no:xdist tests/faults/test_nth_operation.py $(if $(ONLY),-k '$(ONLY)')
 
 bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=2000000 ROUNDS=5 ONLY=throughput,kills PUBLISH=1.
 	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \
@@ -96,9 +99,9 @@ $(STAMPS)/environment:
 	echo "error: Python 3.11, 3.12 or 3.13 with its venv module is needed, found $${found:-none}: install it and put it on the PATH." >&2; \
 	exit 1
 
-$(STAMPS)/packages: requirements.txt $(STAMPS)/environment
-	@echo "Installing the packages of requirements.txt into .venv; the first time takes some minutes."
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --requirement requirements.txt || { \
+$(STAMPS)/packages: requirements.txt tests/requirements.txt $(STAMPS)/environment
+	@echo "Installing the locked packages into .venv; the first time takes some minutes."
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet $(addprefix --requirement ,$(filter %.txt,$^)) || { \
 		echo "error: the packages could not be installed, see above: check the network and the free disk space, then try again." >&2; \
 		exit 1; \
 	}

@@ -1,6 +1,8 @@
-"""Stage one batch inside a spark-submit process: leads into ``batchledger.jobs.stage_batch``, which has the options.
+"""Stage one batch inside a spark-submit process of your own: leads into ``batchledger.jobs.stage_batch``.
 
-spark-submit spark_jobs/stage_batch.py --pipeline flights --batch 17 --run my-run
+    spark-submit spark_jobs/stage_batch.py --pipeline flights --batch 17 --run my-run
+
+The platform starts that module itself.
 """
 
 import sys

@@ -1,11 +1,15 @@
 """The wheel and the sdist, built as ``make dist`` builds them, and an environment that has the wheel alone."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib import metadata
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from tests.conftest import ROOT
 
@@ -39,18 +43,25 @@ def build_archives(sources: Path, folder: Path) -> tuple[Path, Path]:
 def install(wheel: Path, folder: Path) -> Path:
     """Install the wheel into a new environment; return the folder of its programs.
 
-    All packages of this environment are linked into the new one, apart from the project itself.
+    What ``requirements.txt`` locks is linked into it, and pip. A tool for development is not there to be imported.
     """
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder.parent)
     here = Path(sysconfig.get_path("purelib"))
     there = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    for entry in here.iterdir():
-        if "batchledger" not in entry.name:
-            (there / entry.name).symlink_to(entry)
+    for name in list_locked():
+        (there / name).symlink_to(here / name)
     programs = folder / "bin"
     offline = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
     _run([str(programs / "python"), "-m", "pip", "install", *offline, str(wheel)], folder)
     return programs
+
+
+def list_locked() -> set[str]:
+    """Return the names in ``site-packages`` that belong to packages of ``requirements.txt``, and to pip."""
+    text = (ROOT / "requirements.txt").read_text()
+    locked = {canonicalize_name(each) for each in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)} | {"pip"}
+    installed = [each for each in metadata.distributions() if canonicalize_name(each.name) in locked]
+    return {file.parts[0] for each in installed for file in each.files or ()} - {"..", "__pycache__"}
 
 
 def outside_of_the_checkout() -> dict[str, str]:

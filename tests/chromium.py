@@ -48,7 +48,7 @@ def browser() -> Iterator["Browser"]:
 def open_page(browser: "Browser") -> OpenPage:
     """Open a page in a look and a width; it must load nothing but its ``own``, and complain about nothing.
 
-    ``cookies`` are those of the address that they are for; ``allowed`` are complaints that are part of a test.
+    ``cookies`` belong to the address that they are for; ``allowed`` are complaints that are part of a test.
     """
 
     @contextmanager
@@ -80,7 +80,7 @@ def open_page(browser: "Browser") -> OpenPage:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Where pictures go: thrown away unless somebody asks for them."""
+    """Where pictures go: thrown away unless the environment names a folder."""
     folder = Path(os.environ.get(PICTURES_VARIABLE) or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

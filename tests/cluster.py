@@ -81,7 +81,7 @@ class Cluster:
         wait_until(lambda: server.is_healthy(record), START_SECONDS)
 
     def start(self, *workers: str) -> None:
-        """Start those of the workers that are down; return when every worker that is up has an executor."""
+        """Start these workers if they are down; return when every worker that is up has an executor."""
         for worker in workers:
             if not self._find_processes(worker):
                 options = ("--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "600m")

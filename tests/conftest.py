@@ -36,7 +36,7 @@ IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 
 class FileByFile(LoadScopeScheduling):
-    """Gives each worker one file after the other, the next one to whoever is free."""
+    """Gives each worker one file after the other; a free worker gets the next one."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
@@ -120,7 +120,7 @@ PROOF = ("e2e", "faults", "integration")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what belongs to the proof: these folders, and the state machine where it needs a server."""
+    """Mark what belongs to the proof: these folders, and the state machine if it needs a server."""
     for item in items:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         on_server = folder == "machine" and "warehouse_dsn" in getattr(item, "fixturenames", ())
@@ -130,7 +130,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what runs, also of a worker that was killed or could not do it itself. Logs stay where a test failed."""
+    """End what runs, also of a worker that was killed or could not do it itself. Logs stay if a test failed."""
     for folder in (SERVICES.home.local, *find_left()):
         end_services(folder)
     if session.testsfailed == 0:
@@ -196,7 +196,7 @@ def airflow(services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: Non
 
 @pytest.fixture(scope="session")
 def viewer(services: TestServices, airflow: AirflowApi) -> Iterator[AirflowApi]:
-    """The same Airflow, logged in as somebody who may look at everything and act on nothing."""
+    """The same Airflow, logged in as a user who may look at everything and act on nothing."""
     with open_airflow(AirflowAccount(airflow.url, VIEWER, services.home.airflow_password_file)) as api:
         yield api
 

@@ -30,7 +30,7 @@ class Webhook:
 
     @property
     def url(self) -> str:
-        """Where it listens; the path is as secret as that of a real one."""
+        """Where it listens; the path is as secret as a real one."""
         return f"http://{HOST}:{self.port}/hooks/s3cret-path"
 
     @property
@@ -41,7 +41,7 @@ class Webhook:
 
 @contextmanager
 def serve_webhook(port: int = 0) -> Iterator[Webhook]:
-    """Serve until the test leaves; whoever is held back then is let go."""
+    """Serve until the test leaves; a request that is held back then is let go."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -112,7 +112,7 @@ def serve_mail() -> Iterator[Mailbox]:
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens."""
+    """Return a port on which no server listens."""
     with closing(create_server((HOST, 0))) as probe:
         return int(probe.getsockname()[1])
 

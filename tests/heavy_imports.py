@@ -1,6 +1,6 @@
 """What takes seconds to import, for the server that ``tests.forked`` forks processes from: imported there, only once.
 
-Whoever is forked may be a command line, so Airflow is told what ``batchledger.cli.main`` tells it before its import.
+A forked process may be a command line, so Airflow gets the settings of ``batchledger.cli.main`` before its import.
 """
 
 import os

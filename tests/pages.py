@@ -25,13 +25,13 @@ from tests.support import TestPipeline, Workplace
 
 OWN_PAGE = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin"}
 HTML = {"Accept": "text/html"}
-# Longer than anything takes that a page waits for; nobody waits for as long when it is there.
+# Longer than anything takes that a page waits for; the wait ends when it is there.
 PATIENT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who is logged in; ``dags`` are those that he may see, None for all of them."""
+    """A user who is logged in; ``dags`` are those that he may see, None for all of them."""
 
     user_id: str
     may_enter: bool = True
@@ -93,7 +93,7 @@ def let_in(patches: pytest.MonkeyPatch, *users: User) -> FastAPI:
 
 
 def open_browser(pages: FastAPI, user: User) -> TestClient:
-    """Return a browser of somebody whom the application knows."""
+    """Return a browser of a user whom the application knows."""
     headers = {"x-user": user.user_id}
     return TestClient(pages, follow_redirects=False, raise_server_exceptions=False, headers=headers)
 
@@ -118,7 +118,7 @@ class AirflowDatabase:
 
 @dataclass(frozen=True)
 class AskedRun:
-    """A run that was asked for. ``run_id`` is None where Airflow is to choose one."""
+    """A run that was asked for. ``run_id`` is None if Airflow is to choose one."""
 
     dag_id: str
     fields: Mapping[str, Any]

@@ -26,7 +26,7 @@ class Loss(Enum):
 
 @dataclass
 class LossyProxy:
-    """Passes everything on but what it is told to lose, each loss once, in order; ``lost`` counts them."""
+    """Passes everything on but its ``losses``, each once, in order; ``lost`` counts them."""
 
     broker_port: int
     losses: list[Loss]

@@ -73,7 +73,7 @@ class Fault(Enum):
 
 @dataclass
 class RestServer:
-    """A server that runs. ``faults`` are those of the next commits, in order; ``table_config`` is told of every table.
+    """A server that runs. ``faults`` meet the next commits, in order; every table has ``table_config``.
 
     ``before_commit`` is called when a commit has arrived and before it is made; ``refused`` are the requests that
     were answered by a conflict. A server that ``is_away`` does not load tables. What it fails with and should
@@ -126,7 +126,7 @@ class RestServer:
         return Starlette(routes=routes)
 
     def _open(self, answer: Callable[[Request, bytes], Any]) -> Callable[[Request], Awaitable[Response]]:
-        """Answer whoever has the token, in a thread; errors become those of the protocol."""
+        """Answer clients with the token, in a thread; errors become the protocol's."""
 
         async def handle(request: Request) -> Response:
             response = await respond(request)
@@ -224,7 +224,7 @@ class RestServer:
             except ValueError as error:
                 if "sequence number" not in str(error):
                     raise
-                # As Iceberg's own server answers: whoever has sent it looks again.
+                # As Iceberg's own server answers: the sender looks again.
                 raise CommitFailedException(str(error)) from error
         match fault:
             case None:

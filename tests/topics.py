@@ -22,7 +22,7 @@ def read_rows(options: Mapping[str, str], topic: str) -> list[Mapping[str, Any]]
 
 
 def write_foreign(options: Mapping[str, str], topic: str, count: int) -> None:
-    """Write records of somebody else, without headers, to the partitions in turn; a million takes some seconds."""
+    """Write another producer's records, without headers, to the partitions in turn; a million takes some seconds."""
     producer = Producer({**options, "queue.buffering.max.messages": 20 * FOREIGN_AT_ONCE, "linger.ms": 20})
     partitions = len(producer.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions)
     for at in range(0, count, FOREIGN_AT_ONCE):
@@ -35,7 +35,7 @@ def write_foreign(options: Mapping[str, str], topic: str, count: int) -> None:
 
 @contextmanager
 def busy(options: Mapping[str, str], topic: str) -> Iterator[None]:
-    """Let somebody else write to the topic all the time within the block, some 10,000 records a second."""
+    """Let another producer write to the topic all the time within the block, some 10,000 records a second."""
     over = Event()
 
     def write() -> None:

@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Choose the warehouses of a test: those of its module's ``WAREHOUSES``, tables without.
+    """Choose the warehouses of a test: its module's ``WAREHOUSES``, tables without.
 
     A module with a fixture ``warehouse`` of its own would run its tests once for each of them, and all on its own one.
     """
@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def warehouse(request: pytest.FixtureRequest) -> Iterator[Warehouse]:
-    """An empty ledger and sink. The real services are asked for only where they are needed."""
+    """An empty ledger and sink. The real services are asked for only if they are needed."""
     match request.param:
         case "memory":
             yield MemoryWarehouse()

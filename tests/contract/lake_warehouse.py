@@ -48,7 +48,7 @@ def catalog_in(dsn: str, folder: Path) -> LakeCatalog:
 
 @dataclass
 class LakeWarehouse(PostgresWarehouse):
-    """See the protocol. The ledger is that of all tests; pipeline and namespace belong to this one.
+    """See the protocol. All tests share the ledger; pipeline and namespace belong to this one.
 
     The catalog is that in the database, or ``other``.
     """
@@ -136,7 +136,7 @@ def before_the_next_commit(
 
 
 def unguarded(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A commit as PyIceberg makes it up for a new branch: its snapshot has no parent, and nobody looks at numbers."""
+    """A commit as PyIceberg makes it up for a new branch: its snapshot has no parent, and no number is asserted."""
 
     def orphaned(part: Any) -> Any:
         if not isinstance(part, AddSnapshotUpdate):

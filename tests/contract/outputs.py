@@ -47,7 +47,7 @@ class Output:
         return f"{self.pipeline}-out"
 
     def create(self, config: Mapping[str, str] | None = None, partitions: int = PARTITIONS) -> "Output":
-        """Create both topics; ``config`` is that of the output topic."""
+        """Create both topics; ``config`` is for the output topic."""
         ensure_topic(self.options, self.source, PARTITIONS, {})
         ensure_topic(self.options, self.name, partitions, dict(config or {}))
         return self
@@ -143,13 +143,13 @@ class Output:
         return self.topic().find_commit(attempt)
 
     def forget_offsets(self, kind: str = "sink") -> None:
-        """Delete the group, as Kafka does when nobody has committed in it for long."""
+        """Delete the group, as Kafka does after a long time without commits in it."""
         admin = AdminClient(dict(self.options))
         admin.delete_consumer_groups([self.group(kind)])[self.group(kind)].result(DEADLINE_SECONDS)
 
     @contextmanager
     def foreign_transaction(self) -> Iterator[None]:
-        """A transaction of somebody else that is open within the block, with a record in the first partition."""
+        """Another producer's transaction that is open within the block, with a record in the first partition."""
         producer = Producer({**self.options, "transactional.id": uuid4().hex})
         producer.init_transactions(DEADLINE_SECONDS)
         producer.begin_transaction()
@@ -159,7 +159,7 @@ class Output:
         producer.abort_transaction(DEADLINE_SECONDS)
 
     def produce(self, *values: bytes, headers: list[tuple[str, bytes]] | None = None) -> None:
-        """Write records of somebody else."""
+        """Write records of another producer."""
         producer = Producer(dict(self.options))
         for value in values:
             producer.produce(self.name, value, partition=0, headers=headers or [])

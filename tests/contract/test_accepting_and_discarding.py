@@ -144,7 +144,7 @@ def test_discarded_replay_takes_nothing_over(warehouse: Warehouse) -> None:
 
 
 def test_batch_whose_rows_are_visible_is_neither_discarded_nor_rewound_over(warehouse: Warehouse) -> None:
-    """Nobody would account for its rows; emptying the target takes them along."""
+    """No batch would account for its rows; emptying the target takes them along."""
     attempt = life.take_to_audited(warehouse, FIRST)
     commit_rows_only(warehouse, attempt)
     with pytest.raises(DecisionRefusedError, match="rows are visible already"):

@@ -41,7 +41,7 @@ def die_committing(warehouse: TopicWarehouse, point: str, foreign: int = FEW) ->
 
 
 def forget_offsets(warehouse: TopicWarehouse, attempt: Attempt) -> None:
-    """Delete the group, as Kafka does when nobody has committed in it for long."""
+    """Delete the group, as Kafka does after a long time without commits in it."""
     group = commits.group_of(attempt.batch)
     # The answer dies with its client.
     client = AdminClient(dict(warehouse.options))
@@ -116,7 +116,7 @@ def test_batch_that_an_older_version_has_announced_is_searched_for_since_it_was_
 def test_no_transaction_of_the_ledger_is_open_while_the_topic_is_searched(
     warehouse: TopicWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So no limit of the database matters, and nobody else waits."""
+    """So no limit of the database matters, and no other run waits."""
     attempt = life.take_to_audited(warehouse, FIRST)
     with pytest.raises(SimulatedCrashError):
         deliver(life.platform(warehouse, crash=CrashOnce("announced")), attempt)

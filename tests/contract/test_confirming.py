@@ -44,7 +44,7 @@ def attempt(warehouse: Warehouse) -> Attempt:
         deliver(platform(ruled, CrashOnce("sink_committed")), attempt)
     assert visible(warehouse) == Counter("ab")
     resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
-    # The sink has been told another day of planning than the ledger.
+    # The sink has another day of planning than the ledger.
     return replace(resumed, batch=replace(resumed.batch, planned_at=attempt.batch.planned_at))
 
 

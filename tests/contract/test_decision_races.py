@@ -38,7 +38,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 def decide_within_publication(
     warehouse: PostgresWarehouse, attempt: Attempt, decide: Callable[[], Decided]
 ) -> Future[Decided]:
-    """Publish, and let somebody decide after everything is written and before it is committed."""
+    """Publish, and let a person decide after everything is written and before it is committed."""
     with ThreadPoolExecutor(1) as pool, warehouse.ledger.publication(attempt) as publication:
         life.apply(warehouse, publication)
         decided = pool.submit(decide)

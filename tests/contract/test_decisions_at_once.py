@@ -1,4 +1,4 @@
-"""The contract of the Decisions port: whoever is first, the other one is refused or comes after it.
+"""The contract of the Decisions port: one decision is first, the other one is refused or comes after it.
 
 Each order is played. On PostgreSQL the second one comes while the first one is still at it, and has to wait.
 """

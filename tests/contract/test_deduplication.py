@@ -315,7 +315,7 @@ def test_duplicates_are_named_with_the_records_that_came_first(store: Warehouse)
 def test_duplicates_that_were_listed_when_their_range_was_published_are_known_and_not_named_again(
     store: Warehouse,
 ) -> None:
-    """Only what a replay finds anew is told."""
+    """A replay names only what it finds anew."""
     take(store, "run-1", p0="aab")
     everything = OffsetRange(ORDERS_0, 0, 3)
     for ids, expected, named in (

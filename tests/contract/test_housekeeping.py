@@ -338,7 +338,7 @@ def test_validations_of_the_newest_batches_stay_and_what_the_checks_found_stays_
 def test_results_of_audits_go_after_a_month_and_after_a_day_where_they_passed_apart_from_the_newest_audit(
     warehouse: PostgresWarehouse,
 ) -> None:
-    """Of a pipeline that has never planned a batch too."""
+    """A pipeline that has never planned a batch is included."""
     now, failed = datetime.now(UTC), replace(VALIDATED, name="wrong", outcome=Outcome.FAILED)
     for age in (40, 20, 2, 0.5):
         store_audit(warehouse.dsn, warehouse.pipeline, now - age * DAY, [VALIDATED, failed])
@@ -356,7 +356,7 @@ def test_results_of_audits_go_after_a_month_and_after_a_day_where_they_passed_ap
 def test_incidents_go_three_months_after_they_ended_with_what_was_sent_and_open_ones_stay(
     warehouse: PostgresWarehouse,
 ) -> None:
-    """Of a pipeline that has never planned a batch too: its topic may be gone, or Kafka refuse it, from the start."""
+    """A pipeline without any batch is included: its topic may be gone, or Kafka refuse it, from the start."""
     now, kinds = datetime.now(UTC), frozenset(IncidentKind)
     incidents = PostgresIncidents(warehouse.dsn)
     for subject, ages in (("old", (200, 91)), ("young", (200, 89)), ("open", (200, None))):

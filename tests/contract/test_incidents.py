@@ -100,7 +100,7 @@ def test_two_processes_never_claim_the_same_message(warehouse: Warehouse, blocke
 
 
 def test_message_that_was_not_sent_is_tried_again_later_and_later(warehouse: Warehouse, blocked: Condition) -> None:
-    """Also when the process that has claimed it dies, and nobody says what came of it."""
+    """The process that has claimed it may also die, and leave unsaid what came of it."""
     settle(warehouse, blocked)
     now = NOON
     for tries in range(1, 7):
@@ -132,7 +132,7 @@ def test_failures_of_channels_are_known_until_they_deliver(warehouse: Warehouse,
     assert (failure.channel, failure.tries, failure.unsent, failure.error) == ("ops", 1, 1, "answered 500")
     assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["pager"])) == []
     warehouse.incidents.mark_sent(claimed, NOON)
-    # What was delivered after all is not called a failure by whoever has given it up.
+    # A process that has given up does not call a failure what was delivered after all.
     warehouse.incidents.mark_failed(claimed, "no answer within 10 s", NOON)
     assert list(warehouse.incidents.find_failures(warehouse.pipeline, ["ops"])) == []
 

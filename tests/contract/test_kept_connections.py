@@ -73,7 +73,7 @@ def lose_the_connection(dsn: str) -> None:
 
 
 def test_connection_that_is_lost_in_the_middle_is_told_and_not_replaced(warehouse_dsn: str) -> None:
-    """The statements before it are gone; only whoever asked for them can repeat them."""
+    """The statements before it are gone; only their caller can repeat them."""
     server_process(warehouse_dsn)
     with pytest.raises(ServiceUnavailableError, match="be interrupted"):
         lose_the_connection(warehouse_dsn)

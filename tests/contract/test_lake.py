@@ -67,7 +67,7 @@ def commit(warehouse: LakeWarehouse, attempt: Attempt) -> None:
 
 
 def append_by_another(table: Table) -> None:
-    """Let somebody else commit to the table."""
+    """Let another writer commit to the table."""
     rows = pa.table({"_topic": ["else"], "_offset": pa.array([1], pa.int64())})
     table.append(rows)
 
@@ -183,7 +183,7 @@ def test_rows_that_are_there_twice_are_both_replaced(lake: LakeWarehouse) -> Non
 
 
 def test_rows_beside_the_ranges_stay_whatever_number_they_have(lake: LakeWarehouse) -> None:
-    """They lie in the files that are written anew: rows of nobody, and of a batch of its number in another ledger."""
+    """They lie in the files that are written anew: rows of no batch, and of a batch of its number in another ledger."""
     life.take_to_published(lake, FIRST)
     attempt = life.take_replay_to_audited(lake, FIRST)
     rows = lake.table.scan().to_arrow()
@@ -194,7 +194,7 @@ def test_rows_beside_the_ranges_stay_whatever_number_they_have(lake: LakeWarehou
 
 
 def test_newer_rows_of_the_keys_stay_whatever_number_they_have(lake: LakeWarehouse) -> None:
-    """Rows of nobody, and of a batch of its number in another ledger, that are newer than what is published."""
+    """Rows of no batch, and of a batch of its number in another ledger, that are newer than what is published."""
     warehouse = replace(lake, upsert=Upsert(("message_id",)))
     life.take_to_published(warehouse, FIRST)
     attempt = life.take_to_audited(warehouse, SECOND)
@@ -294,7 +294,7 @@ def test_how_long_the_owner_lets_the_table_keep_its_states_stays_as_it_is(lake: 
 def test_i4_whoever_is_about_to_commit_cannot_do_so_once_the_sink_was_asked(
     lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S71: the zombie has prepared its commit, sleeps, and wakes up after somebody else has asked."""
+    """S71: the zombie has prepared its commit, sleeps, and wakes up after another run has asked."""
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
     asked: list[bool] = []
     before_the_next_commit(lake, monkeypatch, lambda: asked.append(lake.lake_table.find_commit(attempt)))
@@ -406,7 +406,7 @@ def lose_reply(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def paused_commit(warehouse: LakeWarehouse) -> Iterator[Connection]:
     """Lend the connection of a commit of this table that is not over: the catalog has updated the row."""
-    engine = warehouse.catalog.engine  # type: ignore[attr-defined]  # That of catalogs in a database.
+    engine = warehouse.catalog.engine  # type: ignore[attr-defined]  # Catalogs in a database have it.
     held = "update iceberg_tables set metadata_location = metadata_location where table_namespace = :schema"
     with engine.connect() as connection:
         connection.execute(text(held), {"schema": warehouse.schema})
@@ -414,7 +414,7 @@ def paused_commit(warehouse: LakeWarehouse) -> Iterator[Connection]:
 
 
 def test_waits_for_the_catalog_in_a_database_are_bounded_as_those_for_the_ledger(lake: LakeWarehouse) -> None:
-    engine = lake.catalog.engine  # type: ignore[attr-defined]  # That of catalogs in a database.
+    engine = lake.catalog.engine  # type: ignore[attr-defined]  # Catalogs in a database have it.
     with engine.connect() as catalog, database.connect(lake.dsn) as ledger:
         for each in ("lock_timeout", "idle_in_transaction_session_timeout"):
             shown = catalog.execute(text(f"show {each}")).scalar()
@@ -832,7 +832,7 @@ def test_files_of_a_task_that_was_not_accepted_are_in_no_branch(lake: LakeWareho
 
 
 def partition_by(lake: LakeWarehouse, transform: Transform[Any, Any]) -> None:
-    """Let somebody partition the table otherwise."""
+    """Partition the table otherwise, as another writer may."""
     with lake.table.update_spec() as spec:
         for each in lake.table.spec().fields:
             spec.remove_field(each.name)

@@ -35,7 +35,7 @@ def stage_another(lake: LakeWarehouse, attempt: Attempt) -> None:
 
 
 def numbers_of(lake: LakeWarehouse) -> tuple[int, list[int]]:
-    """The newest number that the table says it has given, and those of its snapshots."""
+    """The newest number that the table says it has given, and its snapshots' numbers."""
     metadata: Any = lake.table.metadata
     return metadata.last_sequence_number, sorted(each.sequence_number for each in metadata.snapshots)
 
@@ -126,7 +126,7 @@ def test_tables_of_one_name_lie_at_different_places(lake: LakeWarehouse) -> None
 
 
 def test_table_that_the_ledger_has_not_published_to_is_not_maintained(lake: LakeWarehouse) -> None:
-    """It is somebody else's, or another ledger's. That of the pipeline is: without Spark it is said that it is not."""
+    """It belongs to others, or to another ledger. The pipeline's own table is named as left out without Spark."""
     other = replace(lake, pipeline=f"{lake.pipeline}_other")
     life.take_to_audited(lake, FIRST)
     assert list(lake.sink.tidy().left_out) == []

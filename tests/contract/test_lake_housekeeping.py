@@ -1,4 +1,4 @@
-"""Which branches of an Iceberg table housekeeping removes: those of attempts that the ledger says are over."""
+"""Housekeeping removes a branch of an Iceberg table if the ledger says that its attempt is over."""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
 """What the sink of an Iceberg table promises with a catalog that is asked over HTTP, and whose answers get lost.
 
-``test_lake`` runs over such a catalog, too, where the catalog matters.
+``test_lake`` runs over such a catalog, too, if the catalog matters.
 """
 
 import pickle
@@ -153,7 +153,7 @@ def test_commit_that_was_made_twice_is_unknown_also_where_the_catalog_cannot_be_
 def test_i4_commit_that_is_under_way_is_refused_once_the_sink_was_asked(
     lake: LakeWarehouse, rest_server: RestServer
 ) -> None:
-    """S71: the zombie's request has reached the catalog when somebody else asks."""
+    """S71: the zombie's request has reached the catalog when another run asks."""
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
     asked = []
 
@@ -231,7 +231,7 @@ def test_server_that_takes_a_request_and_says_nothing_is_not_waited_for_for_ever
         uri = f"http://{HOST}:{silent.getsockname()[1]}"
         error = fail_to_look_at(LakeCatalog("lake", {"type": "rest", "uri": uri, READ_PROPERTY: "200", **login}))
         assert type(error) is ServiceUnavailableError
-        # It was asked once: whoever gives up does not ask again to close.
+        # It was asked once: a client that gives up does not ask again to close.
         silent.setblocking(False)
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):

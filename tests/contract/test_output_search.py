@@ -49,7 +49,7 @@ def searched_offsets(caplog: pytest.LogCaptureFixture) -> list[int]:
 
 @contextmanager
 def before_it_is_noted(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> Iterator[None]:
-    """Let somebody else act once, when somebody knows what to note in the group and has not yet done so."""
+    """Let another writer act once, when one knows what to note in the group and has not yet done so."""
     note = OutputWriter._note
     acts = [act]
 

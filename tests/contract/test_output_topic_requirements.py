@@ -93,7 +93,7 @@ def test_group_in_which_somebody_else_has_committed_is_refused(output: Output) -
 def test_group_of_a_ledger_that_knows_more_is_refused_before_anything_is_staged(
     output: Output, theirs: int, ours: int
 ) -> None:
-    """Such as that of which this one is an old copy: it would produce the same records again."""
+    """This ledger may be an old copy of the other: it would produce the same records again."""
     output.create()
     output.topic().commit(output.attempt(theirs), output.records(3), 3)
     attempt = output.attempt(ours)

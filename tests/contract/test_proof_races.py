@@ -55,7 +55,7 @@ class Looks:
         return prove_with(self.warehouse, count_target)
 
     def findings_of_the_first(self) -> tuple[str, ...]:
-        """What would be reported if nobody looked again."""
+        """What a proof would report without a second look."""
         history, target = self.seen[0]
         found = check_target(history, target, SinkMode.APPEND)
         return tuple(each.invariant for findings in found.values() for each in findings)

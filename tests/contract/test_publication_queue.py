@@ -47,7 +47,7 @@ def count_waiting(warehouse: PostgresWarehouse) -> int:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is not told to wait for publications gives up at once."""
+    """A session without a longer limit of its own gives up at once."""
     monkeypatch.setitem(database._SESSION, "lock_timeout", "50ms")
 
 

@@ -201,8 +201,8 @@ def test_s48_after_offset_zero_comes_offset_one(warehouse: Warehouse) -> None:
     assert life.target_coordinates(warehouse) == [(ORDERS_0, 0), (ORDERS_0, 1)]
 
 
-# What is offered is compared by the ledger, whose statements know nothing of a sink. That a sink shows nothing of what
-# is refused so, the two tests above of a position that somebody moved say for each.
+# The ledger compares what is offered; its statements know nothing of a sink. The two tests above of a moved position
+# say for each sink that it shows nothing of what is refused so.
 AFTER_A_BATCH = {
     "the same": (OffsetRange(ORDERS_0, 4, 8), False),
     "inside": (OffsetRange(ORDERS_0, 5, 7), False),
@@ -236,7 +236,7 @@ def test_s78_of_all_ranges_only_the_one_that_meets_the_position_is_taken(
 def test_s78_s88_range_that_was_planned_over_a_forged_position_is_refused_at_publication(
     warehouse: Warehouse, offered: OffsetRange
 ) -> None:
-    """The same ranges once more, with a position that somebody moved back in between: the last line of defence."""
+    """The same ranges once more, with a position that was moved back in between: the last line of defence."""
     life.take_to_published(warehouse, OffsetRange(ORDERS_0, 4, 8))
     warehouse.move_position(ORDERS_0, offered.start)
     attempt = life.take_to_audited(warehouse, offered, run="run-2")

@@ -1,4 +1,4 @@
-"""What ledger and sink promise to a replay: it takes over exactly its ranges, from whoever holds them."""
+"""What ledger and sink promise to a replay: it takes over exactly its ranges, from any batch that holds them."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The contract of ``mode: upsert`` under replays: the newest record of each key wins, whoever published it (I8)."""
+"""The contract of ``mode: upsert`` under replays: each key's newest record wins, whichever batch published it (I8)."""
 
 import logging
 import random

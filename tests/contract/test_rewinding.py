@@ -187,7 +187,7 @@ def test_truncation_of_a_table_that_is_not_the_pipelines_own_is_refused_and_noth
 
 
 def test_truncation_leaves_the_table_of_a_pipeline_that_has_published_nothing_to_it(warehouse: Warehouse) -> None:
-    """A table of that name is somebody else's."""
+    """A table of that name belongs to others."""
     life.take_to_published(warehouse, FIRST)
     other = replace(warehouse, pipeline=f"{warehouse.pipeline}_other")  # type: ignore[type-var]
     life.store(other, OTHER)

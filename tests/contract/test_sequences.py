@@ -1,4 +1,4 @@
-"""The contract of the Sink port with ``sequence``: what producers have numbered is complete, or the rest is told."""
+"""The contract of the Sink port with ``sequence``: what producers have numbered is complete, or the rest is named."""
 
 import random
 from dataclasses import replace

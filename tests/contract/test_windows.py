@@ -103,7 +103,7 @@ def test_replay_of_old_offsets_is_in_the_window_because_it_was_published_lately(
 
 
 def test_replay_that_was_planned_early_and_took_over_late_is_in_the_window(history: Warehouse) -> None:
-    """The numbers of batches are those of their plans; what counts is who was published after whom."""
+    """Batches are numbered when they are planned; what counts is the order of their publications."""
     early = life.take_replay_to_audited(history, OffsetRange(ORDERS_0, 40, 45))
     life.take_to_published(history, OffsetRange(ORDERS_0, 50, 60), run="live-50")
     life.publish(history, early)
@@ -112,7 +112,7 @@ def test_replay_that_was_planned_early_and_took_over_late_is_in_the_window(histo
 
 
 def test_accepted_loss_over_offsets_that_an_old_batch_holds_is_no_finding(history: Warehouse) -> None:
-    """After a rewind, an accepted loss takes over from nobody, so the rows of the old epoch stay."""
+    """After a rewind, an accepted loss takes over from no batch, so the rows of the old epoch stay."""
     epoch = history.decisions.load_epoch(history.pipeline)
     history.decisions.rewind(history.pipeline, ResolvedRewind(epoch, {ORDERS_0: 0, ORDERS_1: 2}), BY_ANA)
     history.decisions.give_up(history.pipeline, [OffsetRange(ORDERS_0, 0, 25)], DecisionKind.ACCEPT_LOSS, BY_ANA)

@@ -20,7 +20,7 @@ DEADLINE_SECONDS = 30.0
 
 @dataclass
 class TopicWarehouse(PostgresWarehouse):
-    """See the protocol. The ledger is that of all tests; pipeline and topic belong to this one."""
+    """See the protocol. All tests share the ledger; pipeline and topic belong to this one."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     key: tuple[str, ...] = ()

@@ -76,7 +76,7 @@ def decision_on(pipeline: TestPipeline, run_id: str) -> DecisionRecord:
 
 
 def read_target(pipeline: TestPipeline, columns: str = "number, amount") -> list[tuple[Any, ...]]:
-    """The rows that readers see, whoever wrote them."""
+    """The rows that readers see, of every writer."""
     return pipeline.query(f"select message_id, _partition, _offset, {columns} from {{target}} order by 1")  # noqa: S608
 
 

@@ -100,7 +100,7 @@ def read_ledger(pipeline: TestPipeline) -> dict[str, list[tuple[Any, ...]]]:
 def test_run_beside_endpoints_that_fail_leaves_what_a_run_without_alerts_leaves(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
-    """One endpoint is down, one holds the connection for as long as one likes, one answers 500; another one is told."""
+    """One endpoint is down, one holds the connection as long as one likes, one answers 500; another gets the alert."""
     check = {"type": "expect_column_values_to_be_between", "column": "number", "max_value": 5, "severity": "warning"}
     with serve_webhook() as working, serve_webhook() as slow, serve_webhook() as broken:
         slow.may_answer.clear()

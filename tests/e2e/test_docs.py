@@ -107,7 +107,7 @@ def test_page_of_a_blocked_batch_is_one_click_from_the_audit_that_failed(
 def test_runs_into_every_sink_that_report_close_together_are_exact_and_have_their_pages(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
-    """Of events that come before their run begins, Airflow hands over the first one only."""
+    """Airflow hands over only the first of the events that come before their run begins."""
     pipelines = [workplace.create(into=into) for into in ("table", "topic", "lake")]
     for pipeline in pipelines:
         pipeline.send(5)

@@ -65,6 +65,7 @@ def test_installed_wheel_takes_the_flights_through_airflow_from_an_empty_folder(
     file = person.succeed("python", "-c", "import batchledger; print(batchledger.__file__)")
     assert Path(file.strip()).is_relative_to(person.programs.parent)
     assert person.succeed("batchledger", "--version").startswith("batchledger 0.")
+    assert "No module named 'pytest'" in person.run("python", "-c", "import pytest").stderr
     services = json.loads(person.succeed("batchledger", "up", "--json"))
     person.succeed("batchledger", "demo")
     proved = person.succeed("batchledger", "verify", "flights")

@@ -104,7 +104,7 @@ def move_back(pipeline: TestPipeline, hours: int) -> None:
 
 
 def look_at(page: Page, look: Look) -> None:
-    """Let the machine have this look, and in Airflow's page somebody choose it; wait until ours has followed."""
+    """Give the machine this look, and choose it in Airflow's page; wait until ours has followed."""
     page.emulate_media(color_scheme=look)
     if len(page.frames) > 1:
         page.evaluate("look => localStorage.setItem('theme', look)", look)
@@ -129,7 +129,7 @@ def token_of(api: AirflowApi) -> str:
 
 @pytest.fixture
 def open_view(shop: Shop, airflow: AirflowApi, open_page: OpenPage) -> OpenView:
-    """Open an address of the page, logged in as the administrator or as somebody else."""
+    """Open an address of the page, logged in as the administrator or as another user."""
 
     @contextmanager
     def open_view(address: str, user: AirflowApi = airflow, allowed: tuple[str, ...] = ()) -> Iterator[Page]:
@@ -193,7 +193,7 @@ def test_pipelines_are_listed_the_worst_first_and_stay_up_to_date(open_view: Ope
         page.get_by_label("Filter pipelines by name").fill("cli")
         expect(page.locator("tbody th a")).to_have_text(["clicks"])
         shop.clicks.send(7)
-        # Nobody reloads the page.
+        # The page is not reloaded.
         expect(row_of(page, "clicks")).to_contain_text("lagging")
         expect(row_of(page, "clicks").locator("td").nth(1)).to_have_text("7")
         publish(shop.clicks)
@@ -259,7 +259,7 @@ def test_batch_shows_a_sum_that_closes_and_what_is_in_quarantine_as_text(open_vi
 def test_replay_goes_from_its_dry_run_to_published_once(
     open_view: OpenView, shop: Shop, airflow: AirflowApi, pictures: Path
 ) -> None:
-    """In Airflow's own page, where the tab of the DAG leads to it; the rows were spoilt by somebody."""
+    """In Airflow's own page, where the tab of the DAG leads to it; the rows are spoilt."""
     shop.clicks.query("update {target} set amount = -1 where _partition = 0 and _offset < 5 returning 1")
     noise = ("escape its sandboxing",)
     with open_view("/plugin/batchledger/batchledger/pipelines/clicks", allowed=noise) as page:

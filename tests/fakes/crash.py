@@ -40,7 +40,7 @@ def copies_after_crash(delivery: DeliveryMode, point: str, *, is_foreign: bool =
         return 1
     if (delivery, point) == (DeliveryMode.AT_MOST_ONCE, "sink_committed"):
         return 1
-    # The first commit is the sink's own, where it has one.
+    # The first commit is the sink's own, if it has one.
     first = "sink_committed" if is_foreign and delivery is DeliveryMode.AT_LEAST_ONCE else "between_commits"
     return 1 if points.index(point) < points.index(first) else _COPIES_AFTER_HALF[delivery]
 
@@ -113,7 +113,7 @@ class PassedPoints:
 
 @dataclass
 class Interrupt:
-    """A crash hook that lets somebody else act at ``point``, once, before the step goes on."""
+    """A crash hook that lets another process act at ``point``, once, before the step goes on."""
 
     point: str
     act: Callable[[], object]

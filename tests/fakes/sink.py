@@ -401,7 +401,7 @@ class MemorySink(Sink):
         return judge(tables, attempt, rows, self.deduplication, recalled)
 
     def _find_old(self, tables: Tables, attempt: Attempt) -> Sequence[Row]:
-        """Return the rows in the ranges of the batch, whoever wrote them."""
+        """Return the rows in the ranges of the batch, of every writer."""
         target = tables.targets.get(self.table)
         return [row for row in target.rows if _is_within(row, attempt)] if target else []
 

@@ -199,7 +199,7 @@ class Life:
         assert found is None or not found.lasts(platform.patience)
         query = "select pid, query from pg_stat_activity where datname = current_database() and state like 'idle in%%'"
         assert self.pipeline.query(query) == []
-        # What could not be removed is left to the housekeeping, which knows that nobody will read it again.
+        # What could not be removed is left to the housekeeping, which knows that no run will read it again.
         over = {each.name for each in PostgresHousekeeping(self.pipeline.workplace.dsn).look().tables if each.is_over}
         assert set(self.pipeline.list_staging()) <= over
         assert self.faults.injected or self.pipeline.list_staging() == []

@@ -32,8 +32,8 @@ TABLES = {"table": "table", "topic": "topic or lake", "lake": "topic or lake"}
 def is_its_own(into: str, delivery: DeliveryMode, point: str) -> bool:
     """Whether a crash there meets what a mode or a sink does by itself.
 
-    Up to the publication no mode does: nothing reads it before ``delivery.deliver``. Where a weaker mode writes to
-    another system, the points that it shares with ``exactly_once`` or with a table are played in memory.
+    Up to the publication no mode does: nothing reads it before ``delivery.deliver``. If a weaker mode writes to another
+    system, the points that it shares with ``exactly_once`` or with a table are played in memory.
     """
     if point in BEFORE_PUBLISHING:
         is_staged_elsewhere = into == "lake" and point in ("attempt_opened", "staging_sealed")

@@ -92,7 +92,7 @@ def test_s113_database_that_crashes_after_a_topic_was_written_to_confirms_it_fro
 
 
 def test_s113_evidence_outlives_a_crash_of_the_database(pipeline: TestPipeline, server: Server) -> None:
-    """The run goes on with what its attempt has witnessed: records that nobody could decode are no holes."""
+    """The run goes on with what its attempt has witnessed: records that could not be decoded are no holes."""
     run_batch.run_once(pipeline.platform(), "before")
     pipeline.send_raw([(0, b"no json"), (1, b"no json")])
     batch = plans.plan(pipeline.platform(), "run")
@@ -123,7 +123,7 @@ def test_database_that_is_down_is_a_retryable_error_of_every_step(pipeline: Test
 
 
 def pause_wal_writer(server: Server) -> None:
-    """Let nobody write to disk what a commit has not waited for."""
+    """Let no process write to disk what a commit has not waited for."""
     (writer,) = (each for each in server.find_processes() if "walwriter" in " ".join(each.cmdline()))
     writer.suspend()
 

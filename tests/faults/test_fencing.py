@@ -1,4 +1,4 @@
-"""Two processes want the same batch: exactly one publishes, the other one is told by whom and leaves nothing behind."""
+"""Two processes want the same batch: exactly one publishes, the other one learns which and leaves nothing behind."""
 
 import signal
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_t
 ) -> None:
     """S61, S105: idle_in_transaction_session_timeout ends such a session after 60 s; here it is ended by hand.
 
-    It learns only that its connection is gone; by whom it was fenced it is told when it tries again.
+    It learns only that its connection is gone; when it tries again, it learns which run fenced it.
     """
     pipeline = workplace.create()
     pipeline.send(30)

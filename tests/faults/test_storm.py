@@ -48,7 +48,7 @@ class Started:
 
 @dataclass
 class Storm:
-    """What has happened to one pipeline: who was started, and which batch was somebody's when all were killed."""
+    """What has happened to one pipeline: which runs were started, and which batch had an owner when all were killed."""
 
     pipeline: TestPipeline
     folder: Path
@@ -143,7 +143,7 @@ def raise_storm(storms: Sequence[Storm], killed: Storm) -> None:
         Event().wait(max(0.0, begun + second + 1 - time.monotonic()))
     for storm in storms:
         storm.wait_for_all()
-        # Where the machine is slow the killed batch may have been the only one.
+        # If the machine is slow, the killed batch may have been the only one.
         storm.pipeline.send(RECORDS_A_SECOND)
         storm.start()
         storm.wait_for_all()

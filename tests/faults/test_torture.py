@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 def run_python(local: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program whose stack lives in a folder of its own."""
     environment = {**os.environ, "BATCHLEDGER_LOCAL": str(local)}
-    # The settings of this test run's stack are not those of torture's.
+    # The settings of this test run's stack are not for torture's.
     for name in ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "BATCHLEDGER_PIPELINES"):
         environment.pop(name, None)
     command = [sys.executable, *arguments]

@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def show_in_the_wrong_order(rig: Rig) -> list[str]:
-    """Commit a batch with a higher number before the one with the records that go first; return what is told."""
+    """Commit a batch with a higher number before the one with the records that go first; return what is found."""
     table = f"late_{uuid.uuid4().hex[:8]}"
     first, second = (IntendedRecord.make(f"id{number}", "key", number) for number in range(2))
     insert = sql.SQL("insert into {} values (%s, %s, %s, %s, %s, 0, %s, %s)").format(sql.Identifier(table))

@@ -68,7 +68,7 @@ def producing(pipeline: TestPipeline) -> Iterator[None]:
 
 
 def test_until_caught_up_ends_beside_a_producer_that_never_rests(workplace: Workplace, tmp_path: Path) -> None:
-    """At the log ends of its first moment; so does a chain of Airflow's runs, whose last plan left nothing behind."""
+    """Both end: it at the log ends of its first moment, a chain of Airflow's runs when a plan left nothing behind."""
     pipeline = workplace.create()
     pipeline.send(200)
     out, err = tmp_path / "out", tmp_path / "err"

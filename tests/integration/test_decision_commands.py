@@ -68,7 +68,7 @@ def test_a_rewind_to_named_offsets_goes_backwards_only_and_to_what_is_there(work
 
 
 def test_a_blocked_batch_is_taken_again_or_discarded_or_accepted(workplace: Workplace) -> None:
-    """Of two offsets one is the marker of a transaction, which the pipeline does not declare."""
+    """One of two offsets is the marker of a transaction, which the pipeline does not declare."""
     pipeline = workplace.create(partitions=1)
     pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
     assert batchledger("run", pipeline.name).returncode == 3

@@ -72,7 +72,7 @@ def test_figures_of_a_batch_are_those_of_its_balance_and_its_newest_checks(workp
 
 
 def test_figures_tell_how_many_numbers_of_a_producer_are_missing(workplace: Workplace) -> None:
-    """A batch that nobody numbers has none to miss."""
+    """A batch without numbers has none to miss."""
     source = {"schema": "device string, seq bigint"}
     sequence = {"key": ["device"], "number": "seq"}
     plain, numbered = workplace.create(source=source), workplace.create(source=source, sequence=sequence)

@@ -187,7 +187,7 @@ def test_replay_is_not_published_while_files_are_written_together_and_is_the_nex
 def test_what_is_published_while_spark_is_about_to_commit_stays(full: LakeWarehouse, is_replay: bool) -> None:
     """Both have read the same state; the publication is first in the queue for the table's row of the catalog.
 
-    Spark gives up where a replay has taken away what it has written together, and does so the next time.
+    Spark gives up if a replay has taken away what it has written together, and does so the next time.
     """
     attempt = life.take_replay_to_audited(full, FIRST) if is_replay else life.take_to_audited(full, NEXT)
     with psycopg.connect(full.dsn) as gate, psycopg.connect(full.dsn, autocommit=True) as watch:
@@ -239,7 +239,7 @@ def test_table_that_others_have_committed_to_while_a_batch_was_staged_is_one_tha
 
 
 def make_old(folder: Path) -> None:
-    """Let every file have been written so long ago that nobody writes it any more, as far as Iceberg knows."""
+    """Make every file so old that no writer is still at work on it, as far as Iceberg knows."""
     for path in filter(Path.is_file, folder.rglob("*")):
         os.utime(path, (time.time() - LONG_AGO,) * 2)
 

@@ -1,4 +1,4 @@
-"""The audit on a real broker and a real PostgreSQL: each fault is planted behind the ledger's back, found, and told.
+"""The audit on a real broker and a real PostgreSQL: each fault is planted behind the ledger's back, found and named.
 
 Every test begins with the clean twin: the same history, of which every check passes. Each has a database of its own, so
 that constraints which would refuse the fault can be dropped.

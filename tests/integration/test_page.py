@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from batchledger.interfaces.page import lookout, pipeline_view
 from batchledger.interfaces.page.batch_list import BatchQuery
@@ -21,7 +22,7 @@ from batchledger.planning.replay import Replay
 from batchledger.proof.coverage import Kind
 from tests.integration.test_replay_command import change
 from tests.pages import ANA, PATIENT_SECONDS, VIEWER, Desk, User, block, open_desk, publish, words
-from tests.support import TestPipeline, Workplace, wait_until
+from tests.support import TestPipeline, Workplace, delete_records, wait_until
 
 BANNER = 'class="banner bad" role="alert"'
 WHY = Decision("ana", "agreed")
@@ -42,7 +43,7 @@ def look_again(desk: Desk, pipeline: TestPipeline) -> PipelineView:
 
 
 def count(view: PipelineView) -> dict[Kind, int]:
-    """What is told of the only partition, which is all of its offsets and none twice."""
+    """What the page says of the only partition: all of its offsets, and none twice."""
     (strip,) = view.strips
     assert sum(strip.counts.values()) == len(strip.frame)
     assert min(strip.counts.values(), default=1) > 0
@@ -97,6 +98,20 @@ def test_errors_keys_and_values_are_shown_to_who_may_act_and_to_nobody_else(work
     assert "secret" not in seen["viewer"]
     assert "its newest attempt has failed" in seen["viewer"]
     assert "secret" not in desk.get("", User("ana", dags=frozenset({pipeline.name}))).text
+
+
+def test_loss_is_told_line_by_line_with_the_ways_on(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(2, partitions=1)
+    publish(pipeline)
+    pipeline.send(3, partitions=1)
+    delete_records(workplace.kafka_options, pipeline.name, 0, 4)
+    desk.pages.state.lookout.expire(pipeline.name)
+    detail = look_again(desk, pipeline).state.health.detail
+    assert detail.count("\n") >= 2
+    for page in ("", "/decisions"):
+        text = desk.get(f"/{pipeline.name}{page}").text
+        assert [line for line in detail.splitlines() if f"<p>{escape(line)}</p>" not in text] == [], page
 
 
 @pytest.fixture
@@ -386,7 +401,7 @@ def test_attempt_of_a_run_that_is_over_is_not_at_work(workplace: Workplace, desk
     # Airflow knows a run of this id, of another DAG.
     desk.airflow.state_by_run = {("another_dag", "manual__1"): "running"}
     assert state() == "lagging"
-    # Nobody can tell of one of the command line.
+    # Airflow knows no run of the command line.
     platform.ledger.open_attempt(batch.batch_id, "cli__2026-11-22T10:00:00__ana@host")
     assert state() == "running"
 

@@ -19,7 +19,7 @@ from tests.support import TestPipeline, Workplace, delete_records
 
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """The pages, and somebody who may do everything."""
+    """The pages, and a user who may do everything."""
     return open_desk(monkeypatch, ANA)
 
 
@@ -168,7 +168,7 @@ def test_replay_of_quarantine_names_exactly_the_records_of_its_dry_run(workplace
 
 
 def test_dry_run_that_cannot_come_to_anything_is_not_started(workplace: Workplace, desk: Desk) -> None:
-    """A partition that is not there, offsets that are not, and a quarantine that is empty are told at once."""
+    """The page names a partition that is not there, offsets that are not, and an empty quarantine at once."""
     pipeline = workplace.create(partitions=1)
     for kind, ranges, told in (
         ("replay", f"{pipeline.name}[9] 0..2", "cannot be read"),

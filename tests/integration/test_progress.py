@@ -62,7 +62,7 @@ def holding(pipeline: TestPipeline) -> Iterator[psycopg.Connection[tuple[object,
 
 @dataclass
 class Told:
-    """A display that notes what it is told."""
+    """A display that notes what it gets."""
 
     progress: list[Progress] = field(default_factory=list)
 

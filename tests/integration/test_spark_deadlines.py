@@ -24,7 +24,7 @@ JOB_SECONDS = 8
 
 
 class SilentService(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Takes every call and answers none until it is told to end."""
+    """Takes every call and answers none until the test is over."""
 
     def __init__(self, is_over: Event) -> None:
         self._is_over = is_over

@@ -1,4 +1,4 @@
-"""The kept Spark Connect session survives being closed by somebody else."""
+"""The kept Spark Connect session survives being closed by others."""
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook

@@ -32,7 +32,7 @@ RANGES = 4
 
 @dataclass(frozen=True)
 class HeldEvidence(PostgresEvidence):
-    """The real evidence, written by nobody until ``held`` ends its transaction: tasks have committed their rows then.
+    """Real evidence that no task writes until ``held`` ends its transaction: tasks have committed their rows then.
 
     Their reports are still to come, so that Spark does not know yet that they have written something.
     """

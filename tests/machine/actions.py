@@ -54,7 +54,7 @@ class Actions(Invariants):
     def open(self, gone: list[int], old: int, limit: int, published: int) -> None:
         """Begin: a few records lie in each partition, and so many batches are published already.
 
-        Of each partition the first offsets are ``gone``; ``old`` records behind them are from before the pipeline
+        The first offsets of each partition are ``gone``; ``old`` records behind them are from before the pipeline
         starts, so that only a replay can publish them.
         """
         self.world = self._open_world(self.delivery, Limits(max_records=limit))
@@ -118,7 +118,7 @@ class Actions(Invariants):
     def accept(self, partition: int, start: int, until: int) -> None:
         """Let a person give up these offsets, and what the open batch holds of them.
 
-        Of a batch that its sink shows perhaps, its outcome is found first.
+        If its sink perhaps shows the batch, its outcome is found first.
         """
         if self.is_committing:
             self.let(self.take_by_hand())
@@ -251,8 +251,8 @@ class Actions(Invariants):
     def _note_commit(self, process: Process) -> bool:
         """Note what a commit makes whole, or leaves half done; return whether it only repeats what is there.
 
-        Called before the look at what it has changed. Decided by the model alone: a replay is one commit, and so is a
-        batch that takes offsets over.
+        Called before the look at what it has changed. Decided by the model alone: a replay is one commit, and a batch
+        that takes offsets over, too.
         """
         number, attempt = process.holds.batch.batch_id, process.holds.number
         spans = self.stored.batches[number].spans
@@ -268,7 +268,7 @@ class Actions(Invariants):
         return False
 
     def _note_unconfirmed(self, process: Process) -> None:
-        """Note that the sink shows a batch, and the ledger does not know; whoever goes on asks, if it was announced."""
+        """Note that the sink shows a batch, and the ledger does not know; the next process asks if it was announced."""
         batch = self.world.read().batches[process.holds.batch.batch_id]
         if self.delivery is DeliveryMode.AT_LEAST_ONCE and batch.state not in ("committing", "published"):
             process.at_risk = spell_out(batch.spans)

@@ -1,12 +1,12 @@
 """What holds after every step, computed from the stored state and the model, without a line of the platform's proof.
 
 The weaker delivery modes keep as much as exactly_once, except for the batches of which a process has made the first
-commit and not the last: it died there, was overtaken, lost a reply, or still sleeps. Of those at_least_once may repeat
-records and at_most_once may lose them, until a batch that is one commit, as every replay is, has published the same
+commit and not the last: it died there, was overtaken, lost a reply, or still sleeps. Their records may be repeated in
+at_least_once, and lost in at_most_once, until a batch that is one commit, as every replay is, has published the same
 offsets after it: these are exact again.
 
-A sink that commits by itself shows a batch before the ledger does. Of the offsets of a batch that is committing it may
-show the old records or the new ones, each once; afterwards there is no difference.
+A sink that commits by itself shows a batch before the ledger does. It may show the old records or the new ones of the
+offsets of a committing batch, each once; afterwards there is no difference.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ from tests.machine.stored import BALANCE_LINES, NOTHING_STORED, Span, Stored
 class Slice:
     """What one process did between two of its pauses, with the state before and after it.
 
-    ``paused_at`` and ``held`` are those of its beginning, the next three those of its end. ``is_repeated`` is
+    ``paused_at`` and ``held`` belong to its beginning, the next three to its end. ``is_repeated`` is
     whether it has published only what releases that decode the same had published before.
     """
 
@@ -249,7 +249,7 @@ class Invariants(RuleBasedStateMachine):
         assert not wrong, f"I8: {wrong} name another batch than {[owners.get(place) for _, place in wrong]}"
 
     def i8_each_offset_is_held_by_the_batch_that_published_it_last(self) -> None:
-        """What the ledger says a batch holds is what nobody has published after it."""
+        """The ledger says that a batch holds what no other has published after it."""
         held = Counter((place, n) for n, batch in self.stored.published.items() for place in spell_out(batch.held))
         owned = Counter(self.model.owners.items())
         assert held == owned, f"I8: held, but not owned: {held - owned}; owned, but not held: {owned - held}"
@@ -307,7 +307,7 @@ class Invariants(RuleBasedStateMachine):
                 assert error.retryable, f"I9: {error!r} is not retryable"
                 assert batch.state != "published", f"I9: batch {each.held.batch.batch_id} is published, yet {error!r}"
             else:
-                # Of an announcement it knows enough to ask the sink.
+                # It knows enough of an announcement to ask the sink.
                 known = ("published",) if each.is_over else ("published", "committing")
                 assert batch.state in known, f"I9: {each.process} went on without its batch being published"
 

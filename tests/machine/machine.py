@@ -65,7 +65,7 @@ class PlatformMachine(Actions):
 
     @property
     def unread(self) -> list[int]:
-        """The partitions that hold records which nobody has read; none before the first plan."""
+        """The partitions that hold unread records; none before the first plan."""
         if self.model.is_recreated or not self.stored.next_offsets:
             return []
         ends = {each: self.model.readable_end(each) for each in self.model.log}
@@ -86,7 +86,7 @@ class PlatformMachine(Actions):
 
     @property
     def replays(self) -> list[Process]:
-        """The processes that somebody asked to publish ranges again."""
+        """The processes that a person asked to publish ranges again."""
         return [each for each in self.processes if each.request is not None]
 
     @property
@@ -96,13 +96,13 @@ class PlatformMachine(Actions):
 
     @property
     def owners(self) -> list[Process]:
-        """The paused processes that may still publish: nobody has taken their batch from them."""
+        """The paused processes that may still publish: no other has taken their batch from them."""
         attempts = {number: batch.attempt for number, batch in self.stored.batches.items()}
         held = [each for each in self.alive if each.holds is not None and not each.passed & set(AFTER_COMMIT)]
         return [each for each in held if attempts[each.holds.batch.batch_id] == each.holds.number]
 
     def owners_in(self, lane: Lane) -> list[Process]:
-        """Those of them that work in a lane."""
+        """The owners that work in a lane."""
         return [each for each in self.owners if each.lane is lane]
 
     @property
@@ -111,7 +111,7 @@ class PlatformMachine(Actions):
         return len(self.alive) < MOST_ALIVE
 
     def choose(self, which: int) -> Process:
-        """Return the paused process of this number, or a new run, so that there is always somebody to go on."""
+        """Return the paused process of this number, or a new run, so that there is always one to go on."""
         return self.alive[which] if which < len(self.alive) else self.launch()
 
     def choose_owner(self, which: int) -> Process:
@@ -125,7 +125,7 @@ class PlatformMachine(Actions):
         return owners[which] if which < len(owners) else self.launch_replay(ranges)
 
     def launch_with_work(self) -> Process:
-        """Return a new run over records that nobody has read; they are written now if there are none."""
+        """Return a new run over unread records; they are written now if there are none."""
         if self.open_batch is None and not self.unread and self.decided:
             self.write(self.decided[0], Kind.GOOD, 2)
         return self.launch()
@@ -233,7 +233,7 @@ class PlatformMachine(Actions):
     @precondition(lambda self: self.open_batch is not None and not self.is_blocked and self.alive)
     @rule()
     def overtake(self) -> None:
-        """Somebody takes the open batch from whoever is at work on it, and finishes it; the others sleep meanwhile."""
+        """A person takes the open batch from the one at work on it, and finishes it; the others sleep meanwhile."""
         self.let(self.take_by_hand())
 
     @precondition(lambda self: self.is_free and (self.open_batch is not None or self.unread))
@@ -268,7 +268,7 @@ class PlatformMachine(Actions):
     @precondition(lambda self: self.can_replay and self.open_batch is not None)
     @rule(release=RELEASES)
     def replay_what_the_open_batch_holds(self, release: Release) -> None:
-        """Whoever publishes later takes these offsets over from the other."""
+        """The one that publishes later takes these offsets over from the other."""
         self.let(self.launch_replay(list(self.stored.batches[self.open_batch].spans), release))
 
     @precondition(lambda self: self.replays and self.has_place)
@@ -288,7 +288,7 @@ class PlatformMachine(Actions):
     @precondition(lambda self: self.stored.open_replays and not self.model.is_recreated)
     @rule(data=st.data())
     def overtake_a_replay(self, data: st.DataObject) -> None:
-        """Somebody takes an open replay from whoever is at work on it, or a blocked one again."""
+        """A person takes an open replay from the one at work on it, or a blocked one again."""
         self.let(self.take_by_hand(data.draw(st.sampled_from(self.stored.open_replays))))
 
     @precondition(lambda self: self.can_replay)
@@ -302,7 +302,7 @@ class PlatformMachine(Actions):
     def lose_the_commit_reply_of_a_replay(
         self, which: int, ranges: list[Span], moment: CommitFault, data: st.DataObject
     ) -> None:
-        """Of the next commit, or of the one that follows its announcement."""
+        """Lose it for the next commit, or the one that follows its announcement."""
         self.lose_one_reply(self.choose_replay(which, ranges), moment, data)
 
     # Time, crashes and the network.
@@ -351,7 +351,7 @@ class PlatformMachine(Actions):
     @precondition(lambda self: self.is_free)
     @rule(which=WHICH, moment=st.sampled_from(CommitFault), data=st.data())
     def lose_a_commit_reply(self, which: int, moment: CommitFault, data: st.DataObject) -> None:
-        """Of the next commit, or of the second one: in the modes that have two, and where one is announced."""
+        """Lose it for the next commit, or the second one: in the modes that have two, and if one is announced."""
         self.lose_one_reply(self.choose_owner(which), moment, data)
 
     @precondition(lambda self: any(each.state in ("staged", "audited") for each in self.stored.batches.values()))

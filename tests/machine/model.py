@@ -54,7 +54,7 @@ class Model:
 
     The pipeline began at ``origin``. ``owners`` says of each offset which batch has published it last, in either lane;
     ``decoded_by`` which kind of record the release behind a published batch decodes. ``losses`` are the batches that
-    account for what a person gave up: they own what nobody had published, and have no record at all.
+    account for what a person gave up: they own what no batch had published, and have no record at all.
     """
 
     log: dict[int, list[Written]] = field(default_factory=dict)

@@ -58,7 +58,7 @@ class Step(Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody asks to publish again; ``key`` tells the request from others."""
+    """What a person asks to publish again; ``key`` tells the request from others."""
 
     replay: Replay
     key: str
@@ -71,7 +71,7 @@ class Process:
     """One execution of a run's tasks, one after the other, from ``step`` on; without ``batch_id`` it plans first.
 
     With a ``request`` it plans a replay. ``holds`` is the attempt that its last write to the ledger carries,
-    ``commits`` how many publications of its batch it has committed, also when it was not told,
+    ``commits`` how many publications of its batch it has committed, also when it does not know,
     ``sink_commits`` how many a sink has that commits by itself, and ``at_risk`` where the first of
     its two commits stands alone. ``error`` is how it ended, None when well.
     """

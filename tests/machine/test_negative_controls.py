@@ -46,7 +46,7 @@ def find_violation(
             derandomize=True,
             database=None,
             deadline=None,
-            # The first violation is enough; nobody has to read it.
+            # The first violation is enough; no person has to read it.
             phases=[Phase.generate],
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
@@ -177,7 +177,7 @@ def test_when_offsets_are_taken_over_and_not_released_two_batches_hold_them(
 
 
 def deliver_in_two_commits(platform: Platform, attempt: Attempt) -> None:
-    """Deliver a live batch as if nobody could have published its offsets ahead of it."""
+    """Deliver a live batch as if no other could have published its offsets ahead of it."""
     if attempt.batch.lane is Lane.REPLAY:
         deliver(platform, attempt)
         return

@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+COUNTS = ROOT / "docs" / "testing" / "mutants.md"
 UNDECIDED = ("check was interrupted by user", "suspicious", "segfault", "skipped")
 
 
@@ -127,6 +128,19 @@ def describe(statuses: Mapping[str, str]) -> str:
     )
 
 
+def write_counts(statuses: Mapping[str, str], survivors: int, listed: int) -> str:
+    """Return the table of the page that says what a whole campaign came to."""
+    counts = Counter(statuses.values())
+    noticed = counts["killed"] + counts["timeout"]
+    rows = {
+        "changes of the core": counts.total(),
+        "noticed by a test": noticed,
+        "listed as making no difference": listed,
+        "unnoticed": survivors - listed,
+    }
+    return "| | |\n|---|--:|\n" + "".join(f"| {name} | {number:,} |\n" for name, number in rows.items())
+
+
 def main(patterns: Sequence[str]) -> int:
     """Run the campaign; 0 if no survivor is unexplained, 1 otherwise."""
     workspace = ROOT / ".local" / "mutants"
@@ -136,6 +150,8 @@ def main(patterns: Sequence[str]) -> int:
     listed = read_equivalent(EQUIVALENT)
     verdict = judge(statuses, survivors, listed)
     took = time.monotonic() - began
+    if not patterns:
+        COUNTS.write_text(write_counts(statuses, len(survivors), len(listed)), encoding="utf-8")
     sys.stdout.write(f"\n{describe(statuses)}\nin {took:,.0f} s; {len(listed)} are listed as equivalent\n")
     for heading, found in (
         ("No test notices this change, and tests/mutation/equivalent.toml does not list it:", verdict.unexplained),

@@ -232,7 +232,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_docs(monkeypatch: pytest.MonkeyPatch, wrong: Mapping[str, Exception]) -> list[str]:
-    """Run the task where pages of some pipelines cannot be written; return those that were asked for."""
+    """Run the task when pages of some pipelines cannot be written; return those that were asked for."""
     asked: list[str] = []
 
     def build(pipeline: PipelineConfig) -> Built:

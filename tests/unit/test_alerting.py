@@ -45,7 +45,7 @@ from tests.fakes.world import PIPELINE, World, staged_twice
 ORDERS_0 = TopicPartition("orders", 0)
 BLOCKED = f"[batchledger] {PIPELINE}: blocked — no_duplicate_offsets, balance_closes"
 OVER = f"{BLOCKED}: over after 5 min, published"
-SECRET = "s3cret-payload"  # noqa: S105 -- what must not be told
+SECRET = "s3cret-payload"  # noqa: S105 -- what no alert may name
 
 
 @dataclass

@@ -59,7 +59,7 @@ class Decisions(RuleBasedStateMachine):
 
     @contextmanager
     def deciding(self) -> Iterator[None]:
-        """A decision is refused only where nobody would account for rows that are visible."""
+        """A decision is refused only if no batch would account for rows that are visible."""
         try:
             yield
         except DecisionRefusedError:

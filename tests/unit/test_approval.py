@@ -58,7 +58,7 @@ def test_text_that_nobody_has_signed_is_refused(text: str) -> None:
 
 def test_approval_of_which_any_character_was_changed_is_refused() -> None:
     text = sign(SHOWN, SECRET)
-    # Of the last character of a signature some bits mean nothing.
+    # Some bits of a signature's last character mean nothing.
     for index in range(len(text) - 1):
         changed = text[:index] + ("A" if text[index] != "A" else "B") + text[index + 1 :]
         assert_refused(changed, "too long ago, or never")

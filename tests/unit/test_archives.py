@@ -65,8 +65,9 @@ def test_airflow_of_this_environment_has_the_plugin_exactly_once(tmp_path: Path)
     assert json.loads(done.stdout.splitlines()[-1]) == [["batchledger"], {}]
 
 
-def test_dag_file_of_the_local_services_is_the_file_of_the_checkout() -> None:
+def test_dag_file_of_the_local_services_is_the_file_of_the_checkout_and_of_the_guide() -> None:
     assert (ROOT / "dags" / "batchledger_dags.py").read_text() == DAG_FILE
+    assert DAG_FILE in (ROOT / "docs" / "guides" / "own-airflow.md").read_text()
 
 
 def test_pipelines_of_the_checkout_are_those_of_the_package() -> None:

@@ -141,7 +141,7 @@ def test_only_a_blocked_batch_is_accepted(world: World) -> None:
 
 
 def test_newer_attempt_fences_an_acceptance(world: World) -> None:
-    """Whoever takes the batch again has not seen the decision: it is about rows that are not there any more."""
+    """The newer attempt has not seen the decision: it is about rows that are not there any more."""
     batch = block(world)
 
     @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tests.endpoints import (
     serve_webhook,
 )
 
-PASSWORD = "s3cret"  # noqa: S105 -- what must not be told
+PASSWORD = "s3cret"  # noqa: S105 -- what no alert may name
 MESSAGE = Message(
     "[batchledger] orders: blocked — no_unexplained_holes",
     "batch 17 of orders <stays> invisible\norders[3]@1200",

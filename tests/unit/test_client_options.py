@@ -1,4 +1,4 @@
-"""Kafka client options: what a connection may say, and what Spark's consumer is told."""
+"""Kafka client options: what a connection may say, and what Spark's consumer gets."""
 
 import pytest
 

@@ -251,7 +251,7 @@ def test_other_target_is_not_searched(world: World) -> None:
 
 
 def test_what_was_committed_is_confirmed_whatever_has_become_of_the_target_since(world: World) -> None:
-    """Otherwise the batch could never be settled: nobody can take back what readers have seen."""
+    """Otherwise the batch could never be settled: no run can take back what readers have seen."""
     catch_up(world)
     world.produce(ORDERS_0, 3)
     with pytest.raises(SimulatedCrashError):
@@ -511,7 +511,7 @@ def test_replay_finds_the_outcome_of_the_batch_before_it_and_goes_on(
 
 @pytest.mark.parametrize("point", ["announced", "sink_committed"])
 def test_replay_whose_run_is_gone_holds_up_no_live_batch(world: World, point: str) -> None:
-    """Nobody takes a replay again by himself."""
+    """No run takes a replay again by itself."""
     catch_up(world)
     batch_id = audited_replay(world)
     with pytest.raises(SimulatedCrashError):

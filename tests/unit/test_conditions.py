@@ -1,4 +1,4 @@
-"""What people are told of a pipeline: every kind of condition from what is stored, and none from what is not known."""
+"""What people learn of a pipeline: every kind of condition from what is stored, and none from what is not known."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -159,6 +159,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source__topics=[]), "source.topics: []"),
         (changed(source__topics="orders"), "source.topics: 'orders': Input should be a valid list"),
         (changed(source__topics=["a", "b", "a"]), "topic 'a' is named twice"),
+        (changed(limits__max_delay=30), "limits.max_delay: 30: a duration is a number and a unit"),
         (changed(limits__max_delay=-5), "limits.max_delay: -5: a duration is a number and a unit"),
         (changed(limits__max_delay=float("nan")), "limits.max_delay: nan: a duration is a number and a unit"),
         (changed(source__options={"max.poll.records": "many"}), "max.poll.records must be a whole number"),
@@ -328,7 +329,7 @@ def test_unsafe_and_unknown_kafka_options_are_refused_with_the_reason(tmp_path: 
     ],
 )
 def test_s28_key_that_is_given_twice_is_refused(tmp_path: Path, text: str, key: str) -> None:
-    """YAML forbids it, its readers let the last one win: nobody could tell which start was meant."""
+    """YAML forbids it, its readers let the last one win: no reader could tell which start was meant."""
     file = write(tmp_path, text)
     with pytest.raises(ConfigurationError, match=rf"'{key}' appears twice(.|\n)* line \d") as refused:
         read_pipeline_file(file)

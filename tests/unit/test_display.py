@@ -20,7 +20,7 @@ from batchledger.adapters.postgres.ledger.history import RangeRecord
 from batchledger.interfaces import markup
 from batchledger.interfaces.cli.display.batches import (
     balance_table,
-    checks_table,
+    checks_parts,
     describe_pipelines,
     describe_plan,
     describe_verification,
@@ -127,11 +127,22 @@ def test_terminal_and_pages_say_of_a_check_the_same(
     capsys: pytest.CaptureFixture[str], outcome: Outcome, said: str
 ) -> None:
     check = CheckResult("odd", outcome, "because")
-    show(Shown([check], [checks_table("Checks", [check])]), as_json=False)
-    assert f"{said} odd" in " ".join(capsys.readouterr().out.replace("critical, block", "odd").split())
+    show(Shown([check], list(checks_parts("Checks", [check]))), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{said} odd because" in shown or f"odd: {said}, critical, block because" in shown
     assert markup.load_templates(markup.__package__ or "").filters["outcome"](outcome).endswith(f" {said}")
     show(Shown([check]), as_json=True)
     assert json.loads(capsys.readouterr().out)[0]["outcome"] == outcome.value
+
+
+def test_failed_check_comes_first_and_its_command_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    command = 'See the records with: batchledger records payments "payments[1] 658..659", one for each coordinate'
+    failed = CheckResult("expect_column_values_to_be_between(amount)", Outcome.FAILED, f"1 of 8.\n{command}")
+    show(Shown([], list(checks_parts("Checks", [CheckResult("good", Outcome.PASSED, "so"), failed]))), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "expect_column_values_to_be_between(amount): failed, critical, block"
+    assert f"  {command}" in lines
+    assert lines.index(f"  {command}") < next(number for number, line in enumerate(lines) if "good" in line)
 
 
 def test_missing_local_services_are_told_once_however_many_pipelines_miss_them(

@@ -1,4 +1,4 @@
-"""Data Docs: what a page shows, that it needs nothing and nobody else, and which pages are written again."""
+"""Data Docs: what a page shows, that it needs nothing else, and which pages are written again."""
 
 import dataclasses
 import html
@@ -377,7 +377,7 @@ def test_index_leads_to_every_pipeline_and_a_run_to_its_batch(tmp_path: Path) ->
 
 
 def test_pages_of_a_pipeline_whose_file_is_gone_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a refused file stay, and what somebody else keeps beside them; so do all while there is no file."""
+    """A refused file's pages stay, and what others keep beside them. All stay while there is no file."""
     files, docs = tmp_path / "pipelines", DocsFolder(tmp_path / "docs")
     files.mkdir()
     monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(files))

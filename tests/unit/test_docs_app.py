@@ -19,7 +19,7 @@ from tests.fakes.docs import figures, history
 
 @pytest.fixture
 def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DocsFolder:
-    """A folder with the pages of one batch, and a file beside it that nobody may read."""
+    """A folder with the pages of one batch, and a file beside it that no user may read."""
     folder = DocsFolder(tmp_path / "docs")
     write_docs(folder, "orders", [figures(17)], lambda batch_id: history(figures(batch_id)))
     (tmp_path / "17.html").write_text("secret")
@@ -29,7 +29,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DocsFolder:
 
 @pytest.fixture
 def client(docs: DocsFolder) -> Iterator[TestClient]:
-    """A browser of somebody whom Airflow has let in."""
+    """A browser of a user whom Airflow has let in."""
     pages = build_app()
     for route in pages.routes:
         assert isinstance(route, APIRoute)

@@ -89,7 +89,7 @@ class UnreachableSink(MemorySink):
 
 
 class EndlessLedger(MemoryLedger):
-    """A ledger that cannot be told that a dry run is over."""
+    """A ledger that cannot note that a dry run is over."""
 
     @override
     def end_dry_run(self, batch_id: int, found: DryRunOutcome | None = None) -> None:

@@ -1,6 +1,6 @@
 """The life of what follows an attempt: it ends with the step, never fails it, and never looks at one that is over soon.
 
-Time passes only where a test lets it: ``Ticks`` is clock and wait in one.
+Time passes only when a test lets it: ``Ticks`` is clock and wait in one.
 """
 
 import logging
@@ -69,7 +69,7 @@ class Ticks:
 
 @dataclass
 class Told:
-    """A display that notes what it is told, and whether it is shown."""
+    """A display that notes what it gets, and whether it is shown."""
 
     progress: list[Progress] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)

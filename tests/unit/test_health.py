@@ -293,7 +293,7 @@ def test_what_is_judged_of_ledger_and_log_is_what_a_survey_says(
 
 
 def test_every_state_that_a_survey_can_say_is_judged_the_same() -> None:
-    """Unknown is what cannot be asked, and running is known only where Airflow can be asked."""
+    """Unknown is what cannot be asked, and running is known only if Airflow can be asked."""
     assert {state for _, state in STATES.values()} == set(PipelineState) - {
         PipelineState.UNKNOWN,
         PipelineState.RUNNING,

@@ -61,7 +61,7 @@ def test_crash_while_a_batch_with_duplicates_is_published_then_a_retry(
 ) -> None:
     """Another run takes over: at least once, with a memory of keys, is effectively once.
 
-    Not where a sink has committed by itself, nobody asks it, and the ledger remembers none of the keys.
+    It is not if a sink has committed by itself, no run asks it, and the ledger remembers none of the keys.
     """
     world.delivery = delivery
     with pytest.raises(SimulatedCrashError):

@@ -110,7 +110,7 @@ def test_address_of_a_database_that_is_none_is_refused_and_not_told() -> None:
 
 
 def settings_of(**connection: Any) -> dict[str, str]:
-    """What Spark is told of a connection ``lake``."""
+    """Spark's settings for a connection ``lake``."""
     return spark_settings(LakeCatalog(*read(Connection("lake", "iceberg", **connection))))
 
 
@@ -119,7 +119,7 @@ def test_catalog_in_a_database_is_a_jdbc_catalog_in_spark_with_the_same_login() 
         host="db",
         port=5433,
         login="ana",
-        password="p@ss/word",  # noqa: S106 (nobody's)
+        password="p@ss/word",  # noqa: S106 (made up)
         schema="catalog",
         extra={"warehouse": "file:///lake"},
     ) == {

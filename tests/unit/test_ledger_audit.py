@@ -1,4 +1,4 @@
-"""The audit of a ledger: each question finds what is wrong and its clean twin does not; what was not asked is told."""
+"""The audit of a ledger: each question finds what is wrong and its clean twin does not; what was not asked is named."""
 
 import html
 import itertools
@@ -172,7 +172,7 @@ def test_many_findings_are_told_by_the_first_of_them_and_their_number() -> None:
 
 
 def test_second_wrong_batch_is_told_although_the_first_one_was() -> None:
-    """What a window has found stays open, so one incident for all places would be told once and never again."""
+    """What a window has found stays open, so one incident for all places would be reported once and never again."""
     first, second = Finding("target", "batch 2", "2 rows repeat an offset"), Finding("target", "batch 9", "wrong")
     found = audit(ask_proof(proof(first, replace(first, detail="outside"), second), WINDOW), WINDOW).findings.found
     assert [(each.subject, each.lines) for each in found] == [

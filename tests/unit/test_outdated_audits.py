@@ -1,4 +1,4 @@
-"""A batch whose duplicates another one has changed since its audit: audited again where it is published, and exact."""
+"""A batch whose duplicates another one has changed since its audit: audited again when it is published, and exact."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Whoever inherits from a role fills it: what a class leaves out, it would inherit as a method that does nothing."""
+"""A class that inherits from a role fills it: what it leaves out, it would inherit as a method that does nothing."""
 
 import inspect
 import pkgutil

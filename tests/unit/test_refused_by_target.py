@@ -1,4 +1,4 @@
-"""A batch whose rows the target refuses: people are told what works, and nothing else is recorded as a decision."""
+"""A batch whose rows the target refuses: the error names what works, and nothing else is recorded as a decision."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept, discard, rehearse, skip
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode
-from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, OnFailure, Outcome
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, IntegrityCheck, OnFailure, Outcome
 from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
 from batchledger.model.records.rules import Upsert
@@ -155,4 +155,6 @@ def test_failed_check_of_the_rows_may_be_accepted(world: World) -> None:
     refused = replace(failed, name=ACCEPTED_BY_TARGET)
     assert "batchledger accept 1 " in ways_out(batch, [failed])
     assert "batchledger accept 1 " not in ways_out(batch, [failed, refused])
+    wrong_rows = replace(failed, name=IntegrityCheck.STAGED_AS_REPORTED)
+    assert "batchledger accept" not in ways_out(batch, [failed, wrong_rows])
     assert "looked_at: a hole.\nLook at it: batchledger batch" in str(blocked(batch, [failed]))

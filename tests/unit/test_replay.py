@@ -28,7 +28,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = Window(NOON, NOON + timedelta(hours=1))
 
 Timestamps = Sequence[int | None]
-"""Of the records of one partition, in the order of offsets; None where a record has none."""
+"""What the records of one partition have, in the order of offsets; None if a record has none."""
 
 
 def log_of(**held: tuple[int, int]) -> LogState:
@@ -171,7 +171,7 @@ def test_window_of_a_time_that_is_gone_altogether_is_expired_and_not_empty() -> 
 
 
 def test_partition_whose_records_have_all_expired_is_named_as_empty() -> None:
-    """Nobody can tell of any window, that of today included, whether a record of it belonged to it."""
+    """No log tells of any window, today's included, whether a record that expired belonged to it."""
     resolved = resolve_window(log_of(first=(0, 9), second=(50, 50)), {FIRST: 6}, {})
     assert resolved == ResolvedReplay((OffsetRange(FIRST, 6, 9),), (OffsetRange(SECOND, 0, 50),), (SECOND,))
     with pytest.raises(ExpiredError, match=r"\[1\] is empty, everything below 50") as refused:

@@ -60,7 +60,7 @@ def record_of(decided: Decided) -> DecisionRecord:
 
 
 def rows(world: World) -> Counter[str]:
-    """What readers see, whoever wrote it."""
+    """What readers see, of every writer."""
     target = world.sink.read_target()
     return Counter(str({name: value for name, value in row.items() if name != "_batch_id"}) for row in target)
 
@@ -275,7 +275,7 @@ class UnaskedDecisions(MemoryDecisions):
     """All that batches hold is much to read in a long history."""
 
     def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
-        """Fail whoever reads it."""
+        """Fail every reader."""
         raise AssertionError(f"what {pipeline} holds was read")
 
 

@@ -104,7 +104,7 @@ def test_policy_quarantine_sets_exactly_the_failing_rows_aside_and_the_balance_c
     assert (balance.accepted, balance.quarantined, balance.unexplained) == (3, 2, 0)
     (check,) = [each for each in world.process().ledger.load_checks(batch.batch_id) if each.name == "good"]
     assert (check.outcome, check.blocks) == (Outcome.FAILED, False)
-    assert "records that did not pass and were set aside: 2, for example orders[0]@1, orders[0]@3" in check.detail
+    assert "set aside: 2 records that did not pass, for example orders[0]@1, orders[0]@3" in check.detail
 
 
 def test_row_that_fails_two_checks_is_set_aside_once_with_both_names() -> None:
@@ -192,7 +192,7 @@ def test_row_whose_record_has_expired_cannot_be_set_aside_and_blocks() -> None:
 
 
 def test_records_of_a_topic_that_was_created_anew_are_not_set_aside() -> None:
-    """Offsets of another topic have other bytes; they would stand in quarantine as those of the failing rows."""
+    """Offsets of another topic have other bytes; they would stand in quarantine as if they had failed."""
     world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE))
     batch_id = staged(world.process())
     world.broker.create_topic("orders", 1)
@@ -241,7 +241,7 @@ def results(world: World) -> dict[str, CheckResult]:
 
 
 def test_records_stay_aside_and_are_told_when_the_audit_is_repeated_without_any_checks() -> None:
-    """Setting aside was done, another check could not run, and somebody took the checks out of the file."""
+    """Setting aside was done, another check could not run, and a person took the checks out of the file."""
     world = world_with(RowTest("good", is_good, on_failure=OnFailure.QUARANTINE), RowTest("broken", breaks))
     with pytest.raises(CheckNotRunError):
         run_batch.run_once(world.process(), RUN)
@@ -280,7 +280,7 @@ def test_check_that_was_corrected_says_that_records_lie_aside_for_what_it_was_be
     world.row_tests = [RowTest("good", lambda row: row["message_id"] != "a", on_failure=OnFailure.QUARANTINE)]
     run_batch.audit(world.process(), batch_id, RUN)
     told = results(world)["good"].detail
-    assert "records that did not pass and were set aside: 3; 2 of them by an earlier audit of this attempt" in told
+    assert "set aside: 3 records that did not pass; 2 of them by an earlier audit of this attempt" in told
     assert "judged anew with: batchledger run orders_copy --batch 1" in told
 
 
@@ -354,7 +354,7 @@ def test_rows_are_set_aside_in_every_delivery_mode(delivery: DeliveryMode) -> No
 
 
 def test_row_that_ceases_to_be_a_duplicate_after_the_audit_is_judged_before_it_is_published() -> None:
-    """An audit that became outdated judges the rows again: nobody has judged those that were duplicates."""
+    """An audit that became outdated judges the rows again: no check has judged what was a duplicate."""
     world = world_with(RowTest("good", is_good), ids=("a", "bad-1"))
     world.deduplication = Deduplication(("message_id",), timedelta(days=1))
     world.row_tests = ()

@@ -135,7 +135,7 @@ def test_s100_batch_keeps_the_delivery_mode_that_it_was_planned_with(world: Worl
 
 
 def test_s93_each_attempt_removes_what_the_killed_ones_before_it_left(world: World) -> None:
-    """Nobody publishes, so nobody else cleans up: a copy of the rows for each run would fill the disk."""
+    """No run publishes, so no other cleans up: a copy of the rows for each run would fill the disk."""
     for number in range(1, 4):
         with pytest.raises(SimulatedCrashError):
             run_batch.run_once(world.process(crash=CrashOnce("staged")), f"run-{number}")
@@ -229,7 +229,7 @@ def test_s64_any_other_error_of_planning_is_not_repeated(world: World) -> None:
 
 @dataclass
 class UnreachableLedger(MemoryLedger):
-    """The connection is lost while committing, and nobody can be asked afterwards."""
+    """The connection is lost while committing, and the ledger cannot be asked afterwards."""
 
     is_reachable: bool = True
 

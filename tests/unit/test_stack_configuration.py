@@ -1,4 +1,4 @@
-"""What the services are told: loopback only, durable, secrets in private files and nowhere else."""
+"""The settings of the services: loopback only, durable, secrets in private files and nowhere else."""
 
 import configparser
 import ipaddress

@@ -1,4 +1,4 @@
-"""What the machine lacks is told in one sentence that names what to do."""
+"""One sentence says what the machine lacks, and names what to do."""
 
 import socket
 from collections.abc import Callable

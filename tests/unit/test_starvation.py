@@ -1,4 +1,4 @@
-"""A job is ended when nobody has worked at it for too long, and no other."""
+"""A job is ended when none of its tasks has run for too long, and no other."""
 
 import pytest
 from pyspark.errors import PySparkException

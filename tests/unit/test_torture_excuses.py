@@ -1,4 +1,4 @@
-"""A weaker mode may differ only where something struck between its commits: otherwise nothing would be unsound."""
+"""A weaker mode may differ only if something struck between its commits: otherwise nothing would be unsound."""
 
 import pytest
 

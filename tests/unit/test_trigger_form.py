@@ -136,7 +136,7 @@ def test_backfill_takes_a_reason_and_allows_expired_records_from_its_configurati
 
 
 def test_run_that_is_cleared_asks_anew_and_does_not_pass_for_the_work_of_its_creator() -> None:
-    """Airflow keeps the creator's name when somebody else clears the run, or has a backfill take it again."""
+    """Airflow keeps the creator's name when another user clears the run, or has a backfill take it again."""
     again = RunFacts("scheduled__1", is_backfill=True, interval=(FIRST, SECOND), times_cleared=2, created_by="ana")
     asked = read({}, again)
     assert asked.key == "scheduled__1#2"

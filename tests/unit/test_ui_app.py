@@ -1,4 +1,4 @@
-"""The routes of the pages: nobody without a login, nobody without the right, nothing from another site."""
+"""The routes of the pages: no user without a login, none without the right, nothing from another site."""
 
 import re
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def list_routes() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def lets_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestClient]:
-    """Make a browser of somebody with these rights, of DAG 1 alone."""
+    """Make a browser of a user with these rights, of DAG 1 alone."""
 
     def lets_in(**rights: bool) -> TestClient:
         user = User("ana", dags=frozenset({"1"}), **rights)

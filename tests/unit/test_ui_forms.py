@@ -1,4 +1,4 @@
-"""What somebody asks for in a form: shown without changing anything, carried out as it was shown, refused by its field.
+"""What a user asks for in a form: shown without changing anything, carried out as it was shown, refused by its field.
 
 The pipeline is the one in memory; the routes around it, and the same over real services, are tested elsewhere.
 """
@@ -44,14 +44,14 @@ def read_world() -> World:
 
 
 def expired_world() -> World:
-    """Kafka has removed two records that nobody has read."""
+    """Kafka has removed two unread records."""
     world = read_world()
     world.broker.expire(ORDERS_0, before=12)
     return world
 
 
 def blocked_world() -> World:
-    """A row of batch 2 is missing, and nobody knows why."""
+    """A row of batch 2 is missing, and the reason is unknown."""
     world = read_world()
     with pytest.raises(BatchBlockedError):
         run_batch.run_once(world.process(alter=lambda rows: rows[1:]), "second")

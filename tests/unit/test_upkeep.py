@@ -1,4 +1,4 @@
-"""What the audit task and both commands make of what was found: exit codes, what is told, and what fails the task."""
+"""What the audit task and both commands make of what was found: exit codes, reports, and what fails the task."""
 
 import json
 import re
@@ -137,7 +137,7 @@ def test_housekeeping_says_what_it_removed_what_is_left_and_what_it_does_not_kno
 
 @dataclass(frozen=True)
 class SinkOf:
-    """The sink of one pipeline; that of ``clicks`` does not answer."""
+    """The sink of one pipeline; the one of ``clicks`` does not answer."""
 
     pipeline: str
     asked: list[tuple[str, bool]]
@@ -152,7 +152,7 @@ class SinkOf:
 def test_refused_file_and_a_ledger_that_does_not_answer_keep_no_other_ledger_from_being_tidied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Files that share a ledger are one pass, then come their sinks; the error is told when the others are done."""
+    """Files that share a ledger are one pass, then come their sinks; the error comes when the others are done."""
     dsn_by_name = {"clicks": "ledger a", "orders": "ledger a", "payments": "down", "visits": "ledger b"}
 
     def read(path: SimpleNamespace) -> SimpleNamespace:

@@ -1,6 +1,6 @@
 """What a page shows is found beside it: once for everybody who looks, and an error takes nothing away.
 
-Nobody waits for a time here: finding is held up by events, and ends when the test says so.
+No test waits for a time here: finding is held up by events, and ends when the test says so.
 """
 
 import logging
@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 @dataclass
 class Finder:
-    """Finds 1, 2, 3 …, or raises what it is told to; while it is held up, it does not come to its end."""
+    """Finds 1, 2, 3 …, or raises its ``error``; while it is held up, it does not come to its end."""
 
     begun: int = 0
     at_once: int = 0

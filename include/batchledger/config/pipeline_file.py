@@ -277,7 +277,12 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         content = read_yaml(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigurationError(f"{file}: not readable as YAML.", why=str(reason), subject=file) from error
+        raise ConfigurationError(
+            f"{file}: not readable as YAML.",
+            why=f"{reason}.",
+            advice='Correct the file. A text with a sign of YAML in front needs quotes: schedule: "*/5 * * * *"',
+            subject=file,
+        ) from error
     if not isinstance(content, dict):
         raise ConfigurationError(
             f"{file}: not a pipeline: it has no keys.",
@@ -291,7 +296,11 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         faults = [shorten(_explain(fault)) for fault in found[:_MOST_FAULTS]]
         if len(found) > _MOST_FAULTS:
             faults.append(f"and {len(found) - _MOST_FAULTS:,} faults more")
-        raise ConfigurationError("\n".join(f"{file}: {fault}" for fault in faults), subject=file) from None
+        raise ConfigurationError(
+            "\n".join(f"{file}: {fault}" for fault in faults),
+            advice="Correct the file. The documentation lists every key: reference/pipeline-file",
+            subject=file,
+        ) from None
     if pipeline.name != path.stem:
         raise ConfigurationError(
             f"{file}: name: {pipeline.name!r} differs from the file name.",

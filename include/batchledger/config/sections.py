@@ -1,6 +1,5 @@
 """The sections of a pipeline file: which keys they have, and what each value may be. Pure; opens and reads nothing."""
 
-import math
 import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -44,8 +43,8 @@ def written_as(pattern: str, words: str) -> AfterValidator:
 
 def _parse_duration(value: object) -> object:
     seconds: float | None = None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
-        seconds = float(value)
+    if value == 0 and not isinstance(value, bool):
+        seconds = 0.0
     elif isinstance(value, str) and (match := _DURATION.fullmatch(value)) is not None:
         seconds = float(match[1]) * _SECONDS_BY_UNIT[match[2]]
     if seconds is None:
@@ -219,7 +218,7 @@ class TableSinkConfig(Section):
 
     @property
     def upsert(self) -> Upsert | None:
-        """How rows replace each other, where the file asks for it."""
+        """How rows replace each other, if the file asks for it."""
         return Upsert(tuple(self.key), self.version or VersionBy.OFFSET) if self.key else None
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.spark.session import open_submitted_session
 from batchledger.config.pipeline_file import load_pipeline
+from batchledger.interfaces.cli.printing import print_error
 from batchledger.interfaces.unexpected import explain_unexpected
 from batchledger.lifecycle import run_batch
 from batchledger.local.stack import local_folder
@@ -41,7 +42,7 @@ def main() -> int:
         with keep_connections():
             run_batch.stage(platform, arguments.batch, arguments.run)
     except BatchledgerError as error:
-        sys.stderr.write(f"{error}\n")
+        print_error(error)
         return error.exit_code or 1
     except Exception as error:  # noqa: BLE001 (the edge of the process)
         what = f"the stage job of batch {arguments.batch} of {arguments.pipeline}"

@@ -107,7 +107,7 @@ def _read_for_replay(platform: Platform) -> tuple[LogState, Sequence[Position], 
     """Return the log, the stored positions, and the first positions that the pipeline has not stored yet."""
     rules, stored = platform.rules, load_positions(platform)
     log = platform.source.read_log(rules.topics)
-    check_topics(rules.name, log, rules.topics)
+    check_topics(rules.name, log, rules.topics, tuple(stored.values()))
     first = _choose_first_positions(platform, stored, log)
     check_identity((*stored.values(), *first), log)
     return log, tuple(stored.values()), first
@@ -164,7 +164,7 @@ def plan_or_idle(
 ) -> Batch | Plan:
     """Return the batch to work on: the open one if there is one (I5), else a new stored plan.
 
-    Where there is nothing to do, the plan without ranges says what waits nevertheless. ``max_records`` stands for the
+    If there is nothing to do, the plan without ranges says what waits nevertheless. ``max_records`` stands for the
     limit of the pipeline file; ``decision`` says who triggered the run, and why: for a person few records do not wait
     until there are more. Raises AtWorkError while another run is at work on the open batch, BatchBlockedError when that
     waits for a person, DecisionRefusedError when it has more than ``max_records`` offsets, PipelinePausedError.
@@ -217,7 +217,7 @@ def _record_trigger(platform: Platform, batch: Batch, decision: Decision) -> Non
 def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision, key: str) -> Batch | None:
     """Return the stored plan of a replay; None when there is nothing to publish again.
 
-    ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5). Where
+    ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5). If
     everything has expired, and that is allowed, the ledger keeps who asked for it, and what is gone. Raises
     PipelinePausedError.
     """
@@ -266,7 +266,7 @@ def find_replaced_rows(platform: Platform, ranges: Sequence[OffsetRange]) -> tup
 def find_once_more(platform: Platform, ranges: Sequence[OffsetRange]) -> str:
     """Say what readers would see once more if the ranges were published, for people to read before. Reads only.
 
-    Empty where the target can replace rows, and where no batch holds any of the ranges.
+    Empty if the target can replace rows, and if no batch holds any of the ranges.
     """
     if platform.rules.mode.can_replace:
         return ""

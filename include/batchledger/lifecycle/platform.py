@@ -49,7 +49,7 @@ class PipelineRules:
 
     @property
     def severity_of_numbers(self) -> Severity:
-        """How much missing and repeated numbers matter, where there is a sequence."""
+        """How much missing and repeated numbers matter, if there is a sequence."""
         return self.sequence.severity if self.sequence else Severity.CRITICAL
 
 
@@ -70,7 +70,7 @@ class Deadlines:
 class Platform:
     """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
 
-    ``make_row_checks`` is None where the pipeline file asks for no checks. ``follow`` tells people how far the stage
+    ``make_row_checks`` is None if the pipeline file asks for no checks. ``follow`` tells people how far the stage
     step is. ``prove`` compares the whole target with the ledger. ``patience`` is for how long it leaves a batch to
     another run; ``held`` the batch that this process is at work on, or the one that has started it for a step.
     """

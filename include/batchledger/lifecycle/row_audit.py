@@ -25,6 +25,7 @@ from batchledger.model.checks import (
     Suite,
     list_failed,
 )
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import describe_ranges, merge_ranges
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.ports import CheckedBatch, RowChecks
@@ -133,7 +134,9 @@ def _set_aside(platform: Platform, attempt: Attempt, failing: Sequence[JudgedChe
     if any(each.has_more for each in failing) or held + len(failed) > MOST_RECORDS_SET_ASIDE:
         return f"more than {MOST_RECORDS_SET_ASIDE:,} rows are to be set aside, which is no exception any more"
     ranges = merge_ranges(each.range for each in failed)
-    logger.info("%s attempt %d sets %d records aside", attempt.batch.label, attempt.number, len(failed))
+    logger.info(
+        "%s attempt %d sets %s aside", attempt.batch.label, attempt.number, describe_count(len(failed), "record")
+    )
     if attempt.batch.origin is RecordOrigin.QUARANTINE:
         records = platform.evidence.read_quarantine(attempt.batch)
     else:
@@ -167,9 +170,9 @@ def _tell_set_aside(
     records = _set_aside_for(result.name, set_aside)
     if not records or result.outcome is Outcome.NOT_RUN:
         return result
-    left = f"of what is left, {result.detail}"
-    told = replace(result, outcome=Outcome.FAILED, detail=left).with_observed(set_aside=len(records))
-    noted = told.with_note(f"records that did not pass and were set aside: {len(records):,}")
+    aside = describe_count(len(records), "record that did not pass", "records that did not pass")
+    said = f"left: {result.detail}; set aside: {aside}"
+    noted = replace(result, outcome=Outcome.FAILED, detail=said).with_observed(set_aside=len(records))
     before = len(_set_aside_for(result.name, earlier))
     if before:
         noted = noted.with_note(

@@ -134,7 +134,7 @@ def publish(platform: Platform, batch_id: int, run: str) -> Batch:
     """Make rows, quarantine and positions visible as the delivery mode says, then clean up.
 
     exactly_once: in one transaction (I3). A lost connection during COMMIT is resolved by looking the batch up again on
-    a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up. Where
+    a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up. If
     another batch has changed what a duplicate is since the audit, the staged rows are audited again.
     """
     with go_on_with_work(platform, batch_id, run) as held:
@@ -261,7 +261,7 @@ def _clean_up(platform: Platform, batch: Batch, run: str) -> Batch:
 
 
 def _deliver(platform: Platform, attempt: Attempt) -> None:
-    """Deliver what the audit has accepted; where that is not the same any more, audit what is staged again first.
+    """Deliver what the audit has accepted; if that is not the same any more, audit what is staged again first.
 
     With ``dedupe`` every batch that is published in between may change which rows are duplicates. The staging is as it
     was, and the new result takes the old one's place in one transaction: the batch is audited all the time, so a

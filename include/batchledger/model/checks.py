@@ -5,7 +5,7 @@ publish and report. ``warning`` is reported, ``info`` only recorded. A check tha
 failed. A check that found nothing to judge has not passed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
@@ -93,6 +93,11 @@ class IntegrityCheck(StrEnum):
         "No more of the records are quarantined than quarantine.max_share allows.",
         "too many of the records would be quarantined: {total}",
     )
+
+
+def sort_causes_first(checks: Iterable["CheckResult"]) -> list["CheckResult"]:
+    """Return checks with ``balance_closes`` last: the others say why it fails."""
+    return sorted(checks, key=lambda each: each.name == IntegrityCheck.BALANCE_CLOSES)
 
 
 CHECKS_OF_NUMBERS = frozenset({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from batchledger.model.batch import Attempt, Batch, BatchState, DecisionRecord, Lane, Target
-from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, find_unjudged
+from batchledger.model.checks import (
+    ACCEPTED_BY_TARGET,
+    CHECKS_NEVER_ACCEPTED,
+    CheckResult,
+    find_unjudged,
+    sort_causes_first,
+)
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import (
     AtWorkError,
@@ -233,7 +239,7 @@ def not_judged(batch: Batch, checks: Sequence[CheckResult]) -> CheckNotRunError:
 
 def blocked(batch: Batch, checks: Sequence[CheckResult]) -> BatchBlockedError:
     """Say which checks block a batch, and what a person can do."""
-    failed = [check for check in checks if check.blocks]
+    failed = sort_causes_first(check for check in checks if check.blocks)
     # The log has just said that all checks have passed.
     refused = "Its rows may be published, but the target refuses them.\n" if is_refused_by_target(checks) else ""
     offsets = describe_count(count_offsets(batch.ranges), "offset")
@@ -260,14 +266,21 @@ def is_refused_by_target(checks: Sequence[CheckResult]) -> bool:
     return any(check.blocks and check.name == ACCEPTED_BY_TARGET for check in checks)
 
 
+def may_be_accepted(checks: Sequence[CheckResult]) -> bool:
+    """Whether a person may publish what these checks block: the rows are right, and the target takes them."""
+    never = {ACCEPTED_BY_TARGET, *CHECKS_NEVER_ACCEPTED}
+    return not any(check.blocks and check.name in never for check in checks)
+
+
 def ways_out(batch: Batch, checks: Sequence[CheckResult]) -> str:
     """Say what a person can do with a blocked batch, given the checks that have judged it: a line for each way."""
     again = f"batchledger run {batch.pipeline} --batch {batch.batch_id}"
     discard = f"batchledger discard {batch.batch_id} --reason WHY"
     if not is_refused_by_target(checks):
+        accept = f"Or publish what is staged: batchledger accept {batch.batch_id} --reason WHY\n"
         return (
             f"Remove the cause, then take it again: {again}\n"
-            f"Or publish what is staged: batchledger accept {batch.batch_id} --reason WHY\n"
+            f"{accept if may_be_accepted(checks) else ''}"
             f"Or let the next run plan its offsets again: {discard}"
         )
     corrected = f"Correct the target, the pipeline file or the transform, then take it again: {again}"

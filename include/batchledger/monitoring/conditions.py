@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import Batch, BatchState, Lane
-from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.checks import CheckResult, Outcome, Severity, sort_causes_first
 from batchledger.model.findings import IncidentKind, PipelineState, Place, list_kinds
 from batchledger.model.incidents import Condition, Findings, Key
 from batchledger.model.offsets import count_offsets, describe_ranges
@@ -114,7 +114,7 @@ def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Ite
 
 
 def _blocked(facts: JudgedBatch) -> Condition:
-    batch, failed = facts.batch, [each for each in facts.checks if each.blocks]
+    batch, failed = facts.batch, sort_causes_first(each for each in facts.checks if each.blocks)
     names = ", ".join(each.name for each in failed[:NAMES_IN_TITLE])
     more = f" and {len(failed) - NAMES_IN_TITLE} more" if len(failed) > NAMES_IN_TITLE else ""
     count = count_offsets(batch.ranges)
@@ -133,7 +133,7 @@ def _tell_retake(facts: JudgedBatch) -> tuple[str, ...]:
 
 
 def _of_publication(stored: StoredFacts) -> Iterator[Condition]:
-    """Find what failed in the newest published batches; a critical check only where no person has accepted it."""
+    """Find what failed in the newest published batches; a critical check only if no person has accepted it."""
     for published in stored.newest_published:
         told = (each for each in published.checks if not (published.is_accepted and each.blocks))
         yield from _failed_checks(published.batch, told)
@@ -182,7 +182,7 @@ def _of_freshness(stored: StoredFacts, pipeline: str, deadlines: Deadlines, now:
 def _of_survey(health: PipelineHealth) -> Iterator[Condition]:
     for kind in list_kinds(Place.SURVEY):
         if kind.row.state is health.state:
-            yield Condition.of(kind, health.pipeline, lines=(health.detail,))
+            yield Condition.of(kind, health.pipeline, lines=tuple(health.detail.splitlines()))
 
 
 def _of_threats(pipeline: str, threats: Threats, deadlines: Deadlines, now: datetime) -> Iterator[Condition]:

@@ -165,7 +165,7 @@ def judge(
     """Say how a pipeline stands, given what the ledger and Kafka hold; as ``survey`` does, which asks them itself.
 
     ``seen`` are earlier looks at the unread records of some partitions; one that was taken at another position says
-    nothing any more. Where a pipeline that starts at a moment has read nothing yet, the whole log counts as unread.
+    nothing any more. If a pipeline that starts at a moment has read nothing yet, the whole log counts as unread.
     """
     return replace(_judge_book(rules, book, log, seen, now), quarantine=book.quarantine)
 

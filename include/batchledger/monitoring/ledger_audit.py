@@ -56,7 +56,7 @@ class OpenBatch:
 class Fact:
     """One thing that was looked at. ``value`` is at most the limit of its question when it is as it should be.
 
-    ``command`` answers it where that of the catalogue does not.
+    ``command`` answers it if the catalogue's does not.
     """
 
     subject: str
@@ -71,7 +71,7 @@ class Fact:
 class Question:
     """One check with its facts. ``scope`` says what was looked at; ``unanswered`` why that was impossible.
 
-    ``proved`` is what holds when nothing is found, where that is not the same for every pipeline.
+    ``proved`` is what holds when nothing is found, if that is not the same for every pipeline.
     """
 
     check: LedgerCheck

@@ -16,7 +16,7 @@ COMMAND_LINE_RUN = "cli__"
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Pages about a batch; None where there is no Airflow whose address is known."""
+    """Pages about a batch; None if there is no Airflow whose address is known."""
 
     airflow_url: str | None = None
 
@@ -27,7 +27,7 @@ class Links:
         return f"{self.airflow_url.rstrip('/')}/dags/{quote(pipeline)}/runs/{quote(run, safe='')}"
 
     def to_page(self, pipeline: str, batch_id: int | None) -> str | None:
-        """Return the page of a batch, or of the pipeline where there is none; within Airflow's, so with its login."""
+        """Return the page of a batch, or of the pipeline if there is none; within Airflow's, so with its login."""
         if self.airflow_url is None:
             return None
         page = f"{self.airflow_url.rstrip('/')}/plugin/batchledger/batchledger/pipelines/{quote(pipeline)}"
@@ -97,6 +97,6 @@ def compose_trial(connection_id: str) -> Message:
 
 
 def _one_line(text: str) -> str:
-    """Return a text that breaks no header and no list, cut where it is very long."""
+    """Return a text that breaks no header and no list, cut if it is very long."""
     joined = " ".join(text.split())
     return joined if len(joined) <= LINE_CHARACTERS else f"{joined[: LINE_CHARACTERS - 1]}…"

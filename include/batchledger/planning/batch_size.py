@@ -23,7 +23,7 @@ FEWEST_RECORDS = 10_000
 So many records take hardly longer than none: 2.5 s, and 100,000 take 4 s. A first batch that is too large holds the
 pipeline for an unknown time; one that is too small costs seconds, and doubling leads to a million in seven. Still
 smaller ones would do little but fixed work, most of all on a day on which everything is slow and no size holds the
-target. Where so many records do take longer than the target, ``max_records`` is for a person to set.
+target. If so many records do take longer than the target, ``max_records`` is for a person to set.
 """
 
 _FADING = 0.7
@@ -88,7 +88,7 @@ def choose_size(paces: Sequence[Pace], target_seconds: float, min_records: int, 
     """Return the size with which a batch takes ``target_seconds``, given the newest batches, the newest first.
 
     Between ``min_records`` and ``max_records``; within them at least FEWEST_RECORDS, at least half of the newest batch,
-    and at most twice the largest (or FEWEST_RECORDS, if that is more). Where the batches show that the target is
+    and at most twice the largest (or FEWEST_RECORDS, if that is more). If the batches show that the target is
     shorter than twice the fixed time, twice the fixed time is aimed at, so that half of the time is spent on records:
     else a slow day would shrink the batches, and a backlog would grow.
 

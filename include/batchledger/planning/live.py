@@ -126,7 +126,7 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
     Raises TopicChangedError (missing, other id, other cluster, fewer partitions, position beyond the end) or LossError
     (position below the log start) with every partition concerned and the choices.
     """
-    check_topics(pipeline, log, topics)
+    check_topics(pipeline, log, topics, positions)
     check_identity(positions, log)
     ends = {each: held.end for each, held in log.log_by_partition.items()}
     beyond = [each for each in positions if each.next_offset > ends[each.partition]]
@@ -155,15 +155,24 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
         )
 
 
-def check_topics(pipeline: str, log: LogState, topics: Sequence[str]) -> None:
-    """Raise TopicChangedError when a topic is missing."""
+def check_topics(pipeline: str, log: LogState, topics: Sequence[str], positions: Sequence[Position]) -> None:
+    """Raise TopicChangedError when a topic is missing; a topic with a position cannot be replaced by a new one."""
     missing = [topic for topic in topics if topic not in log.identity_by_topic]
     if missing:
+        said = f"Topic {', '.join(missing)} does not exist in this Kafka cluster. Nothing was planned."
+        read = [f"{each.partition}@{each.next_offset}" for each in positions if each.partition.topic in missing]
+        if read:
+            raise TopicChangedError(
+                said,
+                why=f"The pipeline has read it up to {', '.join(read[:3])}{', …' if read[3:] else ''}. "
+                "A topic that is created anew is another topic.",
+                advice=f"Bring the topic back.\n{_NEW_NAME}",
+                subject=", ".join(missing),
+            )
         raise TopicChangedError(
-            f"Topic {', '.join(missing)} does not exist in this Kafka cluster. Nothing was planned.",
-            why="A pipeline that has a position keeps it until the topic is back.",
-            advice="Create the topic, or correct source.topics.\n"
-            f"For a trial, create and fill it: batchledger produce {pipeline} --records 1000",
+            said,
+            advice="Create the topic, for example with kafka-topics.sh --create, or correct source.topics.\n"
+            f"For a trial, create it and write sample records: batchledger produce {pipeline} --records 1000",
             subject=", ".join(missing),
         )
 

@@ -98,7 +98,7 @@ def find_candidates(
             if each.whole.until <= log.log_by_partition[each.range.partition].log_start:
                 gone.append(each.range)
         elif each.unseen:
-            # What a transform dropped lies in the window's part of the log at least where timestamps are in order.
+            # What a transform dropped lies in the window's part of the log at least if timestamps are in order.
             doubtful += intersect(readable, part_by_partition.get(each.range.partition, ()))
     if is_interval:
         sure, doubtful = (find_gaps(part.ranges, within=each) for each in (sure, doubtful))

@@ -46,8 +46,8 @@ class Incidents(Protocol):
     def mark_failed(self, notification: Notification, error: str, now: datetime) -> None:
         """Record why a try failed, unless it was delivered after all.
 
-        One that ``is_old`` is given up where the channel has delivered something of the pipeline since; where it has
-        not, it is down, and gets everything when it works again.
+        One that ``is_old`` is given up if the channel has delivered something of the pipeline since; if it has not, it
+        is down, and gets everything when it works again.
         """
 
     def find_failures(self, pipeline: str, channels: Sequence[str]) -> Sequence[ChannelFailure]:

@@ -52,7 +52,7 @@ class Evidence(Protocol):
     def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:
         """Return of what kinds the records are that would be quarantined, each with the first record as an example.
 
-        Reads all of them, so it is asked where a batch is blocked for them.
+        Reads all of them, so it is asked when a batch is blocked for them.
         """
 
     def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
@@ -61,7 +61,7 @@ class Evidence(Protocol):
     def count_seen(self, attempt: Attempt) -> int:
         """Return how many offsets were seen by the parts of the read that came to their end.
 
-        An offset that repeated tasks have seen counts once. 0 where there is no evidence, as before it is opened.
+        An offset that repeated tasks have seen counts once. 0 if there is no evidence, as before it is opened.
         """
 
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:

@@ -68,7 +68,7 @@ class LakeTable(Protocol):
     """A table that the rows of a pipeline's batches are written to.
 
     Publications of a pipeline come one after the other: the ledger sees to that. Rows have the names of the platform,
-    also where the table has others. Raises ServiceUnavailableError when the catalog or its files do not answer, and
+    also if the table has others. Raises ServiceUnavailableError when the catalog or its files do not answer, and
     TargetChangedError for what a person has to change.
     """
 
@@ -105,7 +105,7 @@ class LakeTable(Protocol):
     def find_base(self, attempt: Attempt) -> int | None:
         """Return the state that the batch is published on; None when there is no table.
 
-        That before its own commit, if it is committing and has been committed; else that of now.
+        The state before its own commit, if it is committing and has been committed; else the present one.
         """
 
     def read_rows(
@@ -117,8 +117,8 @@ class LakeTable(Protocol):
         """Make the staged rows visible, and those that are removed invisible, at once.
 
         ``base`` is the state that was looked at, in which ``removed`` was found, and has to be the newest one still;
-        None where nothing was looked at, nor is removed: then it does not matter what others commit. ``epoch`` is
-        noted. Where ``is_found``, ``find_commit`` finds it. Raises StagingLostError when as many rows as ``change``
+        None if nothing was looked at, nor is removed: then it does not matter what others commit. ``epoch`` is
+        noted. If ``is_found``, ``find_commit`` finds it. Raises StagingLostError when as many rows as ``change``
         says do not come or go, or the files do not fit the table any more, and OutcomeUnknownError when it may have
         been done; after any other error it was not, nor will it be.
         """
@@ -136,7 +136,7 @@ class LakeTable(Protocol):
         """Write small files together, and remove old states and orphaned files; return how many, by kind.
 
         Branches and tags stay, and what they hold; so do files that may have been written since ``unlisted_since``,
-        by tasks of attempts that have no branch yet. None where there is nothing that can do it.
+        by tasks of attempts that have no branch yet. None if there is nothing that can do it.
         """
 
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:

@@ -247,7 +247,7 @@ class Decisions(Protocol):
     ) -> Decided:
         """Account for ranges that no run will read, as a published batch without rows; move only these positions.
 
-        ``first_positions`` are stored first, where there is none yet.
+        ``first_positions`` are stored first, if there is none yet.
 
         An open batch that was planned over one of these partitions is discarded: what is left of it is planned again.
         One that has been staged only when ``discard`` is its id, and never one whose rows are visible already

@@ -15,8 +15,8 @@ EVERY_BATCH = 2**63 - 1
 class OutputRecord(NamedTuple):
     """One row as a record, and where the source record lies that it was made of.
 
-    Without a ``key`` it has none; without a ``value`` it is a tombstone, which deletes its key. ``timestamp_ms`` is
-    that of the source record, None when it carries none.
+    Without a ``key`` it has none; without a ``value`` it is a tombstone, which deletes its key. ``timestamp_ms`` is the
+    source record's, None when it carries none.
     """
 
     key: bytes | None

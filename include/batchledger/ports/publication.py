@@ -67,7 +67,7 @@ class Publication(Protocol):
     def advance_positions(self) -> None:
         """Move every partition of the batch from start to until. Raises PositionConflictError with both sides.
 
-        Where the position is still behind the batch it is a PredecessorPendingError, which is retryable (S58).
+        If the position is still behind the batch it is a PredecessorPendingError, which is retryable (S58).
         """
 
     def find_replaced(self) -> Sequence[HeldRange]:

@@ -127,7 +127,7 @@ class Sink(Staging, Protocol):
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
         """Say what publishing the sealed rows as a replay would do to the rows of the target. Changes nothing (I6).
 
-        Names up to ``limit`` rows that would change. Raises TargetRefusedError where ``publish`` would, as far as it
+        Names up to ``limit`` rows that would change. Raises TargetRefusedError if ``publish`` would, as far as it
         can be known without writing to the target.
         """
 

@@ -1,7 +1,7 @@
 """What has become of every offset of a partition: published, waiting, given up by a person, or missing. Pure.
 
 A frame of offsets is divided into segments that meet: each offset is in exactly one, so what is not accounted for
-cannot hide between the others. Where several kinds would fit, the first one in the order below counts.
+cannot hide between the others. If several kinds would fit, the first one in the order below counts.
 
 Worked example: ``orders[0]`` was read from 0 on, its log begins at 10 and ends at 40, its position is 30, and batches
 hold 0..20 and 22..30, of which 25 is in quarantine. From 10 on that is: published 10..20, a gap 20..22, published

@@ -1,4 +1,4 @@
-"""The newest part of a history, proved by itself where the whole would take too long; it says what it does not prove.
+"""The newest part of a history, proved by itself if the whole would take too long; it says what it does not prove.
 
 The part begins with a publication. A batch that takes offsets over from another is published after it. So only the
 batches that were published from then on, and other holders of their offsets, have to do with these offsets.

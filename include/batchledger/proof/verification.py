@@ -1,7 +1,7 @@
 """Prove I1, I2, I7 and I8 over the whole history of a pipeline, and that the target holds what the ledger says. Pure.
 
 The proof trusts nothing that a publication has checked before: it starts again from the published ranges, the positions
-and the counts found in the target. It judges one look: ``proving`` looks again where something was published between
+and the counts found in the target. It judges one look: ``proving`` looks again if something was published between
 reading the ledger and counting the target.
 """
 

@@ -37,13 +37,17 @@ def carrying_errors() -> Iterator[None]:
         raise
 
 
+def find_carried(error: BaseException) -> list[tuple[str, str, str, str]]:
+    """Return name, message, why and advice of each error of ours that workers have raised."""
+    return [tuple(json.loads(carried)) for carried in _FOUND.findall(str(error))]
+
+
 def explain_failure(error: BaseException, otherwise: StagingError, transform: str | None) -> BatchledgerError:
     """Return what the next attempt would meet again, or ``otherwise``.
 
     An error of ours that a worker has raised, or a value for which an expression of the transform has no result.
     """
-    for carried in _FOUND.findall(str(error)):
-        name, message, why, advice = json.loads(carried)
+    for name, message, why, advice in find_carried(error):
         if name in _NAMED:
             return _NAMED[name](message, why=why, advice=advice, batch_id=otherwise.batch_id)
     sqlstate = (error.getSqlState() or "") if isinstance(error, PySparkException) else ""

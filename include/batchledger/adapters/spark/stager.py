@@ -26,7 +26,7 @@ from typing_extensions import override
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.record_schema import RECORD_SCHEMA
 from batchledger.adapters.spark.call_deadline import explain_deadline
-from batchledger.adapters.spark.refused_rows import explain_failure
+from batchledger.adapters.spark.refused_rows import explain_failure, find_carried
 from batchledger.adapters.spark.tasks import (
     REPORT_SCHEMA,
     DecodeAndWriteTask,
@@ -216,7 +216,7 @@ def _read_once(
         "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MILLISECONDS),
     }
     records = spark.read.format("kafka").options(**{**options, **explicit}).load()
-    # As Arrow lists of structs the headers would take longer than all the rest, even where there are none.
+    # As Arrow lists of structs the headers would take longer than all the rest, even if there are none.
     pairs = F.transform(
         "headers", lambda each: F.struct(each["key"].alias("key"), F.base64(each["value"]).alias("value"))
     )
@@ -256,9 +256,12 @@ def load_transform(reference: str) -> Transform:
 
 
 def summarise(error: BaseException) -> str:
-    """Return the lines of a Spark error that tell the cause, without the stack traces."""
+    """Return what a worker of ours has said, or the telling lines of a Spark error, without the stack traces."""
     if (unanswered := explain_deadline(error)) is not None:
         return unanswered
+    if carried := find_carried(error):
+        said = (" ".join(" ".join(parts).split()) for _, *parts in carried)
+        return " | ".join(dict.fromkeys(said))[:1200].rstrip(".")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "JVM stacktrace", "..."))]
     causes = [line for line in telling if "Error" in line or "Exception" in line] or telling

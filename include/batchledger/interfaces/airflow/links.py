@@ -21,7 +21,7 @@ class DataDocsLink(BaseOperatorLink):
 
     @override
     def get_link(self, operator: "BaseOperator", *, ti_key: Any) -> str:
-        """Return the address of the page; empty where no batch was planned. Runs in the task's process."""
+        """Return the address of the page; empty if no batch was planned. Runs in the task's process."""
         batch_id = ti_key.xcom_pull(task_ids="plan")
         url = conf.get("api", "base_url", fallback=None) or ""
         return Links(url).to_docs(operator.dag_id, None if batch_id is None else int(batch_id)) or ""

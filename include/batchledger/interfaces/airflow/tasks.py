@@ -96,7 +96,7 @@ def publish(pipeline: "PipelineConfig", batch_id: int) -> int:
 
 
 def audit_ledger(name: str, newest: int | None = None) -> None:
-    """Prove a pipeline and look at what is going on; fail for good where something was found.
+    """Prove a pipeline and look at what is going on; fail for good if something was found.
 
     Results are stored and alerts are sent before that. ``newest`` as for ``upkeep.audit_pipeline``. The file is read
     here, so that a refused one fails this task alone.
@@ -136,7 +136,7 @@ def report(pipeline: "PipelineConfig") -> None:
 
     with _in_airflow_terms(), keep_connections():
         told = alerting.report(partial(build_platform, pipeline), build_alerting(pipeline))
-    logger.info("%d incidents began, %d are over", len(told.settlement.opened), len(told.settlement.ended))
+    logger.info("incidents that began: %d, that are over: %d", len(told.settlement.opened), len(told.settlement.ended))
 
 
 def write_docs() -> None:

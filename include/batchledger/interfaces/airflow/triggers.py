@@ -22,7 +22,7 @@ LABEL_BY_ACTION = {
 # Without an interval that Airflow could hand to a run: the first run only, and one run after the other.
 SCHEDULES_WITHOUT_INTERVAL = ("@once", "@continuous")
 
-# Airflow checks the format date-time only where an optional package is installed; the pattern is checked everywhere.
+# Airflow checks the format date-time only if an optional package is installed; the pattern is checked everywhere.
 MOMENT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
 # Also the empty line that is left when one presses Enter behind the last range.
 RANGE_OR_NOTHING = r"^\s*([A-Za-z0-9._-]+\[\d+\] \d+\.\.\d+)?\s*$"

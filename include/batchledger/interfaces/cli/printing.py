@@ -62,8 +62,15 @@ def show(shown: Shown | Iterable[Shown], as_json: bool) -> None:
 
 
 def print_error(error: BatchledgerError) -> None:
-    """Print to standard error what happened, why, and what to do: each on lines of its own, without wrapping."""
+    """Print to standard error what happened, why, and what to do, without wrapping."""
+    for line in label_parts(error):
+        standard_error.print(line, highlight=False, soft_wrap=True)
+
+
+def label_parts(error: BatchledgerError) -> list[Text]:
+    """Return what happened, why, and what to do, each on lines of its own behind its label."""
     style = "bold red" if error.exit_code else "bold"
+    lines = []
     for label, text in (
         ("error" if error.exit_code else "note", error.message),
         ("why", error.why),
@@ -71,8 +78,8 @@ def print_error(error: BatchledgerError) -> None:
     ):
         for place, line in enumerate(text.splitlines()):
             head = f"{label}:" if place == 0 else ""
-            shown = Text.assemble((head.ljust(_LABEL_WIDTH), style), line)
-            standard_error.print(shown, highlight=False, soft_wrap=True)
+            lines.append(Text.assemble((head.ljust(_LABEL_WIDTH), style), line, no_wrap=True))
+    return lines
 
 
 def new_table(title: str, *columns: str) -> Table:

@@ -75,7 +75,7 @@ HINTS_WHERE_NOTHING_IS_REPLACED: Mapping[DecisionKind, str] = HINTS | {
     DecisionKind.REPLAY: "Reads these offsets from Kafka again. A topic replaces nothing: readers see them once more.",
     DecisionKind.REWIND: "Reads again from further back. A topic replaces nothing: readers see that once more.",
 }
-"""The same where the target is a topic."""
+"""The same if the target is a topic."""
 
 Kind = DecisionKind
 

@@ -22,7 +22,7 @@ VALID_SECONDS = 3600
 class Approval:
     """What was shown: to whom, of which pipeline, what was asked for in the form, and a digest of what it changes.
 
-    ``user_id`` is that of Airflow, which may show another name.
+    ``user_id`` is Airflow's, which may show another name.
     """
 
     user_id: str

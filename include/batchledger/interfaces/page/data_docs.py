@@ -67,7 +67,7 @@ def _show_page(pipeline: Pipeline, page: str) -> HTMLResponse:
 
 
 def _lead(request: Request, page: str) -> RedirectResponse:
-    """Lead to a page, below what the request's address has before that of the pages."""
+    """Lead to a page, below what the request's address has before the pages' own."""
     return RedirectResponse(f"{request.scope['root_path']}/docs/{page}")
 
 

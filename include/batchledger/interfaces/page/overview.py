@@ -251,7 +251,7 @@ def _choose(logs: Mapping[str, LogState], topics: Sequence[str]) -> LogState:
 
 
 def for_page(health: PipelineHealth, batch: CurrentBatch | None) -> PipelineHealth:
-    """Return the health in the words of a page, which names no command where there is a link.
+    """Return the health in the words of a page, which names no command if there is a link.
 
     Without the error of an attempt, which may quote a record: the page of the batch has it for those who may act.
     """
@@ -267,7 +267,7 @@ def for_page(health: PipelineHealth, batch: CurrentBatch | None) -> PipelineHeal
 
 
 def note_runs(books: Mapping[str, Book]) -> dict[str, Book]:
-    """Return the books by pipeline; an open batch is at work only where Airflow has its run going on.
+    """Return the books by pipeline; an open batch is at work only if Airflow has its run going on.
 
     The page cannot see a run of the command line, so its attempt counts until it ends.
     """

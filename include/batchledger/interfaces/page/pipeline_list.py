@@ -110,7 +110,8 @@ def fill_rows(standings: Iterable[Standing], facts: Facts) -> list[dict[str, Any
     for each in standings:
         volume, threats = facts.volumes.get(each.name), each.health.threats
         # The first sentence says what it is; the others are on the page of the pipeline.
-        notes = [each.health.detail.partition(". ")[0], *warn(threats, datetime.now(UTC)), *each.notes]
+        first = each.health.detail.partition("\n")[0].partition(". ")[0].removesuffix(".")
+        notes = [first, *warn(threats, datetime.now(UTC)), *each.notes]
         notes += describe_quarantine(each.health.quarantine)
         rows.append(
             {

@@ -46,7 +46,7 @@ _PATIENCE_SECONDS = 0.1
 class Strip:
     """One partition: its ribbon, where things are on it, and the same in numbers.
 
-    ``pieces`` are the ribbon, ``counts`` how many offsets of the frame are of each kind. ``log`` is None where Kafka
+    ``pieces`` are the ribbon, ``counts`` how many offsets of the frame are of each kind. ``log`` is None if Kafka
     does not answer or has no such partition; ``health`` then, too.
     """
 
@@ -119,7 +119,7 @@ class PipelineView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A part of a partition, near enough to see batches; ``holders`` is None where there would be too many."""
+    """A part of a partition, near enough to see batches; ``holders`` is None if there would be too many."""
 
     config: PipelineConfig
     whole: OffsetRange
@@ -179,7 +179,7 @@ def _judge(config: PipelineConfig, book: Book, sight: Sight[Source]) -> StateVie
 def look_at_partition(
     lookout: Lookout, config: PipelineConfig, partition: TopicPartition, start: int | None, until: int | None
 ) -> PartitionView | None:
-    """Return a part of a partition, all of it where nothing else is asked for; None when it was never read.
+    """Return a part of a partition, all of it if nothing else is asked for; None when it was never read.
 
     Raises ServiceUnavailableError as ``look_at_pipeline``.
     """

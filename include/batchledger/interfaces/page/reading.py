@@ -49,7 +49,7 @@ from batchledger.model.checks import Severity
 from batchledger.model.errors import UnknownBatchError, UnknownPipelineError
 from batchledger.model.findings import IncidentKind
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
-from batchledger.model.refusals import is_refused_by_target
+from batchledger.model.refusals import may_be_accepted
 from batchledger.proof.coverage import Kind
 from batchledger.wiring import ledger_dsn
 
@@ -236,7 +236,7 @@ def _ways_on(view: BatchView) -> dict[str, str]:
     """Return what a person can do with the batch, each with its place on the page of decisions."""
     batch = view.history.batch
     ways = {}
-    if batch.state is BatchState.BLOCKED and not (batch.is_dry_run or is_refused_by_target(view.history.checks)):
+    if batch.state is BatchState.BLOCKED and not batch.is_dry_run and may_be_accepted(view.history.checks):
         ways["Accept"] = "accept"
     if not batch.state.is_final and not batch.is_dry_run:
         ways |= {"Take again": "retry"}

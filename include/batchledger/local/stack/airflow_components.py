@@ -123,10 +123,10 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
 def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> None:
     """Write Airflow's settings, the passwords of its users and the connections, to the ``advertised`` ports.
 
-    A checkout has the DAG file; for an installed package it is written too.
+    A checkout has the DAG file. For an installed package it is written anew, because the package may be newer.
     """
     dag_file = home.root / "dags" / "batchledger_dags.py"
-    if not dag_file.exists():
+    if home.root.is_relative_to(home.local) or not dag_file.exists():
         dag_file.parent.mkdir(parents=True, exist_ok=True)
         dag_file.write_text(DAG_FILE)
     write_private(home.local / "airflow" / "airflow.cfg", airflow_configuration(home, ports, credentials))

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
+from batchledger.interfaces.cli.printing import print_error
 from batchledger.interfaces.unexpected import explain_unexpected
 from batchledger.local.stack.home import Home
 from batchledger.local.stack.machine import find_java
@@ -67,7 +68,10 @@ def pyspark_folder() -> Path:
     """Where pip put pyspark, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise SetupError("pyspark is not installed here.", advice="Build .venv, and use the Python in it: make setup")
+        raise SetupError(
+            "pyspark is not installed here.",
+            advice="Use the Python of the environment that has Batchledger. In a clone, make setup builds it.",
+        )
     return Path(spec.origin).parent
 
 
@@ -84,7 +88,7 @@ def _download(home: Home, name: str, configuration: str, folder: Path) -> None:
             done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_DEADLINE_SECONDS)
         except subprocess.TimeoutExpired:
             raise SetupError(
-                f"Fetching the jars of {name} took over {_DEADLINE_SECONDS} s.", advice="Try again: make setup"
+                f"Fetching the jars of {name} took over {_DEADLINE_SECONDS} s.", advice="Run the command again."
             ) from None
         log = home.cache / "log" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
@@ -93,7 +97,7 @@ def _download(home: Home, name: str, configuration: str, folder: Path) -> None:
             raise SetupError(
                 f"The jars of {name} could not be fetched.",
                 why=f"Ivy's own words are in {log}.",
-                advice="Check the network, the proxy and the free disk space. Then try again: make setup",
+                advice="Check the network, the proxy and the free disk space. Then run the command again.",
             )
         shutil.rmtree(folder, ignore_errors=True)
         Path(draft, "new").replace(folder)
@@ -107,7 +111,7 @@ def main() -> int:
             jars = fetch_jars(home, name, configuration)
             sys.stdout.write(f"{name}: {len(jars)} jars\n")
     except BatchledgerError as error:
-        sys.stderr.write(f"error: {error}\n")
+        print_error(error)
         return error.exit_code
     except Exception as error:  # noqa: BLE001 (the edge of the process)
         sys.stderr.write(f"error: {explain_unexpected(error, 'fetching the jars', home.local)}\n")

@@ -95,7 +95,8 @@ class TargetTable:
             raise TargetChangedError(
                 f"Table {self.name} cannot take the rows of {attempt.batch.label}. Nothing was written.",
                 why=f"It says: {error.diag.message_primary}.",
-                advice="Alter the table, or correct source.schema or the transform.",
+                advice="Alter the table, or correct source.schema or the transform.\n"
+                f"A new field needs its column first: ALTER TABLE {self.name} ADD COLUMN name type",
                 subject=self.name,
             ) from error
 

@@ -8,7 +8,7 @@ import typer
 from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
 from batchledger.interfaces.cli.commands.decisions import DryRun, Reason, give
 from batchledger.interfaces.cli.display.decisions import describe_decided
-from batchledger.interfaces.cli.printing import Shown, show, standard_error
+from batchledger.interfaces.cli.printing import Shown, print_error, show, standard_error
 from batchledger.lifecycle.orders import AdoptTarget
 from batchledger.model.batch import Decided, DecisionKind
 from batchledger.model.errors import BatchledgerError
@@ -52,7 +52,8 @@ def _adopt_all(reason: str, dry_run: bool, errors: list[BatchledgerError]) -> It
             decided = _adopt(config, reason, dry_run)
         except BatchledgerError as error:
             errors.append(error)
-            standard_error.print(f"{path.stem}: {error}", markup=False, highlight=False, soft_wrap=True)
+            standard_error.print(f"The target of {path.stem} was not adopted.", markup=False, highlight=False)
+            print_error(error)
             yield Shown({"pipeline": path.stem, "kind": DecisionKind.ADOPT_TARGET, "error": str(error)})
         else:
             yield describe_decided(config.name, DecisionKind.ADOPT_TARGET, decided, dry_run=dry_run)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
 from batchledger.interfaces.cli.display.alerts import describe_failures
-from batchledger.interfaces.cli.display.batches import checks_table
+from batchledger.interfaces.cli.display.batches import checks_parts
 from batchledger.interfaces.cli.printing import Part, Shown, new_table, pick, show
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError
@@ -80,7 +80,7 @@ def describe_audit(audit: LedgerAudit) -> Shown:
     }
     parts: list[Part] = [
         f"[bold]{audit.pipeline}[/]: {failed if audit.failed else '[green]nothing found[/]'}",
-        checks_table("", audit.checks),
+        *checks_parts("", audit.checks),
         *(Text(f"Not proved: {line}.", "yellow") for line in unproved),
         *map(Text, commands),
     ]

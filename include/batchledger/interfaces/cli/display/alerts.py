@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from batchledger.interfaces.cli.printing import Shown, new_table, pick
+from batchledger.interfaces.cli.printing import Shown, label_parts, new_table, pick
 from batchledger.model.checks import Severity
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError
@@ -74,7 +74,10 @@ def describe_alert(alert: "AlertRecord") -> Shown:
 def describe_failures(failures: Mapping[str, BatchledgerError], what: str) -> list[Shown]:
     """Show which pipelines could not be visited, and why; ``what`` is for example ``audited``."""
     return [
-        Shown({"pipeline": name, "error": str(error)}, [Text(f"{name} could not be {what}: {error}", "bold red")])
+        Shown(
+            {"pipeline": name, "error": str(error)},
+            [Text(f"{name} could not be {what}.", "bold red"), *label_parts(error)],
+        )
         for name, error in failures.items()
     ]
 

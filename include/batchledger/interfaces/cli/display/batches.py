@@ -211,7 +211,7 @@ def _batch_parts(history: "BatchHistory") -> Iterator[Part]:
         yield from outcome_parts(history.dry_run)
     if history.attempts:
         yield _attempts_table(history)
-        yield checks_table("Checks", history.checks)
+        yield from checks_parts("Checks", history.checks)
     if batch.state is BatchState.BLOCKED:
         yield Text(ways_out(batch, history.checks), no_wrap=True)
     if batch.state is BatchState.COMMITTING:
@@ -228,23 +228,28 @@ def _attempts_table(history: "BatchHistory") -> Table:
     return table
 
 
-def checks_table(title: str, checks: Sequence[CheckResult]) -> Table:
-    """Return the results of checks as a table; the colour follows the severity."""
+def checks_parts(title: str, checks: Sequence[CheckResult]) -> Iterator[Part]:
+    """Yield what has not passed, on lines that can be copied, then a table of the rest."""
     table = new_table(title, "", "check", "what was found")
     for check in checks:
-        table.add_row(_outcome_of(check), check.name, Text(check.detail))
-    return table
+        if check.passed or check.outcome is Outcome.EMPTY:
+            outcome = Text(WORDS_BY_OUTCOME[check.outcome], "green" if check.passed else "dim")
+            table.add_row(outcome, check.name, Text(check.detail))
+        else:
+            yield _describe_failure(check)
+    if table.row_count:
+        yield table
 
 
-def _outcome_of(check: CheckResult) -> Text:
-    if check.passed or check.outcome is Outcome.EMPTY:
-        return Text(WORDS_BY_OUTCOME[check.outcome], "green" if check.passed else "dim")
-    outcome = WORDS_BY_OUTCOME[check.outcome]
+def _describe_failure(check: CheckResult) -> Text:
+    words = WORDS_BY_OUTCOME[check.outcome]
     # A check of the ledger blocks no batch.
     if check.suite is not Suite.LEDGER:
-        policy = f", {check.on_failure}" if check.severity is Severity.CRITICAL else ""
-        outcome += f"\n{check.severity}{policy}"
-    return Text(outcome, "bold red" if check.blocks else "yellow")
+        words += f", {check.severity}" + (f", {check.on_failure}" if check.severity is Severity.CRITICAL else "")
+    style = "bold red" if check.blocks else "yellow"
+    return Text.assemble(
+        (f"{check.name}: {words}", style), *(f"\n  {line}" for line in check.detail.splitlines()), no_wrap=True
+    )
 
 
 def balance_table(ranges: "Sequence[RangeRecord]") -> Table:

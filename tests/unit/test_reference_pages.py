@@ -1,0 +1,105 @@
+"""Pages of the documentation are compared with the code: states, checks, errors, connections, ports and commands."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from batchledger import cli
+from batchledger.config.kafka_options import CONNECTION_OPTIONS, SASL_MECHANISMS
+from batchledger.local.stack.defaults import PORT_BY_SERVICE
+from batchledger.local.stack.home import port_variable
+from batchledger.model.batch import BatchState
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CHECKS_NEVER_ACCEPTED, IntegrityCheck
+from batchledger.model.errors import BatchledgerError
+from batchledger.model.findings import PipelineState
+from tests.conftest import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *(path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "adr")]
+COMMAND = re.compile(r"(?:^[ \t$]*|`|: |\| )(batchledger [a-z][^`\n]*)", re.MULTILINE)
+
+
+def read(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def read_rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of each line of the first table below a heading."""
+    below = text.partition(f"{heading}\n")[2]
+    table = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
+    assert table is not None, heading
+    return [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in table[0].splitlines()[2:]]
+
+
+def list_kinds(kind: type[BatchledgerError]) -> Iterator[type[BatchledgerError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from list_kinds(each)
+
+
+def test_every_state_is_on_the_page_in_its_order() -> None:
+    text = read("reference/states-and-incidents.md")
+    assert [row[0] for row in read_rows(text, "## States of a pipeline")] == list(PipelineState)
+    assert [row[0] for row in read_rows(text, "## States of a batch")] == list(BatchState)
+
+
+def test_every_check_is_on_the_page_with_whether_a_person_may_accept_its_failure() -> None:
+    rows = {row[0].strip("`"): row[2] for row in read_rows(read("reference/checks.md"), "# The platform's own checks")}
+    assert set(rows) == {*IntegrityCheck, ACCEPTED_BY_TARGET}
+    assert {name for name, text in rows.items() if "Cannot be accepted" in text} == CHECKS_NEVER_ACCEPTED
+
+
+def test_every_error_that_airflow_tries_again_is_on_the_page() -> None:
+    named = [row[0].strip("`") for row in read_rows(read("reference/errors.md"), "## In Airflow")]
+    ours = {
+        each.__name__ for each in list_kinds(BatchledgerError) if each.retryable and "batchledger" in each.__module__
+    }
+    assert sorted(named) == sorted(ours)
+
+
+def test_every_option_and_mechanism_of_a_kafka_connection_is_on_the_page() -> None:
+    accepted = " ".join(read("reference/connections.md").partition("\nAccepted:")[2].partition("All others")[0].split())
+    assert tuple(re.findall(r"`([a-z.]+)`", accepted)) == CONNECTION_OPTIONS
+    assert re.search(r"`sasl.mechanism` \(([^)]*)\)", accepted)[1] == ", ".join(SASL_MECHANISMS)
+
+
+def test_every_port_is_on_the_page_with_its_variable() -> None:
+    text = read("reference/environment.md")
+    rows = {row[0].strip("`"): row[1] for row in read_rows(text, "## Ports and environment variables")}
+    ports = {port_variable(name): str(port) for name, port in PORT_BY_SERVICE.items()}
+    assert {name: port for name, port in rows.items() if name.endswith("_PORT")} == ports
+
+
+def find_wrong(text: str) -> list[str]:
+    """The commands in a text that the command line does not have, and options that a command does not have."""
+    return [f"{why}: {line}" for line in COMMAND.findall(text) if (why := explain_wrong(line))]
+
+
+def explain_wrong(line: str) -> str:
+    """Return what is wrong with a command, or nothing. A line of a page may end in the middle of an argument."""
+    group = typer.main.get_command(cli.app)
+    words = re.split(r"\s+", line.split("  #", maxsplit=1)[0].strip())[1:]
+    known = {"--help"}
+    while words and hasattr(group, "commands"):
+        if words[0] not in group.commands:
+            return f"{words[0]} is no command"
+        group = group.commands[words.pop(0)]
+    for parameter in group.params:
+        known |= {*parameter.opts, *parameter.secondary_opts}
+    options = [word.split("=")[0].rstrip(".,;:)") for word in words if word.startswith("--")]
+    return ", ".join(f"no option {each}" for each in options if each not in known)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
+    assert find_wrong(page.read_text(encoding="utf-8")) == []
+
+
+def test_wrong_commands_and_options_are_found() -> None:
+    """The negative control."""
+    assert find_wrong("`batchledger fly orders`") == ["fly is no command: batchledger fly orders"]
+    assert find_wrong("batchledger run orders --fast") == ["no option --fast: batchledger run orders --fast"]
+    assert find_wrong("batchledger run orders --until-caught-up\n`batchledger verify`") == []
