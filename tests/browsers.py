@@ -103,7 +103,7 @@ def _say(text: str) -> None:
 def main() -> int:
     """Make sure of a browser; the exit code says whether there is one."""
     try:
-        prepare_browser(may_install=os.geteuid() == 0)
+        _say(f"Chromium: {prepare_browser(may_install=os.geteuid() == 0) or find_own()}")
     except BrowserMissingError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -51,7 +51,7 @@ def prepare(machine: Path, *, is_root: bool = True) -> subprocess.CompletedProce
 def test_browser_that_is_installed_is_taken_and_nothing_is_fetched(machine: Path, name: str) -> None:
     put(machine, name, STARTS)
     done = prepare(machine)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"Chromium: {machine / name}\n")
 
 
 def test_name_of_a_browser_that_does_not_start_is_none(machine: Path) -> None:

@@ -25,10 +25,11 @@ from batchledger.interfaces.cli.display.batches import (
     describe_plan,
     describe_verification,
 )
-from batchledger.interfaces.cli.printing import Shown, show, standard_error
+from batchledger.interfaces.cli.printing import Shown, label_parts, show, standard_error
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import DeliveryMode, HeldRange
 from batchledger.model.checks import CheckResult, Outcome
+from batchledger.model.errors import ConfigurationError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import ReplacedRows, describe_once_more
@@ -239,3 +240,21 @@ def test_list_of_commands_imports_nothing_that_takes_long() -> None:
     )
     code = f"import sys, batchledger.cli; sys.exit(', '.join(set({heavy}) & set(sys.modules)) or 0)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_numbers_of_a_proof_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    proved = Verification("orders", SinkMode.APPEND, 11, 33, 148, 127, 5, 6, (), quarantine_dropped=1)
+    show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    said = "5 quarantined, 1 dropped from quarantine, 6 accepted as lost, 9 without a row (holes, tombstones,"
+    assert f"148 offsets, 127 rows, {said}" in shown
+
+
+def test_long_error_goes_on_below_its_beginning_and_its_commands_stay_whole() -> None:
+    """In a terminal; what a pipe gets has a line for each line of the error."""
+    command = "Look at it: batchledger batch 12 --connection a-warehouse-with-a-long-name"
+    error = ConfigurationError("batch 12 of orders is blocked.", why="one two three four five", advice=command)
+    told = ["error: batch 12 of", "       orders is", "       blocked."]
+    why = ["why:   one two", "       three four", "       five"]
+    assert [line.plain for line in label_parts(error, width=18)] == [*told, *why, f"do:    {command}"]
+    assert [line.plain for line in label_parts(error)][1:] == ["why:   one two three four five", f"do:    {command}"]

@@ -144,6 +144,11 @@ class Verification:
         return not self.findings
 
     @property
+    def offsets_without_row(self) -> int:
+        """How many offsets are left if each row, quarantined, dropped and lost record takes one."""
+        return self.offsets - self.rows - self.quarantined - self.quarantine_dropped - self.accepted_loss
+
+    @property
     def may_lack_rows(self) -> bool:
         """Whether rows of the target may be missing without a finding."""
         return self.mode is SinkMode.UPSERT or self.incomplete_until > 0

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from textwrap import wrap
 from typing import Any
 
 from rich import box
@@ -62,13 +63,19 @@ def show(shown: Shown | Iterable[Shown], as_json: bool) -> None:
 
 
 def print_error(error: BatchledgerError) -> None:
-    """Print to standard error what happened, why, and what to do, without wrapping."""
-    for line in label_parts(error):
+    """Print to standard error what happened, why, and what to do.
+
+    In a terminal long lines go on below their beginning; what to do is not broken, so that its commands can be copied.
+    """
+    for line in label_parts(error, standard_error.width if standard_error.is_terminal else None):
         standard_error.print(line, highlight=False, soft_wrap=True)
 
 
-def label_parts(error: BatchledgerError) -> list[Text]:
-    """Return what happened, why, and what to do, each on lines of its own behind its label."""
+def label_parts(error: BatchledgerError, width: int | None = None) -> list[Text]:
+    """Return what happened, why, and what to do, each on lines of its own behind its label.
+
+    ``width``: how many columns the first two may have.
+    """
     style = "bold red" if error.exit_code else "bold"
     lines = []
     for label, text in (
@@ -76,10 +83,17 @@ def label_parts(error: BatchledgerError) -> list[Text]:
         ("why", error.why),
         ("do", error.advice),
     ):
-        for place, line in enumerate(text.splitlines()):
+        told = text.splitlines()
+        if width is not None and label != "do":
+            told = [part for line in told for part in _wrap(line, width - _LABEL_WIDTH)]
+        for place, line in enumerate(told):
             head = f"{label}:" if place == 0 else ""
             lines.append(Text.assemble((head.ljust(_LABEL_WIDTH), style), line, no_wrap=True))
     return lines
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    return wrap(line, max(width, _LABEL_WIDTH), break_long_words=False, break_on_hyphens=False)
 
 
 def new_table(title: str, *columns: str) -> Table:

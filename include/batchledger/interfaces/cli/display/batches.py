@@ -21,6 +21,7 @@ from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import count_offsets
 from batchledger.model.records.comparison import ReplacedRows
 from batchledger.model.records.quarantine import QuarantineContent
+from batchledger.model.records.rules import SinkMode
 from batchledger.model.refusals import outcome_pending, ways_out
 from batchledger.monitoring.health import PipelineHealth, Threats, describe_quarantine, describe_threats
 from batchledger.planning.live import Plan
@@ -331,6 +332,8 @@ def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator
         size += f", {found.quarantine_dropped:,} dropped from quarantine"
     if found.accepted_loss:
         size += f", {found.accepted_loss:,} accepted as lost"
+    if found.mode is SinkMode.APPEND and (without := found.offsets_without_row) > 0:
+        size += f", {without:,} without a row (holes, tombstones, duplicates, filtered)"
     if found.holds:
         yield f"[green]{found.pipeline} is exact[/]: {size}."
         yield "Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);"
