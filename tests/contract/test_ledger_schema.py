@@ -9,10 +9,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from batchledger.adapters.postgres.ledger import schema
 from batchledger.adapters.postgres.ledger.history import list_batches, load_batch_history, load_published_history
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.migrate import migrate
-from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, known_revisions
+from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, NEWEST_MIGRATION, known_revisions
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.model.batch import BatchState, Position
@@ -62,6 +63,22 @@ def claim_revision(dsn: str, revision: str) -> None:
     """Let the ledger say that it is at another migration."""
     with psycopg.connect(dsn) as connection:
         connection.execute("update batchledger.migration set version_num = %s", [revision])
+
+
+def test_newest_migration_is_part_of_the_loaded_code() -> None:
+    """A process whose files were replaced by a newer version's does not take a newer ledger for its own."""
+    numbers = [path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("0*.py")]
+    assert max(numbers) == NEWEST_MIGRATION
+
+
+def test_migration_that_appears_beside_the_loaded_code_is_not_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "versions").mkdir()
+    for number in (NEWEST_MIGRATION, "9999"):
+        (tmp_path / "versions" / f"{number}_new.py").touch()
+    monkeypatch.setattr(schema, "MIGRATIONS", tmp_path)
+    assert known_revisions.__wrapped__() == (NEWEST_MIGRATION,)
 
 
 @pytest.mark.parametrize("command", OPENINGS)

@@ -259,9 +259,12 @@ def load_pipeline(name: str) -> PipelineConfig:
             return read_pipeline_file(path)
     names = [path.stem for path in files]
     hint = _nearest(name, names)
+    folder = pipelines_folder()
     raise UnknownPipelineError(
-        f"There is no pipeline {name!r} in {pipelines_folder()}.",
-        advice=f"{hint[0].upper()}{hint[1:]}\nSee all pipelines: batchledger status",
+        f"There is no pipeline {name!r} in {folder}.",
+        why="" if folder.is_dir() else "There is no such folder.",
+        advice=f"{hint[0].upper()}{hint[1:]}\nSee all pipelines: batchledger status\n"
+        f"Use another folder: set {PIPELINES_VARIABLE}",
         pipeline=name,
     )
 

@@ -29,8 +29,12 @@ def up(as_json: AsJson = False) -> None:
     home = Home.of_project()
     ports = Ports.choose(home)
     started = time.monotonic()
+    moved: list[tuple[str | None, str | None]] = []
     with _show_progress() as progress:
-        local_stack.up(home, ports, migrate=migrate, progress=progress)
+        local_stack.up(home, ports, migrate=lambda dsn: moved.append(migrate(dsn)), progress=progress)
+    for before, after in moved:
+        if before not in (None, after):
+            standard_error.print(f"The ledger moved from migration {before} to {after}.", highlight=False)
     found = look_at_stack(home, ports)
     show(describe(found), as_json)
     if not as_json:

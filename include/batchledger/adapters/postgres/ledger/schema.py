@@ -17,13 +17,16 @@ from batchledger.adapters.postgres import database
 from batchledger.model.errors import ConfigurationError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+NEWEST_MIGRATION = "0020"
+"""Part of the loaded code: the files may be replaced by a newer version's while this process runs."""
 
 
 @cache
 def known_revisions() -> tuple[str, ...]:
     """Return the numbers of the migrations that come with this code, the newest last."""
     files = (MIGRATIONS / "versions").glob("*.py")
-    return tuple(sorted(found[0] for file in files if (found := re.match(r"\d+", file.name))))
+    found = {number[0] for file in files if (number := re.match(r"\d+", file.name))}
+    return tuple(sorted(each for each in found if each <= NEWEST_MIGRATION))
 
 
 @contextmanager
