@@ -1,14 +1,17 @@
 """A sink that commits by itself, and a ledger that confirms it: the outcome is found by asking, never guessed (I9)."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle import delivery, plans, run_batch
 from batchledger.lifecycle.decisions import discard
+from batchledger.lifecycle.delivery import deliver
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Attempt, BatchState, Decision, DeliveryMode
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode
 from batchledger.model.checks import ACCEPTED_BY_TARGET
 from batchledger.model.errors import (
     BatchBlockedError,
@@ -550,6 +553,109 @@ def test_run_whose_announcement_another_one_has_settled_goes_on(world: World) ->
     world.produce(ORDERS_0, 3)
     other = Interrupt("announced", lambda: catch_up(world))
     assert run_batch.publish(world.process(crash=other), batch_id, "again").state is BatchState.PUBLISHED
+    assert_exactly_once(world)
+
+
+def audited(world: World) -> Attempt:
+    batch = stage_and_audit(world.process(), "run-1")
+    return Attempt(batch, batch.attempt, "run-1")
+
+
+def test_commit_that_the_ledger_could_not_confirm_is_named_as_unknown(world: World) -> None:
+    prepared: list[Attempt] = []
+    searched: list[tuple[int, ...] | None] = []
+
+    class ForgetfulSink(MemoryForeignSink):
+        def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
+            prepared.append(attempt)
+            return super().prepare_commit(attempt)
+
+        def commit(self, publication: Publication) -> None:
+            super().commit(publication)
+            forget(world)
+            raise RuntimeError("the ledger is gone")
+
+        def search_commit(self, attempt: Attempt) -> None:
+            searched.append(attempt.batch.announced_ends)
+            super().search_commit(attempt)
+
+    attempt = audited(world)
+    with pytest.raises(OutcomeUnknownError, match="The sink has committed batch 1") as unknown:
+        deliver(with_sink(world, ForgetfulSink), attempt)
+    assert (unknown.value.batch_id, unknown.value.why) == (1, "the ledger is gone")
+    assert (prepared, searched) == ([attempt], [(0,)])
+    assert state(world) is BatchState.COMMITTING
+
+
+def test_announcement_is_taken_back_if_the_ledger_is_lost_before_the_sink_commits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, platform = audited(world), world.process()
+    opened, publication = iter(range(9)), platform.ledger.publication
+
+    def lose_the_second(*arguments: Any) -> Any:
+        if next(opened) == 1:
+            raise ServiceUnavailableError("connection lost")
+        return publication(*arguments)
+
+    monkeypatch.setattr(platform.ledger, "publication", lose_the_second)
+    with pytest.raises(ServiceUnavailableError, match="connection lost"):
+        deliver(platform, attempt)
+    assert state(world) is BatchState.AUDITED
+
+
+def test_batch_whose_run_is_at_work_is_not_waited_for_without_an_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "COMMITS_WITHIN_SECONDS", 0)
+    catch_up(world)
+    replay = audited_replay(world)
+    world.produce(ORDERS_0, 3)
+
+    def publish_replay() -> None:
+        with pytest.raises(OutcomePendingError, match="being committed by its sink") as pending:
+            run_batch.publish(world.process(), replay, "again")
+        assert pending.value.batch_id == replay + 1
+
+    run_batch.run_once(world.process(crash=Interrupt("announced", publish_replay)), "live")
+    assert_exactly_once(world)
+
+
+def test_batch_that_its_own_run_finishes_before_it_is_asked_for_is_left_to_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("announced")), "run-1")
+    replay, platform = audited_replay(world), world.process()
+    load, is_done = platform.ledger.load_batch, False
+
+    def finish_after_the_look(batch_id: int) -> Batch:
+        nonlocal is_done
+        found = load(batch_id)
+        if found.state is BatchState.COMMITTING and not is_done:
+            is_done = True
+            run_batch.publish(world.process(), batch_id, "run-1")
+        return found
+
+    monkeypatch.setattr(platform.ledger, "load_batch", finish_after_the_look)
+    assert run_batch.publish(platform, replay, "again").state is BatchState.PUBLISHED
+    assert is_done
+    assert_exactly_once(world)
+
+
+def test_answer_that_is_lost_while_another_batch_is_settled_is_asked_for_again(world: World) -> None:
+    catch_up(world)
+    world.produce(ORDERS_0, 3)
+    with pytest.raises(SimulatedCrashError):
+        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    replay, platform = audited_replay(world), world.process()
+    assert isinstance(platform.ledger, MemoryLedger)
+    platform.ledger.commit_fault = CommitFault.AFTER
+    assert run_batch.publish(platform, replay, "again").state is BatchState.PUBLISHED
+    assert platform.ledger.commit_fault is None
+    catch_up(world)
     assert_exactly_once(world)
 
 

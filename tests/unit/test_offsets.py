@@ -203,6 +203,7 @@ def test_long_lists_are_described_briefly() -> None:
     assert describe_ranges(many, limit=2) == "orders[0] 0..1, orders[1] 0..1 and 8 more"
     assert describe_ranges(many[:2], limit=2) == "orders[0] 0..1, orders[1] 0..1"
     assert describe_ranges([]) == ""
+    assert describe_ranges(many[:9]).endswith("orders[7] 0..1 and 1 more")
 
 
 @given(ranges=st.lists(small_ranges), offsets=st.integers(1, 30))

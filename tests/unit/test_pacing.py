@@ -186,19 +186,42 @@ def test_slow_start_on_a_slow_day_does_not_shrink_batches_to_nothing(target_seco
 SLOW, FAST = Pace(400_000, 40.0), Pace(1_000, 2.3)
 
 
+FOUR_HUNDRED = "recent batches took about 0.0 s and 100.0 s a million records"
+BOTH = "recent batches took about 2.2 s and 94.5 s a million records"
+MORE = "; no batch is more than twice the largest of them, or 10,000"
+LESS = "; no batch is less than half of the one before it, or 10,000"
+
+
 @pytest.mark.parametrize(
     ("said", "paces", "target_seconds", "min_records", "max_records"),
     [
         ("no batch has been timed yet, so the first one is small", [], 60.0, 1, MANY),
-        ("recent batches took about 0.0 s and 100.0 s a million records", [SLOW], 40.0, 1, MANY),
-        ("; no batch is more than twice the largest of them, or 10,000", [SLOW], 600.0, 1, MANY),
-        ("; no batch is less than half of the one before it, or 10,000", [SLOW], 4.0, 1, MANY),
-        ("; limits.max_records is 5,000", [SLOW], 40.0, 1, 5_000),
-        ("; limits.min_records is 500,000", [SLOW], 40.0, 500_000, MANY),
-        ("so 4.4 s are aimed at, twice the fixed time", [SLOW, FAST, FAST], 3.0, 1, MANY),
+        (FOUR_HUNDRED, [SLOW], 40.0, 1, MANY),
+        (f"{FOUR_HUNDRED}{MORE}", [SLOW], 600.0, 1, MANY),
+        (f"{FOUR_HUNDRED}{LESS}", [SLOW], 4.0, 1, MANY),
+        (f"{FOUR_HUNDRED}; limits.max_records is 5,000", [SLOW], 40.0, 1, 5_000),
+        (f"{FOUR_HUNDRED}; limits.min_records is 500,000", [SLOW], 40.0, 500_000, MANY),
+        (f"{BOTH}, so 4.4 s are aimed at, twice the fixed time{LESS}", [SLOW, FAST, FAST], 3.0, 1, MANY),
     ],
 )
 def test_reason_says_what_decided(
     said: str, paces: list[Pace], target_seconds: float, min_records: int, max_records: int
 ) -> None:
-    assert said in str(choose_size(paces, target_seconds, min_records, max_records))
+    assert choose_size(paces, target_seconds, min_records, max_records).reason == said
+
+
+def test_fixed_time_below_a_second_is_found() -> None:
+    cost = fit_cost([Pace(1_000_000, 2.5), Pace(10_000, 0.52)])
+    assert (round(cost.fixed_seconds, 2), round(cost.seconds_per_record * 1e6)) == (0.5, 2)
+
+
+@pytest.mark.parametrize(
+    ("paces", "fixed_seconds"),
+    [
+        ([Pace(10_000, 3.0), Pace(10_000, 40.0), Pace(400_000, 40.0), Pace(400_000, 2.5)], 2.05),
+        ([Pace(20_000, 2.0), Pace(20_000, 1.5), Pace(100_000, 1.0), Pace(10_000, 1.5)], 1.0),
+    ],
+    ids=["batches that do not follow each other", "one exactly twice as large"],
+)
+def test_any_two_batches_of_different_sizes_tell_the_fixed_time(paces: list[Pace], fixed_seconds: float) -> None:
+    assert round(fit_cost(paces).fixed_seconds, 2) == fixed_seconds

@@ -15,6 +15,7 @@ from batchledger.planning.live import (
     Limits,
     Plan,
     StartPolicy,
+    check_identity,
     check_source,
     choose_first_positions,
     plan_batch,
@@ -132,6 +133,7 @@ def test_partition_that_has_a_position_gets_no_first_position() -> None:
         pytest.param([0, 10, 0], 4, [0, 4, 0], id="idle partitions take nothing"),
         pytest.param([5, 5, 5], 7, [3, 2, 2], id="the indivisible rest goes one by one"),
         pytest.param([1, 1, 1], 2, [1, 1, 0], id="a limit below the number of partitions"),
+        pytest.param([2, 2, 9], 8, [2, 2, 4], id="a long one takes all that lags of exactly the even share leave"),
         pytest.param([3, 4], 0, [0, 0], id="no room"),
         pytest.param([], 10, [], id="no partition"),
         pytest.param([LARGEST_OFFSET, 1], LARGEST_OFFSET, [LARGEST_OFFSET - 1, 1], id="S6 no overflow"),
@@ -265,7 +267,10 @@ def test_same_topic_id_on_another_cluster_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("positions", "said"),
-    [((), "Create the topic"), (positions_at(50), r"(?s)up to orders\[0\]@50\. .* created anew is another")],
+    [
+        ((), "(?s)Create the topic.*batchledger produce orders_copy"),
+        (positions_at(50), r"(?s)up to orders\[0\]@50\. .* created anew is another"),
+    ],
     ids=["never read", "read before"],
 )
 def test_s22_s23_missing_topic_is_refused_and_named(positions: tuple[Position, ...], said: str) -> None:
@@ -275,6 +280,23 @@ def test_s22_s23_missing_topic_is_refused_and_named(positions: tuple[Position, .
     assert re.search(said, str(refusal.value))
     # Records for a trial do not belong into a topic that others have filled.
     assert ("batchledger produce" in str(refusal.value)) is not bool(positions)
+
+
+def test_all_topics_that_are_missing_are_named() -> None:
+    with pytest.raises(TopicChangedError, match="Topic orders, returns does not exist"):
+        check_source("orders_copy", (), LogState({}, {}), ["orders", "returns"])
+
+
+def test_position_in_a_topic_that_is_missing_fits_no_identity() -> None:
+    with pytest.raises(TopicChangedError) as refusal:
+        check_identity(positions_at(50), LogState({}, {}))
+    assert refusal.value.found == TopicIdentity("unknown", "none: the topic is missing")
+
+
+@pytest.mark.parametrize("end", [3, 2], ids=["with a range", "with nothing to read"])
+def test_plan_names_where_open_transactions_hold_records_back(end: int) -> None:
+    log = LogState({"orders": IDENTITY}, {orders(0): PartitionLog(0, end, held_back=4)})
+    assert plan_batch(positions_at(2), log, Limits(10), None).stable_offset_by_held_back == {orders(0): end}
 
 
 def test_s25_vanished_partition_is_refused_and_named() -> None:
@@ -304,6 +326,11 @@ def test_s37_every_lost_range_is_named_with_the_choices() -> None:
     assert 'accept-loss orders_copy "orders[0] 2..4" "orders[2] 0..1" --reason WHY' in message
     assert [str(each) for each in refusal.value.ranges] == ["orders[0] 2..4", "orders[2] 0..1"]
     assert not refusal.value.retryable
+
+
+def test_one_lost_offset_is_one() -> None:
+    with pytest.raises(LossError, match="1 offset was removed from Kafka"):
+        check_source("orders_copy", positions_at(2), log_of((3, 10)), ["orders"])
 
 
 def test_position_at_the_log_start_or_at_the_end_is_fine() -> None:

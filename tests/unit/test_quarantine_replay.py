@@ -11,7 +11,7 @@ from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import drop_quarantined
 from batchledger.lifecycle.dry_run import dry_run_replay
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Batch, Decided, Decision, QuarantinedRecord, RecordOrigin
+from batchledger.model.batch import Batch, Decided, Decision, Lane, QuarantinedRecord, RecordOrigin
 from batchledger.model.errors import ReplayRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
 from batchledger.planning.replay import (
@@ -20,6 +20,7 @@ from batchledger.planning.replay import (
     Quarantined,
     Replay,
     check_portions,
+    plan_quarantined,
     split_quarantined,
 )
 from tests.contract.decided import count_dropped
@@ -182,6 +183,11 @@ def test_tombstones_and_keys_come_back_as_they_were_read() -> None:
         None,
         datetime(2026, 1, 2, tzinfo=UTC),
     )
+
+
+def test_replay_of_quarantine_leaves_no_lag() -> None:
+    plan = plan_quarantined([QuarantinedRecord(ORDERS_0, 2, 10)])
+    assert (plan.ranges, plan.lag_left_records, plan.lane) == ((OffsetRange(ORDERS_0, 2, 3),), 0, Lane.REPLAY)
 
 
 def test_portions_hold_all_records_once_within_their_bounds() -> None:

@@ -221,8 +221,9 @@ def test_several_ranges_of_one_partition_are_one_replay() -> None:
 def test_stored_replay_whose_offsets_have_expired_since_is_not_read() -> None:
     batch = Batch(7, "orders_copy", Lane.REPLAY, BatchState.PLANNED, 0, None, (OffsetRange(FIRST, 3, 8),), 0, NOON)
     check_readable(batch, log_of(first=(3, 9)))
-    with pytest.raises(ExpiredError, match=r"removed orders\[0\] 3\.\.5"):
+    with pytest.raises(ExpiredError, match=r"removed orders\[0\] 3\.\.5") as refused:
         check_readable(batch, log_of(first=(5, 9)))
+    assert refused.value.ranges == (OffsetRange(FIRST, 3, 5),)
 
 
 @pytest.mark.parametrize(

@@ -238,8 +238,11 @@ def test_rows_of_at_most_once_are_not_written_over_a_replay_that_came_between_it
     world.delivery = DeliveryMode.AT_MOST_ONCE
     world.produce(ORDERS_0, 4)
     between = Interrupt("between_commits", lambda: publish(world.process(), Replay((OffsetRange(ORDERS_0, 10, 14),))))
-    with pytest.raises(RowsLostError, match="a replay has published"):
+    with pytest.raises(RowsLostError, match="a replay has published") as lost:
         run_batch.run_once(world.process(between), "live")
+    assert lost.value.message.startswith("batch 4 of orders_copy has moved the position")
+    assert isinstance(lost.value.__cause__, FencedError)
+    assert (lost.value.batch_id, lost.value.__cause__.batch_id) == (4, 4)
     assert_exactly_once(world)
     assert_proved(world)
 

@@ -113,6 +113,10 @@ def test_named_offset_that_is_ahead_or_gone_is_refused_with_what_is_there(
         resolve_rewind("p", Rewind(to), positions(10, 5), log(4, 0), {})
 
 
+def test_rewind_to_the_position_itself_is_possible() -> None:
+    assert resolve_rewind("p", Rewind({ORDERS_0: 10}), positions(10, 5), log(4, 0), {}) == {ORDERS_0: 10}
+
+
 def test_truncation_needs_every_partition() -> None:
     with pytest.raises(DecisionRefusedError, match=r"would not be read again: orders\[1\]"):
         resolve_rewind("p", Rewind({ORDERS_0: 5}, truncate=True), positions(10, 5), log(4, 0), {})
