@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchledger.local.stack import local_stack, processes
-from batchledger.local.stack.home import Credentials, Home, Ports
+from batchledger.local.stack.home import Credentials, Home, Ports, write_private
 from batchledger.local.stack.processes import STACK_COOKIE, ServiceRecord
 from batchledger.local.stack.status import ServiceState, look_at_stack
 from batchledger.model.errors import ServiceUnavailableError, SetupError
@@ -155,6 +156,19 @@ def test_other_ports_are_refused_while_services_run(running: tuple[Home, Ports])
         up(home, free_ports(), *SERVICES)
     assert "batchledger down" in refused.value.advice
     assert Ports.choose(home, {}) == ports
+
+
+def test_services_of_another_version_are_refused_while_they_run(running: tuple[Home, Ports]) -> None:
+    home, ports = running
+    written = home.settings_file.read_text()
+    earlier = {name: value for name, value in json.loads(written).items() if name != "version"}
+    write_private(home.settings_file, json.dumps(earlier))
+    try:
+        with pytest.raises(SetupError, match=f"version 0.1.0, now {metadata.version('batchledger')}") as refused:
+            up(home, ports, *SERVICES)
+    finally:
+        write_private(home.settings_file, written)
+    assert "batchledger down" in refused.value.advice
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
@@ -143,7 +144,8 @@ class Credentials:
 
 def settings(home: Home, ports: Ports) -> dict[str, Any]:
     """What ``up`` stores for ``status``, ``down`` and the command line, until ``down`` removes it."""
-    return {"ports": dataclasses.asdict(ports), "pipelines": str(home.pipelines)}
+    version = metadata.version("batchledger")
+    return {"version": version, "ports": dataclasses.asdict(ports), "pipelines": str(home.pipelines)}
 
 
 def read_settings(local: Path) -> dict[str, Any]:

@@ -194,12 +194,16 @@ def _is_running(home: Home, name: str) -> bool:
 def _refuse_other_settings(home: Home, ports: Ports) -> None:
     running = [name for name in ALL_SERVICES if _is_running(home, name)]
     wanted, remembered = settings(home, ports), read_settings(home.local)
+    if remembered:
+        # It was the only version that did not write its number down.
+        remembered.setdefault("version", "0.1.0")
     differing = [f"{key} {remembered[key]}, now {wanted[key]}" for key in remembered if remembered[key] != wanted[key]]
     if running and differing:
         raise SetupError(
             f"{', '.join(running)} already run with other settings. Nothing was started.",
             why="\n".join(differing),
-            advice="Stop them first: batchledger down\nOr unset the BATCHLEDGER_... variables.",
+            advice="Stop them first: batchledger down\n"
+            "Or, if variables BATCHLEDGER_... make the difference, unset them.",
         )
 
 
