@@ -120,7 +120,11 @@ class IncidentKind(_Catalogued):
     )
     LOSS = KindRow("loss", Place.SURVEY, "unread records are lost", _PLAN, state=PipelineState.LOSS)
     SOURCE_CHANGED = KindRow(
-        "source_changed", Place.SURVEY, "the topic is another one", _PLAN, state=PipelineState.SOURCE_CHANGED
+        "source_changed",
+        Place.SURVEY,
+        "the topic is missing, or another one",
+        _PLAN,
+        state=PipelineState.SOURCE_CHANGED,
     )
     STUCK_TRANSACTION = KindRow(
         "stuck_transaction", Place.THREATS, "stuck transaction", _PLAN, state=PipelineState.STUCK
