@@ -138,7 +138,7 @@ def test_alert_of_a_run_arrives_and_an_endpoint_that_is_down_changes_nothing(
         states = task_states(airflow, pipeline, run)
         assert (run.state, states["audit"], states["report"]) == ("failed", "failed", "success")
         (told,) = endpoint.received
-    assert told["title"] == f"[batchledger] {pipeline.name}: blocked — balance_closes, no_unexplained_holes"
+    assert told["title"] == f"[batchledger] {pipeline.name}: blocked — no_unexplained_holes, balance_closes"
     assert told["run_url"] == f"{airflow.url}/dags/{pipeline.name}/runs/{quote(run.run_id, safe='')}"
 
 

@@ -26,7 +26,7 @@ def test_blocked_batch_is_told_by_mail_and_webhook_once_and_once_more_when_it_is
     block(pipeline)
     for _ in range(3):
         ask("alerts", "send", pipeline.name)
-    title = f"[batchledger] {pipeline.name}: blocked — balance_closes, no_unexplained_holes"
+    title = f"[batchledger] {pipeline.name}: blocked — no_unexplained_holes, balance_closes"
     assert webhook.titles == mailbox.titles == [title]
     assert f"{pipeline.name}[0]" in mailbox.pages[0]
     (shown,) = ask("alerts", pipeline.name)
@@ -81,7 +81,7 @@ def test_open_incidents_are_in_status(workplace: Workplace) -> None:
     block(pipeline)
     ask("alerts", "send", pipeline.name)
     found = [each for each in ask("status")["incidents"] if each["pipeline"] == pipeline.name]
-    assert [each["title"] for each in found] == ["blocked — balance_closes, no_unexplained_holes"]
+    assert [each["title"] for each in found] == ["blocked — no_unexplained_holes, balance_closes"]
 
 
 def test_channel_that_does_not_deliver_exits_with_1_and_a_missing_one_with_2(webhook: Webhook) -> None:

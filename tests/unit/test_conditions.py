@@ -72,9 +72,9 @@ def test_blocked_batch_is_told_with_checks_numbers_coordinates_and_command() -> 
 def test_two_failed_checks_are_named_in_the_title_and_more_are_counted() -> None:
     checks = tuple(replace(NO_HOLES, name=name) for name in ("balance_closes", "no_unexplained_holes", "a", "b"))
     two = only(find(StoredFacts((JudgedBatch(state(BatchState.BLOCKED), checks[:2]),))))
-    assert two.title == "blocked — balance_closes, no_unexplained_holes"
+    assert two.title == "blocked — no_unexplained_holes, balance_closes"
     four = only(find(StoredFacts((JudgedBatch(state(BatchState.BLOCKED), checks),))))
-    assert four.title == "blocked — balance_closes, no_unexplained_holes and 2 more"
+    assert four.title == "blocked — no_unexplained_holes, a and 2 more"
 
 
 def test_words_of_the_table_are_not_passed_on_because_they_may_quote_a_record() -> None:
