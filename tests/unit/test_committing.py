@@ -639,9 +639,11 @@ def test_batch_that_its_own_run_finishes_before_it_is_asked_for_is_left_to_it(
             run_batch.publish(world.process(), batch_id, "run-1")
         return found
 
+    batch = load(replay)
     monkeypatch.setattr(platform.ledger, "load_batch", finish_after_the_look)
-    assert run_batch.publish(platform, replay, "again").state is BatchState.PUBLISHED
+    deliver(platform, Attempt(batch, batch.attempt, "again"))
     assert is_done
+    assert load(replay).state is BatchState.PUBLISHED
     assert_exactly_once(world)
 
 

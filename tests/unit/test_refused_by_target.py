@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from batchledger.lifecycle import plans, run_batch
-from batchledger.lifecycle.decisions import accept, discard, rehearse, skip
+from batchledger.lifecycle.decisions import accept, discard, rehearse, rewind, skip
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, IntegrityCheck, OnFailure, Outcome
@@ -14,8 +14,11 @@ from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
 from batchledger.model.records.rules import Upsert
 from batchledger.model.refusals import blocked, ways_out
+from batchledger.planning.live import StartPolicy
 from batchledger.planning.replay import Replay
+from batchledger.planning.rewind import Rewind
 from batchledger.ports import Publication
+from tests.fakes.database import coordinate_of
 from tests.fakes.history import prove
 from tests.fakes.row_checks import RowTest
 from tests.fakes.sink import MemorySink
@@ -57,6 +60,29 @@ def test_people_are_told_that_the_target_refuses_the_rows_and_of_no_way_that_doe
     with pytest.raises(BatchBlockedError) as again:
         run_batch.run_once(world.process(), "the next run")
     assert str(again.value) == told
+
+
+@dataclass(frozen=True)
+class UniqueSink(MemorySink):
+    """A target with a unique index on the coordinates."""
+
+    def publish(self, publication: Publication) -> PreparedRows:
+        """Refuse a row that is there already."""
+        prepared = super().publish(publication)
+        places = [coordinate_of(row) for row in publication.connection.targets[self.table].rows]
+        if len(set(places)) < len(places):
+            raise TargetChangedError("duplicate key value violates unique constraint")
+        return prepared
+
+
+def test_rows_that_the_batch_takes_over_are_out_of_the_way_when_the_target_is_asked(world: World) -> None:
+    """After a rewind that keeps the rows, they are replaced in the transaction that publishes the new ones."""
+    catch_up(world)
+    rewind(world.process(), Rewind(StartPolicy.EARLIEST), BY_ANA)
+    batch, _ = block(world)
+    accept(replace(world.process(), sink=UniqueSink(world.database, "orders")), batch.batch_id, BY_ANA)
+    catch_up(world)
+    assert_exactly_once(world)
 
 
 def test_no_sentence_of_a_refusal_ends_twice(world: World) -> None:
