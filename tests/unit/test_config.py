@@ -340,7 +340,8 @@ def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
     path = write(tmp_path, changed(shedule="@daily", delivery="maybe", source__topics=[]))
     with pytest.raises(ConfigurationError) as caught:
         read_pipeline_file(path)
-    assert len(str(caught.value).splitlines()) == 3
+    assert len(caught.value.message.splitlines()) == 3
+    assert "reference/pipeline-file" in caught.value.advice
 
 
 def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:

@@ -167,8 +167,9 @@ def test_value_of_any_size_and_kind_is_refused_by_a_short_message(tmp_path: Path
 
 def test_first_faults_are_told_and_the_others_counted(tmp_path: Path) -> None:
     lines = refusal(tmp_path, json.dumps({**GOOD, **{f"unknown_{each}": 1 for each in range(5000)}})).splitlines()
-    assert len(lines) == 21
-    assert lines[-1].endswith("and 4,980 faults more")
+    assert len(lines) == 22
+    assert lines[-2].endswith("and 4,980 faults more")
+    assert lines[-1].startswith("Correct the file.")
 
 
 def with_suite(folder: Path, name: object) -> str:
