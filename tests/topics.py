@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 DEADLINE_SECONDS = 30.0
+ENDED_BY_KAFKA_SECONDS = 120.0
+"""A transaction whose producer is gone ends after its own timeout, a minute, when Kafka looks next."""
 FOREIGN_AT_ONCE = 10_000
 
 
@@ -65,7 +67,7 @@ def read_messages(options: Mapping[str, str], topic: str) -> list[Any]:
 
     Waits until no transaction is open: Kafka answers a commit before its readers see it.
     """
-    deadline = monotonic() + DEADLINE_SECONDS
+    deadline = monotonic() + ENDED_BY_KAFKA_SECONDS
     with closing(Consumer({**options, "group.id": "unused"})) as consumer:
         known = consumer.list_topics(topic, DEADLINE_SECONDS).topics[topic]
         if known.error is not None:
