@@ -48,7 +48,7 @@ def world() -> World:
 
 
 def crash(world: World, point: str) -> None:
-    """Let a run die at a point of its first batch."""
+    """Let a run die at a point of the next batch."""
     with pytest.raises(SimulatedCrashError):
         run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
 
@@ -244,8 +244,7 @@ def test_other_target_is_not_searched(world: World) -> None:
 
     catch_up(world)
     world.produce(ORDERS_0, 3)
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    crash(world, "sink_committed")
     world.replace_target("another one")
     forget(world)
     with pytest.raises(TargetChangedError, match="Only the target of its announcement knows") as refused:
@@ -257,8 +256,7 @@ def test_what_was_committed_is_confirmed_whatever_has_become_of_the_target_since
     """Otherwise the batch could never be settled: no run can take back what readers have seen."""
     catch_up(world)
     world.produce(ORDERS_0, 3)
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    crash(world, "sink_committed")
     world.replace_target("another target")
     batch = run_batch.run_once(world.process(), "run-2", 2)
     assert batch is not None
@@ -434,8 +432,7 @@ def test_no_of_another_target_is_no_answer(world: World) -> None:
     """Otherwise a sink that is configured wrongly for a while would lead to a second commit in the right one."""
     catch_up(world)
     world.produce(ORDERS_0, 3)
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    crash(world, "sink_committed")
     right = world.foreign
     assert right is not None
     assert right.target is not None
@@ -453,8 +450,7 @@ def test_no_of_another_kind_of_sink_is_no_answer(world: World) -> None:
     """It has committed nothing, and cannot tell what the one before it did."""
     catch_up(world)
     world.produce(ORDERS_0, 3)
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    crash(world, "sink_committed")
     with world.database.transaction() as tables:
         tables.targets.clear()
     plain = MemorySink(world.database, world.sink.table)
@@ -504,8 +500,7 @@ def test_replay_finds_the_outcome_of_the_batch_before_it_and_goes_on(
 ) -> None:
     catch_up(world)
     world.produce(ORDERS_0, 3)
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce(point)), "run-1")
+    crash(world, point)
     assert run_batch.publish(world.process(), audited_replay(world), "again").state is BatchState.PUBLISHED
     assert world.process().ledger.load_batch(2).state is left
     catch_up(world)
@@ -626,8 +621,7 @@ def test_batch_that_its_own_run_finishes_before_it_is_asked_for_is_left_to_it(
 ) -> None:
     catch_up(world)
     world.produce(ORDERS_0, 3)
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce("announced")), "run-1")
+    crash(world, "announced")
     replay, platform = audited_replay(world), world.process()
     load, is_done = platform.ledger.load_batch, False
 
@@ -650,8 +644,7 @@ def test_batch_that_its_own_run_finishes_before_it_is_asked_for_is_left_to_it(
 def test_answer_that_is_lost_while_another_batch_is_settled_is_asked_for_again(world: World) -> None:
     catch_up(world)
     world.produce(ORDERS_0, 3)
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(crash=CrashOnce("sink_committed")), "run-1")
+    crash(world, "sink_committed")
     replay, platform = audited_replay(world), world.process()
     assert isinstance(platform.ledger, MemoryLedger)
     platform.ledger.commit_fault = CommitFault.AFTER

@@ -1,7 +1,6 @@
 """Pages of the documentation are compared with the code: states, checks, errors, connections, ports and commands."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,9 @@ from batchledger.local.stack.defaults import PORT_BY_SERVICE
 from batchledger.local.stack.home import port_variable
 from batchledger.model.batch import BatchState
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CHECKS_NEVER_ACCEPTED, IntegrityCheck
-from batchledger.model.errors import BatchledgerError
 from batchledger.model.findings import PipelineState
 from tests.conftest import ROOT
+from tests.unit.test_errors import FAMILY
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *(path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "adr")]
@@ -34,12 +33,6 @@ def read_rows(text: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in table[0].splitlines()[2:]]
 
 
-def list_kinds(kind: type[BatchledgerError]) -> Iterator[type[BatchledgerError]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from list_kinds(each)
-
-
 def test_every_state_is_on_the_page_in_its_order() -> None:
     text = read("reference/states-and-incidents.md")
     assert [row[0] for row in read_rows(text, "## States of a pipeline")] == list(PipelineState)
@@ -54,10 +47,7 @@ def test_every_check_is_on_the_page_with_whether_a_person_may_accept_its_failure
 
 def test_every_error_that_airflow_tries_again_is_on_the_page() -> None:
     named = [row[0].strip("`") for row in read_rows(read("reference/errors.md"), "## In Airflow")]
-    ours = {
-        each.__name__ for each in list_kinds(BatchledgerError) if each.retryable and "batchledger" in each.__module__
-    }
-    assert sorted(named) == sorted(ours)
+    assert sorted(named) == sorted(each.__name__ for each in FAMILY if each.retryable)
 
 
 def test_every_option_and_mechanism_of_a_kafka_connection_is_on_the_page() -> None:

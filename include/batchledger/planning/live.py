@@ -159,21 +159,25 @@ def check_topics(pipeline: str, log: LogState, topics: Sequence[str], positions:
     """Raise TopicChangedError when a topic is missing; a topic with a position cannot be replaced by a new one."""
     missing = [topic for topic in topics if topic not in log.identity_by_topic]
     if missing:
-        said = f"Topic {', '.join(missing)} does not exist in this Kafka cluster. Nothing was planned."
         read = [f"{each.partition}@{each.next_offset}" for each in positions if each.partition.topic in missing]
         if read:
-            raise TopicChangedError(
-                said,
-                why=f"The pipeline has read it up to {', '.join(read[:3])}{', …' if read[3:] else ''}. "
-                "A topic that is created anew is another topic.",
-                advice=f"Bring the topic back.\n{_NEW_NAME}",
-                subject=", ".join(missing),
+            why = (
+                f"The pipeline has read it up to {', '.join(read[:3])}{', …' if read[3:] else ''}. "
+                "A topic that is created anew is another topic."
             )
+            advice = f"Bring the topic back.\n{_NEW_NAME}"
+        else:
+            why = ""
+            advice = (
+                "Create the topic, for example with kafka-topics.sh --create, or correct source.topics.\n"
+                f"For a trial, create it and write sample records: batchledger produce {pipeline} --records 1000"
+            )
+        named = ", ".join(missing)
         raise TopicChangedError(
-            said,
-            advice="Create the topic, for example with kafka-topics.sh --create, or correct source.topics.\n"
-            f"For a trial, create it and write sample records: batchledger produce {pipeline} --records 1000",
-            subject=", ".join(missing),
+            f"Topic {named} does not exist in this Kafka cluster. Nothing was planned.",
+            why=why,
+            advice=advice,
+            subject=named,
         )
 
 

@@ -23,6 +23,7 @@ _COLOUR = {"running": "green", "silent": "yellow", "stopped": "red"}
 def up(as_json: AsJson = False) -> None:
     """Start the local services that do not run yet, and bring the ledger's tables up to date."""
     from batchledger.adapters.postgres.ledger.migrate import migrate
+    from batchledger.interfaces.cli.display.batches import describe_migrated
     from batchledger.local.stack import local_stack
     from batchledger.local.stack.status import look_at_stack
 
@@ -34,7 +35,7 @@ def up(as_json: AsJson = False) -> None:
         local_stack.up(home, ports, migrate=lambda dsn: moved.append(migrate(dsn)), progress=progress)
     for before, after in moved:
         if before not in (None, after):
-            standard_error.print(f"The ledger moved from migration {before} to {after}.", highlight=False)
+            standard_error.print(describe_migrated(before, after), highlight=False)
     found = look_at_stack(home, ports)
     show(describe(found), as_json)
     if not as_json:

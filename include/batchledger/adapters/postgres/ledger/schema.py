@@ -25,8 +25,8 @@ NEWEST_MIGRATION = "0020"
 def known_revisions() -> tuple[str, ...]:
     """Return the numbers of the migrations that come with this code, the newest last."""
     files = (MIGRATIONS / "versions").glob("*.py")
-    found = {number[0] for file in files if (number := re.match(r"\d+", file.name))}
-    return tuple(sorted(each for each in found if each <= NEWEST_MIGRATION))
+    found = (re.match(r"\d+", file.name) for file in files)
+    return tuple(sorted(number[0] for number in found if number and number[0] <= NEWEST_MIGRATION))
 
 
 @contextmanager

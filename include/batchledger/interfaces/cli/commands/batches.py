@@ -29,9 +29,7 @@ def migrate(pipeline: Name, as_json: AsJson = False) -> None:
     from batchledger.wiring import ledger_dsn
 
     before, after = run_migrations(ledger_dsn(load_pipeline(pipeline)))
-    moved = f"The ledger moved from migration {before or 'none'} to {after}."
-    told = f"The ledger is up to date (migration {after})." if before == after else moved
-    show(Shown({"before": before, "after": after}, [told]), as_json)
+    show(Shown({"before": before, "after": after}, [display.describe_migrated(before, after)]), as_json)
 
 
 def plan(pipeline: Name, as_json: AsJson = False) -> None:

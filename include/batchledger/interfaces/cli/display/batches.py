@@ -152,6 +152,13 @@ def describe_left(error: AtWorkError) -> Shown:
     return Shown(document, [Text(str(error))])
 
 
+def describe_migrated(before: str | None, after: str | None) -> str:
+    """Say from which migration to which the ledger has moved."""
+    if before == after:
+        return f"The ledger is up to date (migration {after})."
+    return f"The ledger moved from migration {before or 'none'} to {after}."
+
+
 def describe_batches(pipeline: str, batches: "Sequence[BatchSummary]", decisions: Sequence[DecisionRecord]) -> Shown:
     """Show the list of batches, and below it the list of decisions if there are any."""
     tables = [batches_table(pipeline, batches), decisions_table(pipeline, decisions) if decisions else None]
