@@ -19,7 +19,7 @@ from batchledger.local.stack import local_stack, processes
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.defaults import SPARK_CONNECTION
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
-from batchledger.local.stack.jars import fetch_jars, pyspark_folder
+from batchledger.local.stack.jars import pyspark_folder
 from batchledger.local.stack.machine import HOST
 from batchledger.local.stack.processes import Launch
 from batchledger.local.stack.service import base_environment
@@ -148,7 +148,6 @@ class Cluster:
         """
         events = self._folder / "events"
         events.mkdir(parents=True)
-        jars = fetch_jars(self.home, "spark")[0].parent
         settings = {
             "spark.master": self._master,
             "spark.master.rest.enabled": "false",
@@ -157,7 +156,6 @@ class Cluster:
             "spark.network.crypto.enabled": "true",
             "spark.executor.cores": 1,
             "spark.executor.memory": "512m",
-            "spark.executor.extraClassPath": jars / "*",
             "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             "spark.executor.extraJavaOptions": JAVA_OPTIONS,
             "spark.eventLog.enabled": "true",

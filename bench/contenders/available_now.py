@@ -11,7 +11,7 @@ from pathlib import Path
 from batchledger.adapters.iceberg.catalog import spark_settings
 from batchledger.local.stack.jars import fetch_jars, pyspark_folder
 from batchledger.local.stack.machine import HOST
-from batchledger.local.stack.spark_connect import CONSUMER_CACHES, JAVA_OPTIONS
+from batchledger.local.stack.spark_connect import JAVA_OPTIONS
 from bench.contenders.contender import Contender, Running, Subject
 from bench.contenders.one_program import OneProgram
 from bench.orders import CHECKPOINTS_VARIABLE, ORDER_VARIABLE, SPARK_SETTINGS_VARIABLE, Order, Sink
@@ -61,6 +61,15 @@ def cold_run(services: Services, order: Order) -> Iterator[Callable[[], None]]:
             kill_group(process)
 
 
+# Spark keeps consumers for five minutes. They would fill the heap with records that were fetched and not needed.
+CONSUMER_CACHES = {
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+}
+
+
 def describe(sink: Sink = Sink.POSTGRES) -> Contender:
     """AvailableNow, into one of the sinks."""
     name, title = NAME_AND_TITLE_BY_SINK[sink]
@@ -71,12 +80,13 @@ def _prepare(services: Services) -> tuple[Sequence[str], Mapping[str, str]]:
     """Write the settings of the stack's own Spark server; return the command and its environment."""
     folder = services.home.local / "available_now"
     folder.mkdir(exist_ok=True)
+    jars = [jar for name in ("spark", "spark_kafka") for jar in fetch_jars(services.home, name)]
     settings = {
         "spark.master": f"local[{2 * (os.cpu_count() or 1)}]",
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": HOST,
         "spark.driver.host": HOST,
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, fetch_jars(services.home, "spark"))),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.local.dir": folder / "tmp",

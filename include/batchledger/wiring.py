@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
-from batchledger.adapters.kafka.records import read_first, stream_range
-from batchledger.adapters.kafka.spark_options import to_spark_options
+from batchledger.adapters.kafka.records import read_first, read_share
+from batchledger.adapters.kafka.tuning import to_client_options
 from batchledger.adapters.postgres.database import session_options
 from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
 from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
@@ -110,8 +110,7 @@ def build_platform(
 
         return SparkStager(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
-            source_options=to_spark_options(kafka, pipeline.source.options),
-            read_range=partial(stream_range, kafka),
+            read_share=partial(read_share, {**kafka, **to_client_options(pipeline.source.options)}),
             decoder=RecordDecoder(pipeline.source.columns, pipeline.source.tombstones, tuple(pipeline.sink.key or ())),
             transform=pipeline.transform,
             evidence=evidence,

@@ -79,8 +79,6 @@ def test_parts_of_the_read_that_came_to_their_end_are_counted_once(warehouse: Wa
     for reader in (0, 1, 0):
         life.witness(writer, reader, [], None)
     assert warehouse.evidence.count_finished(attempt) == 2
-    life.witness(writer, 7, [], None)
-    assert warehouse.evidence.count_finished(attempt, first_reader=2) == 1
 
 
 def test_offsets_of_parts_that_came_to_their_end_are_counted_once(warehouse: Warehouse) -> None:

@@ -103,8 +103,8 @@ class MemoryEvidence(Evidence):
         )
 
     @override
-    def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
-        return sum(each >= first_reader for each in self._held(attempt).readers)
+    def count_finished(self, attempt: Attempt) -> int:
+        return len(set(self._held(attempt).readers))
 
     @override
     def count_seen(self, attempt: Attempt) -> int:

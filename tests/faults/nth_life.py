@@ -1,8 +1,9 @@
 """One life of a batch as Airflow's tasks lead it, each of them tried again, with Spark's tasks in this process."""
 
+import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,15 +12,15 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 import psycopg
+import pyarrow as pa
 import yaml
-from confluent_kafka import KafkaException
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.kafka.records import stream_range
+from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.adapters.spark import tasks
@@ -30,6 +31,7 @@ from batchledger.lifecycle.following import follow_nothing
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import BatchledgerError
+from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.wiring import build_platform, source_options
 from tests.faults.nth_operation import Fault, Faults
 from tests.support import SCHEMA, TestPipeline, Workplace
@@ -42,6 +44,8 @@ SINKS: Mapping[str, Mapping[str, Any]] = {
 }
 PARTITIONS = 2
 RECORDS = 20
+# One share a partition.
+OFFSETS_IN_SHARE = OFFSETS_WORTH_A_RANGE + RECORDS // PARTITIONS
 
 Result = TypeVar("Result")
 Alter = Callable[[Platform], Platform]
@@ -53,31 +57,33 @@ def as_it_is(platform: Platform) -> Platform:
 
 
 class StagerInThisProcess(SparkStager):
-    """Runs what Spark's tasks run, one after the other; the records come from librdkafka, as they can in a task."""
+    """Runs what Spark's tasks run, one after the other."""
 
     @override
-    def _run(self, spark: SparkSession, attempt: Attempt, transform: Any) -> tuple[list[tuple[int, int]], int]:
-        evidence = self.evidence.open(attempt)
-        task = tasks.DecodeAndWriteTask(self.decoder, evidence, 0, self.sink.open_staging(attempt, self.decoder.schema))
+    def _run(
+        self, spark: SparkSession, attempt: Attempt, shares: Sequence[tasks.Share], transform: Any
+    ) -> list[tuple[int, int]]:
+        reading = tasks.DividedRead(shares, self.decoder, self.evidence.open(attempt))
+        task = tasks.ReadAndWriteTask(reading, self.sink.open_staging(attempt, self.decoder.schema))
         reports = []
-        for number, each in enumerate(attempt.batch.ranges):
-            context = SimpleNamespace(taskAttemptId=partial(int, number), partitionId=partial(int, number))
+        for number in range(len(shares)):
+            context = SimpleNamespace(taskAttemptId=partial(int, number))
             with (
                 patch.object(tasks, "_task_context", lambda context=context: context),
                 patch.object(tasks, "_settle_worker"),
                 _failing_as_a_task(),
             ):
-                for report in task(self.read_range(each)):
+                for report in task([pa.RecordBatch.from_pydict({tasks.NUMBER: [number]})]):
                     reports += [(row["task"], row["written"]) for row in report.to_pylist()]
-        return reports, 0
+        return reports
 
 
 @contextmanager
 def _failing_as_a_task() -> Iterator[None]:
     try:
         yield
-    except (psycopg.Error, KafkaException, SQLAlchemyError) as error:
-        raise PySparkException(f"{type(error).__name__}: {error}") from error
+    except (psycopg.Error, BatchledgerError, SQLAlchemyError) as error:
+        raise PySparkException("".join(traceback.format_exception(error))) from error
 
 
 @dataclass(frozen=True)
@@ -113,12 +119,12 @@ def open_platform(pipeline: TestPipeline) -> Platform:
     def make_stager() -> StagerInThisProcess:
         return StagerInThisProcess(
             open_session=nullcontext,  # type: ignore[arg-type]
-            source_options={},
-            read_range=partial(stream_range, source_options(config)),
+            read_share=partial(read_share, source_options(config)),
             decoder=RecordDecoder(config.source.columns, config.source.tombstones, tuple(config.sink.key or ())),
             transform=None,
             evidence=platform.evidence,
             sink=platform.sink,
+            offsets_in_share=OFFSETS_IN_SHARE,
         )
 
     return replace(platform, make_stager=make_stager)

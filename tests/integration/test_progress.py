@@ -23,6 +23,7 @@ from batchledger.lifecycle.following import Follower, Tell
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.progress import Progress, Reading
+from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.ports import Stager
 from tests.forked import start_command
 from tests.support import TestPipeline, Workplace, wait_until
@@ -80,7 +81,7 @@ def hold_back(platform: Platform, told: Told) -> Platform:
     def make_stager() -> Stager:
         stager = platform.make_stager()
         assert isinstance(stager, SparkStager)
-        return replace(stager, sink=held)
+        return replace(stager, sink=held, offsets_in_share=OFFSETS_WORTH_A_RANGE + 300)
 
     return replace(platform, make_stager=make_stager, follow=Follower(told.display, 0.05).follow)
 

@@ -1,8 +1,8 @@
 """What Spark reads of exactly the stored ranges: the same rows every time, whatever records and log are like."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from psycopg import sql
 
-from batchledger.adapters.spark import stager
+from batchledger.adapters.kafka.range_reader import SILENCE_SECONDS
 from batchledger.adapters.spark.stager import SparkStager
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.lifecycle import plans, run_batch
@@ -25,14 +25,12 @@ from tests.fakes.crash import Interrupt
 from tests.integration.test_holes import ABORTED, open_transaction
 from tests.support import TestPipeline, Workplace, create_topic, delete_records, delete_topic
 
-BRIEF = {"kafka.default.api.timeout.ms": "3000", "kafka.request.timeout.ms": "2000"}
 
-
-def impatient(platform: Platform, options: Mapping[str, str]) -> Platform:
-    """The platform with other options of Spark's consumer than a pipeline file may set."""
+def impatient(platform: Platform) -> Platform:
+    """The platform with a reader that waits for the next record for two seconds only."""
     made = platform.make_stager()
     assert isinstance(made, SparkStager)
-    changed = replace(made, source_options={**made.source_options, **options})
+    changed = replace(made, read_share=partial(made.read_share, silence_seconds=2))
     return replace(platform, make_stager=lambda: changed)
 
 
@@ -68,58 +66,47 @@ def store_plan(pipeline: TestPipeline, until: int) -> Batch:
     return platform.ledger.store_plan(pipeline.name, Plan(ranges, 0, planned.first_positions), "planned")
 
 
-def fail_to_stage(pipeline: TestPipeline, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_to_stage(pipeline: TestPipeline, batch: Batch) -> None:
     """The read ends at the first offset that is not there, by an error worth a retry, and nothing is visible."""
-    monkeypatch.setattr(stager, "POLL_TIMEOUT_MILLISECONDS", 1000)
-    with pytest.raises(StagingError, match=r"Offsets out of range.*-0=5\}") as failure:
-        run_batch.run_once(pipeline.platform(), "run", batch.batch_id)
+    with pytest.raises(
+        StagingError, match=r"0\.\.8 was not read through in time; .* shows .*\[0\] up to offset 5\."
+    ) as failure:
+        run_batch.run_once(impatient(pipeline.platform()), "run", batch.batch_id)
     assert (failure.value.batch_id, failure.value.retryable) == (batch.batch_id, True)
     assert pipeline.count_target_rows() == 0
     assert pipeline.list_staging() == []
     assert {each.next_offset for each in pipeline.platform().ledger.load_positions(pipeline.name)} == {0}
 
 
-def test_s34_wait_of_a_read_for_the_next_record_is_bounded(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By 25 seconds; one millisecond is too short for any broker."""
-    assert stager.POLL_TIMEOUT_MILLISECONDS == 25_000
-    monkeypatch.setattr(stager, "POLL_TIMEOUT_MILLISECONDS", 1)
-    pipeline = workplace.create(partitions=1)
-    pipeline.send(1, partitions=1)
-    with pytest.raises(StagingError, match="for offset 0 in 1 milliseconds"):
-        run_batch.run_once(pipeline.platform(), "run")
-
-
 def test_s34_plan_that_ends_behind_an_open_transaction_fails_in_bounded_time_and_is_never_short(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+    workplace: Workplace,
 ) -> None:
+    """By default the bound is half a minute."""
+    assert SILENCE_SECONDS == 30
     pipeline = workplace.create(partitions=1, source={"holes": "transactional"})
     pipeline.send(5, partitions=1)
     batch = store_plan(pipeline, until=8)
     with open_transaction(pipeline, [ABORTED] * 2):
         pipeline.send(1, partitions=1)
-        fail_to_stage(pipeline, batch, monkeypatch)
+        fail_to_stage(pipeline, batch)
     run_batch.run_once(pipeline.platform(), "retry", batch.batch_id)
     pipeline.assert_exact()
 
 
-def test_s34_s50_plan_that_ends_behind_the_log_fails_in_bounded_time_and_is_never_short(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_s34_s50_plan_that_ends_behind_the_log_fails_in_bounded_time_and_is_never_short(workplace: Workplace) -> None:
     """A broker took over without the last records; what comes back later is read then."""
     pipeline = workplace.create(partitions=1)
     pipeline.send(5, partitions=1)
     batch = store_plan(pipeline, until=8)
-    fail_to_stage(pipeline, batch, monkeypatch)
+    fail_to_stage(pipeline, batch)
     pipeline.send(3, partitions=1)
     run_batch.run_once(pipeline.platform(), "retry", batch.batch_id)
     pipeline.assert_exact()
 
 
 GOING_AWAY: dict[str, tuple[str, type[BatchledgerError], str]] = {
-    "deleted": ("UnknownTopicOrPartitionException", TopicChangedError, "does not exist"),
-    "expired": ("Some data may have been lost", LossError, r"7 offsets .*0\.\.7"),
+    "deleted": ("Unknown topic or partition|was not read through", TopicChangedError, "does not exist"),
+    "expired": ("Offset out of range", LossError, r"7 offsets .*0\.\.7"),
 }
 
 
@@ -127,7 +114,7 @@ GOING_AWAY: dict[str, tuple[str, type[BatchledgerError], str]] = {
 def test_s39_topic_that_goes_away_when_the_read_begins_fails_the_attempt_and_the_next_run_names_the_loss(
     workplace: Workplace, fault: str
 ) -> None:
-    """S37: after all checks of ours, so that ``failOnDataLoss`` is what is left."""
+    """S37: after all checks of ours, so that the reader is what is left."""
     pipeline = workplace.create(partitions=1)
     pipeline.send(20, partitions=1)
     said, next_error, said_next = GOING_AWAY[fault]
@@ -138,7 +125,7 @@ def test_s39_topic_that_goes_away_when_the_read_begins_fails_the_attempt_and_the
         else:
             delete_records(workplace.kafka_options, pipeline.name, 0, before_offset=7)
 
-    platform = impatient(pipeline.platform(crash=Interrupt("attempt_opened", go_away)), BRIEF)
+    platform = impatient(pipeline.platform(crash=Interrupt("attempt_opened", go_away)))
     with pytest.raises(StagingError, match=said):
         run_batch.run_once(platform, "run")
     assert pipeline.count_target_rows() == 0

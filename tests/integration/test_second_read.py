@@ -6,7 +6,7 @@ import uuid
 import pytest
 from confluent_kafka import Message, Producer
 
-from batchledger.adapters.kafka import range_reader, second_read
+from batchledger.adapters.kafka import second_client, second_read
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
 from batchledger.model.errors import ServiceUnavailableError
@@ -61,8 +61,8 @@ def test_second_read_agrees_with_the_producers_about_any_holes(
     kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Transactions of two producers, decided at random; short detours and small polls make the reader jump often."""
-    monkeypatch.setattr(range_reader, "LONGEST_DETOUR_OFFSETS", 20)
-    monkeypatch.setattr(range_reader, "RECORDS_PER_POLL", 2)
+    monkeypatch.setattr(second_client, "LONGEST_DETOUR_OFFSETS", 20)
+    monkeypatch.setattr(second_client, "RECORDS_PER_POLL", 2)
     chance = random.Random(4)  # noqa: S311
     producers = [transactional_producer(kafka) for _ in range(2)]
     committed, aborted = set(), set()
@@ -100,7 +100,7 @@ def test_second_read_that_cannot_end_in_its_time_is_a_retryable_error(
 ) -> None:
     """S34: bounded, and never evidence from half of a read."""
     monkeypatch.setattr(second_read, "READING_SECONDS", -1.0)
-    monkeypatch.setattr(range_reader, "RECORDS_PER_POLL", 1)
+    monkeypatch.setattr(second_client, "RECORDS_PER_POLL", 1)
     transact(transactional_producer(kafka), topic, [50, 0], commit=True)
     with pytest.raises(ServiceUnavailableError, match=r"0\.\.50 was not read through in time") as caught:
         KafkaLog(kafka.options).look_into([OffsetRange(TopicPartition(topic, 0), 0, 50)])

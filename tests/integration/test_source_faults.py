@@ -5,12 +5,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from pyspark.sql import SparkSession
 
 from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.ledger.history import load_batch_history
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.spark.session import open_connect_session
@@ -233,9 +235,11 @@ def test_spark_that_cannot_reach_the_broker_is_a_retryable_error_and_leaves_no_s
     good = pipeline.platform()
     stager = good.make_stager()
     assert isinstance(stager, SparkStager)
-    options = {**stager.source_options, "kafka.bootstrap.servers": f"127.0.0.1:{silent_port}"}
-    with pytest.raises(StagingError, match="could not stage") as caught:
-        run_batch.run_once(replace(good, make_stager=lambda: replace(stager, source_options=options)), "run")
+    away = partial(read_share, {"bootstrap.servers": f"127.0.0.1:{silent_port}"}, silence_seconds=3)
+    with pytest.raises(
+        StagingError, match=rf"Kafka at 127\.0\.0\.1:{silent_port} says: .* not read through in time"
+    ) as caught:
+        run_batch.run_once(replace(good, make_stager=lambda: replace(stager, read_share=away)), "run")
     assert caught.value.retryable
     assert pipeline.count_target_rows() == 0
     assert pipeline.list_staging() == []

@@ -12,7 +12,6 @@ import pytest
 
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Look
-from batchledger.local.stack.jars import fetch_jars
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError, SetupError, StageRefusedError
 from batchledger.model.progress import Reading
@@ -23,9 +22,8 @@ from tests.support import Workplace
 
 @pytest.fixture
 def spark_local(services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """A connection of type ``spark``; the jars are named where Spark's users name them, in spark-defaults.conf."""
-    jars = ",".join(str(path) for path in fetch_jars(services.home, "spark"))
-    settings = {"spark.jars": jars, "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    """A connection of type ``spark``. The job needs no jars."""
+    settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
     monkeypatch.setenv("TZ", "America/New_York")  # A timestamp without a zone means UTC, whatever the machine's is.
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -73,6 +71,30 @@ def test_failing_stage_job_fails_the_step_and_publishes_nothing(workplace: Workp
     with pytest.raises(StageRefusedError, match="ended with exit code 2"):
         run_batch.run_once(pipeline.platform(), "submitted", stage_step=stage)
     assert pipeline.count_target_rows() == 0
+
+
+def test_cluster_without_librdkafka_is_refused_with_the_name_of_the_package(
+    workplace: Workplace,
+    spark_local: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The workers' Python is another one than the driver's: it does not find the package."""
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+    (tmp_path / "confluent_kafka.py").write_text("raise ModuleNotFoundError(\"No module named 'confluent_kafka'\")\n")
+    workers = tmp_path / "python"
+    workers.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    workers.chmod(0o700)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(workers))
+    pipeline = workplace.create(spark=spark_local)
+    pipeline.send(10)
+    with pytest.raises(StageRefusedError, match="ended with exit code 2"):
+        run_batch.run_once(pipeline.platform(), "submitted", stage_step=choose_stage_step(pipeline.config))
+    log = capsys.readouterr().out
+    assert "lacks a package. Nothing is visible." in log
+    assert "No module named 'confluent_kafka'" in log
+    assert pipeline.list_staging() == []
 
 
 def test_missing_spark_submit_is_one_clear_error(

@@ -22,12 +22,14 @@ from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import BatchBlockedError, StagingError
 from batchledger.model.records.identifiers import TASK_COLUMN
+from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.wiring import build_platform
 from tests.cluster import START_SECONDS, WORKERS, Cluster, standalone_cluster
 from tests.support import TestPipeline, Workplace, wait_until
 
 RANGES = 4
-"""More than there are executors, each of which runs one task at a time."""
+RECORDS = 100
+"""Of a batch: a task for each range, more than there are executors, each of which runs one task at a time."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def cluster() -> Iterator[Cluster]:
 def pipeline(workplace: Workplace) -> TestPipeline:
     """A pipeline like any other; its records wait."""
     pipeline = workplace.create(partitions=RANGES)
-    pipeline.send(100, partitions=RANGES)
+    pipeline.send(RECORDS, partitions=RANGES)
     return pipeline
 
 
@@ -88,6 +90,14 @@ def plan(pipeline: TestPipeline) -> Attempt:
     return Attempt(batch, 1, "run")
 
 
+def in_parts(platform: Platform) -> Platform:
+    """The same, with a task for each range: a batch of so few records would be a single task's."""
+    stager = replace(
+        cast("SparkStager", platform.make_stager()), offsets_in_share=OFFSETS_WORTH_A_RANGE + RECORDS // RANGES
+    )
+    return replace(platform, make_stager=lambda: stager)
+
+
 def count_rows(dsn: str, table: sql.Identifier) -> dict[int, int]:
     """How many rows each task attempt has in the staging table."""
     query = sql.SQL("select {task}, count(*) from {table} group by {task}")
@@ -102,7 +112,7 @@ def stage_disturbed(
 
     ``changes`` replace parts of the stager.
     """
-    stager = cast("SparkStager", platform.make_stager())
+    stager = cast("SparkStager", in_parts(platform).make_stager())
     dsn = cast("PostgresEvidence", stager.evidence).dsn
     with ThreadPoolExecutor(1) as threads, psycopg.connect(dsn) as connection:
         evidence = HeldEvidence(dsn, connection)
@@ -120,12 +130,12 @@ def test_same_pipeline_runs_unchanged_on_a_cluster_and_every_worker_writes(
 ) -> None:
     """Its first batch is staged without a cluster, the second one on it: the connection leads elsewhere."""
     run_batch.run_once(pipeline.platform(), "run")
-    pipeline.send(100, partitions=RANGES)
+    pipeline.send(RECORDS, partitions=RANGES)
     pipeline.send_raw([(0, b"poison")])
     with cluster.connected():
         attempt, jobs = plan(pipeline), cluster.count_jobs()
         batch_id = attempt.batch.batch_id
-        run_batch.stage(pipeline.platform(), batch_id, "run")
+        run_batch.stage(in_parts(pipeline.platform()), batch_id, "run")
         writers = count_rows(pipeline.workplace.dsn, rows_table(attempt))
         executor_by_task = {each.attempt_id: each.executor for each in cluster.list_task_runs(jobs)}
         assert {executor_by_task[task] for task in writers} == {cluster.find_executor(each) for each in WORKERS}

@@ -1,9 +1,11 @@
-"""Kafka client options: what a connection may say, and what Spark's consumer gets."""
+"""Kafka client options: what a connection and a pipeline file may say, and what the clients get."""
 
 import pytest
+from confluent_kafka import Consumer
 
-from batchledger.adapters.kafka.spark_options import to_spark_options
-from batchledger.config.kafka_options import SASL_MECHANISMS, check_connection_options
+from batchledger.adapters.kafka.second_client import to_settings
+from batchledger.adapters.kafka.tuning import to_client_options
+from batchledger.config.kafka_options import CONSUMER_OPTIONS, check_connection_options
 from batchledger.model.errors import ConfigurationError
 
 PLAIN = {"bootstrap.servers": "a:9092"}
@@ -26,31 +28,26 @@ def test_connection_with_an_unsafe_option_is_refused_by_its_id(extra: dict[str, 
         check_connection_options("kafka_default", extra)
 
 
-def test_consumer_is_tuned_for_bulk_reads_and_a_pipeline_may_tune_it_otherwise() -> None:
-    options = to_spark_options(PLAIN, {"max.poll.records": "5"})
-    assert options["kafka.bootstrap.servers"] == "a:9092"
-    assert options["kafka.max.poll.records"] == "5"
-    assert options["kafka.max.partition.fetch.bytes"] == str(16 * 1024 * 1024)
-    assert options["kafka.fetch.max.wait.ms"] == "10"
-    assert "kafka.fetch.max.wait.ms" not in to_spark_options(PLAIN, {"fetch.min.bytes": "1000000"})
+def test_pipeline_tunes_its_consumer_in_the_names_of_kafkas_documentation() -> None:
+    """The client itself judges the names."""
+    options = to_client_options(dict.fromkeys(CONSUMER_OPTIONS, "2000"))
+    assert options["fetch.wait.max.ms"] == options["socket.receive.buffer.bytes"] == "2000"
+    Consumer({**PLAIN, "group.id": "unused", **options}).close()
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "module"),
-    [(each, "PlainLoginModule" if each == "PLAIN" else "ScramLoginModule") for each in SASL_MECHANISMS],
-)
-def test_password_reaches_spark_in_the_only_login_module_that_fits(mechanism: str, module: str) -> None:
+def test_consumer_that_asks_for_more_bytes_waits_for_them_as_long_as_kafka_does_by_default() -> None:
+    assert to_client_options({"fetch.min.bytes": "1000000"})["fetch.wait.max.ms"] == "500"
+    assert "fetch.wait.max.ms" not in to_client_options({"fetch.max.bytes": "1000000"})
+
+
+def test_second_client_logs_in_as_the_first_one_does() -> None:
     extra = {
         **PLAIN,
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": mechanism,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "ana",
         "sasl.password": 'quo"te\\',
-        "ssl.ca.location": "/etc/ca.pem",
     }
-    options = to_spark_options(check_connection_options("kafka_default", extra), {})
-    login = options["kafka.sasl.jaas.config"]
-    assert f".{module} required " in login
-    assert 'username="ana" password="quo\\"te\\\\";' in login
-    assert options["kafka.ssl.truststore.location"] == "/etc/ca.pem"
-    assert "kafka.sasl.password" not in options
+    settings = to_settings(check_connection_options("kafka_default", extra))
+    login = ("security_protocol", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
+    assert [settings[each] for each in login] == ["SASL_PLAINTEXT", "SCRAM-SHA-512", "ana", 'quo"te\\']

@@ -162,7 +162,8 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(limits__max_delay=30), "limits.max_delay: 30: a duration is a number and a unit"),
         (changed(limits__max_delay=-5), "limits.max_delay: -5: a duration is a number and a unit"),
         (changed(limits__max_delay=float("nan")), "limits.max_delay: nan: a duration is a number and a unit"),
-        (changed(source__options={"max.poll.records": "many"}), "max.poll.records must be a whole number"),
+        (changed(source__options={"fetch.min.bytes": "many"}), "fetch.min.bytes must be a whole number"),
+        (changed(source__options={"fetch.max.wait.ms": 60_000}), "fetch.max.wait.ms must be at most 5000"),
         (changed(source__options={"request.timeout.ms": "1"}), "request.timeout.ms is not an allowed Kafka option"),
         (
             changed(source__topics=["a b"]),
@@ -308,7 +309,8 @@ def test_bad_file_is_refused_with_file_key_value_and_what_is_allowed(
         ("sasl.jaas.config", "login modules can run code"),
         ("sasl.oauthbearer.token.endpoint.url", "CVE-2025-27817"),
         ("isolation.level", "set source.isolation instead"),
-        ("max.poll.record", "did you mean max.poll.records?"),
+        ("fetch.max.byte", "did you mean fetch.max.bytes?"),
+        ("max.poll.records", "the reader takes as many records at a time as have arrived"),
         ("security.providers", "is not an allowed Kafka option"),
     ],
 )

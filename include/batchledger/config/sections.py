@@ -24,6 +24,7 @@ _SQL_NAME = rf"[a-z_][a-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}"
 _LAKE_NAME = re.compile(_SQL_NAME, re.ASCII)
 _LAKE_TABLE = re.compile(rf"{_LAKE_NAME.pattern}(\.{_LAKE_NAME.pattern}){{1,4}}", re.ASCII)
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
+_LONGEST_FETCH_MS = 5_000
 _DURATION = re.compile(r"(\d{1,18})\s*(s|m|h|d)", re.ASCII)
 _SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_SECONDS = 36_500 * 86_400
@@ -81,6 +82,8 @@ def _check_options(value: object) -> object:
         reason = explain_refusal(str(option), CONSUMER_OPTIONS)
         if reason is None and option != "client.rack" and not _WHOLE.fullmatch(str(setting)):
             reason = f"{option} must be a whole number, found {quote(setting)}"
+        if reason is None and option == "fetch.max.wait.ms" and int(setting) > _LONGEST_FETCH_MS:
+            reason = f"{option} must be at most {_LONGEST_FETCH_MS}, so that a broker that is away is noticed"
         if reason is not None:
             raise ValueError(reason)
     return {str(option): str(setting) for option, setting in value.items()}

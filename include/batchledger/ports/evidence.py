@@ -55,8 +55,8 @@ class Evidence(Protocol):
         Reads all of them, so it is asked when a batch is blocked for them.
         """
 
-    def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
-        """Return how many parts of the read came to their end, among the parts numbered from ``first_reader`` on."""
+    def count_finished(self, attempt: Attempt) -> int:
+        """Return how many parts of the read came to their end."""
 
     def count_seen(self, attempt: Attempt) -> int:
         """Return how many offsets were seen by the parts of the read that came to their end.

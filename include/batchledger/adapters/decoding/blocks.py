@@ -43,7 +43,7 @@ _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
 
 # How a number may be written that is not 0 and becomes a double of 0.
-_TINY = re.compile(rb"[eE]-0*[1-9][0-9]{2}|0{220}")
+_TINY = "[eE]-0*[1-9][0-9]{2}|0{220}"
 
 # There is no year 0.
 _DAY = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
@@ -131,7 +131,7 @@ class BlockDecoder:
         if table.num_rows != len(values):
             raise _DoubtfulError
         self._require_decimals(values, text, table)
-        columns = [_settle(column, table[column.name], text) for column in self.columns]
+        columns = [_settle(column, table[column.name], values) for column in self.columns]
         return pa.table(columns, schema=self._schema)
 
     def _require_decimals(self, values: pa.StringArray, text: pa.Buffer, parsed: pa.Table) -> None:
@@ -259,14 +259,17 @@ def _look_sure(values: pa.StringArray) -> np.ndarray:
     return found
 
 
-def _settle(column: Column, values: pa.ChunkedArray, text: pa.Buffer) -> pa.ChunkedArray:
-    """Return the values in the column's own type. Raises pa.ArrowInvalid or _DoubtfulError."""
+def _settle(column: Column, values: pa.ChunkedArray, records: pa.StringArray) -> pa.ChunkedArray:
+    """Return the values in the column's own type; ``records`` are what they were read from.
+
+    Raises pa.ArrowInvalid or _DoubtfulError.
+    """
     settled = values
     match column.type:
         case "double":
-            _require_numbers(values.to_numpy(), LARGEST_EXACT_DOUBLE, text)
+            _require_numbers(values.to_numpy(), LARGEST_EXACT_DOUBLE, records)
         case "float" | "real":
-            settled = _to_floats(values, text)
+            settled = _to_floats(values, records)
         case "date":
             _require_form(values, _SURE_DAY)
             settled = values.cast(pa.date32())
@@ -286,9 +289,9 @@ def _settle(column: Column, values: pa.ChunkedArray, text: pa.Buffer) -> pa.Chun
     return settled
 
 
-def _to_floats(values: pa.ChunkedArray, text: pa.Buffer) -> pa.ChunkedArray:
+def _to_floats(values: pa.ChunkedArray, records: pa.StringArray) -> pa.ChunkedArray:
     doubles = values.to_numpy()
-    _require_numbers(doubles, LARGEST_EXACT_FLOAT, text)
+    _require_numbers(doubles, LARGEST_EXACT_FLOAT, records)
     floats = doubles.astype(np.float32)
     if ((floats == 0) & (doubles != 0)).any():
         raise _DoubtfulError
@@ -303,11 +306,12 @@ def _to_moments(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return _require_between(zoned.cast(_MOMENT), EARLIEST_MICROSECONDS, LATEST_MICROSECONDS)
 
 
-def _require_numbers(numbers: np.ndarray, largest_exact: int, text: pa.Buffer) -> None:
+def _require_numbers(numbers: np.ndarray, largest_exact: int, records: pa.StringArray) -> None:
     """Refuse numbers beyond the type, whole numbers whose digits it may not keep, and a 0 that was not written so."""
     if (np.abs(numbers) >= largest_exact).any():
         raise _DoubtfulError
-    if (numbers == 0).any() and _TINY.search(text):
+    is_zero = numbers == 0
+    if is_zero.any() and pc.any(pc.match_substring_regex(records.filter(pa.array(is_zero)), _TINY)).as_py():
         raise _DoubtfulError
 
 

@@ -4,17 +4,20 @@ A client sees neither aborted records nor transaction markers, so waiting for th
 ever. The client's position tells that a range has been read through: it moves, in order, past each visible record and
 each marker, and the client reports the end of a partition. An aborted record always has a marker behind it, and below
 the last stable offset no marker is missing.
+
+Records are handled as many at a time as have arrived. One call of Python's for each would cost more than the client.
 """
 
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
+import numpy as np
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from typing_extensions import override
 
 from batchledger.adapters.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options, to_kafka
@@ -23,6 +26,8 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 # A new position costs a round trip, as much as reading so many unwanted records.
 LONGEST_DETOUR_OFFSETS = 10_000
 RECORDS_PER_POLL = 10_000
+RECORDS_PER_CALL = 500
+BYTES_PER_POLL = 16 * 1024 * 1024
 # A client passes by so many offsets of aborted records in less time than a broker may be silent.
 OFFSETS_IN_SLICE = 500_000
 SILENCE_SECONDS = 30.0
@@ -30,14 +35,22 @@ POLL_SECONDS = 0.02
 
 _HOPELESS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET)
 
-_CONSUMER_OPTIONS: Mapping[str, Any] = {
+_TUNING: Mapping[str, Any] = {
+    # The client reports the end of a partition after this wait; the default is half a second.
+    "fetch.wait.max.ms": 20,
+    # Whenever it has fetched enough ahead it pauses for so long, by default for a second.
+    "fetch.queue.backoff.ms": 10,
+    # What is fetched ahead behind the end of a range is thrown away, and it is held in memory for each task.
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 32_768,
+}
+"""What the options may say otherwise."""
+
+_FIXED: Mapping[str, Any] = {
     **OUTSIDE_OF_GROUPS,
     # Otherwise offsets that retention removed would silently be replaced by others.
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
-    # The client reports the end of a partition after this wait; the default is half a second.
-    "fetch.wait.max.ms": 20,
-    "fetch.queue.backoff.ms": 10,
 }
 
 
@@ -53,8 +66,8 @@ class RangeReader:
     """Iterates over the visible records of ``ranges``, in order in each partition.
 
     It yields all of them, and no other. Every range has to lie between the log start and the end that ``isolation``
-    gives. Raises TimeoutError when ``deadline`` (of the monotonic clock) passes
-    first, and KafkaException. Use it in a ``with`` block, once.
+    gives. Raises TimeoutError when ``deadline`` (of the monotonic clock) passes first, and KafkaException. Use it in a
+    ``with`` block, once.
     """
 
     def __init__(
@@ -62,11 +75,13 @@ class RangeReader:
     ) -> None:
         groups = groupby(merge_ranges(ranges), key=lambda each: each.partition)
         self._asked = {partition: list(group) for partition, group in groups}
-        self._starts = {partition: [each.start for each in group] for partition, group in self._asked.items()}
         self._ahead = {partition: deque(group) for partition, group in self._asked.items()}
+        self._has_topics = len({partition.topic for partition in self._asked}) > 1
         self._deadline = deadline
         self._trouble: KafkaError | None = None
-        self._consumer = Consumer({**client_options(options), **_CONSUMER_OPTIONS, "isolation.level": isolation})
+        self._log_end_by_partition: dict[TopicPartition, int] = {}
+        settings = {**_TUNING, **client_options(options), **_FIXED, "isolation.level": isolation}
+        self._consumer = Consumer(settings)
 
     def __enter__(self) -> Self:
         self._consumer.assign([to_kafka(key, ranges[0].start) for key, ranges in self._ahead.items()])
@@ -82,82 +97,154 @@ class RangeReader:
 
     def messages(self) -> Iterator[Any]:
         """Iterate over the same records as the client's own messages, with their bytes."""
+        for chunk in self.chunks():
+            yield from chunk
+
+    def chunks(self) -> Iterator[list[Any]]:
+        """Iterate over the same messages, as many at a time as have arrived."""
         while self._ahead:
             reached: dict[TopicPartition, int] = {}
-            for message in self._poll():
-                error, partition = message.error(), TopicPartition(message.topic(), message.partition())
-                if error is None:
-                    # Unwanted records lie between ranges that are close to each other.
-                    if self._is_asked(partition, message.offset()):
-                        yield message
-                    reached[partition] = message.offset() + 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    reached[partition] = message.offset()
-                elif error.code() in _HOPELESS:
-                    raise KafkaException(error)
-                else:
-                    # The client tries again by itself.
-                    self._trouble = error
-            for partition, offset in (reached or self._positions()).items():
-                self._advance(partition, offset)
+            polled = self._poll()
+            wanted: list[Any] = []
+            for partition, run in self._runs(self._take_errors(polled, reached)):
+                reached[partition] = max(reached.get(partition, 0), run[-1].offset() + 1)
+                # Unwanted records lie between ranges that are close to each other.
+                wanted += self._select_asked(partition, run)
+            if wanted:
+                yield wanted
+            self._advance(reached or self._positions())
             self._require_time()
 
-    def _is_asked(self, partition: TopicPartition, offset: int) -> bool:
-        nearest = bisect_right(self._starts[partition], offset) - 1
-        return nearest >= 0 and offset < self._asked[partition][nearest].until
+    def _take_errors(self, polled: list[Any], reached: dict[TopicPartition, int]) -> list[Any]:
+        """Return the messages that are records; take note of the others."""
+        errors = list(map(Message.error, polled))
+        if not any(errors):
+            return polled
+        for message, error in zip(polled, errors, strict=True):
+            if error is None:
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:
+                partition = TopicPartition(message.topic(), message.partition())
+                reached[partition] = self._log_end_by_partition[partition] = message.offset()
+            elif error.code() in _HOPELESS:
+                raise KafkaException(error)
+            else:
+                # The client tries again by itself.
+                self._trouble = error
+        return [message for message, error in zip(polled, errors, strict=True) if error is None]
 
-    def leave(self, partition: TopicPartition) -> None:
-        """Read no more of a partition."""
-        if self._ahead.pop(partition, None):
-            self._consumer.incremental_unassign([to_kafka(partition)])
+    def _runs(self, messages: list[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
+        """Yield the messages in runs of one partition; within a run the offsets increase."""
+        if not messages:
+            return
+        numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
+        is_other = numbers[1:] != numbers[:-1]
+        if self._has_topics:
+            topics = np.array(list(map(Message.topic, messages)), object)
+            is_other |= topics[1:] != topics[:-1]
+        for start, until in pairwise([0, *(np.flatnonzero(is_other) + 1), len(messages)]):
+            first = messages[start]
+            yield TopicPartition(first.topic(), first.partition()), messages[start:until]
+
+    def _select_asked(self, partition: TopicPartition, run: list[Any]) -> list[Any]:
+        """Return the messages of a run that lie in a range."""
+        asked = self._asked[partition]
+        nearest = bisect_right(asked, run[0].offset(), key=lambda each: each.start) - 1
+        if nearest >= 0 and run[0].offset() in asked[nearest] and run[-1].offset() in asked[nearest]:
+            return run
+        return [message for message in run if self._is_asked(asked, message.offset())]
+
+    def _is_asked(self, asked: Sequence[OffsetRange], offset: int) -> bool:
+        nearest = bisect_right(asked, offset, key=lambda each: each.start) - 1
+        return nearest >= 0 and offset < asked[nearest].until
+
+    def leave(self, *partitions: TopicPartition) -> None:
+        """Read no more of these partitions."""
+        left = [each for each in partitions if self._ahead.pop(each, None) is not None]
+        if left:
+            self._consumer.incremental_unassign([to_kafka(each) for each in left])
 
     def _poll(self) -> list[Any]:
         """Return the messages and reports of errors that have arrived; nothing after a short wait."""
         first = self._consumer.poll(POLL_SECONDS)
-        return [] if first is None else [first, *self._consumer.consume(RECORDS_PER_POLL, 0)]
+        if first is None:
+            return []
+        polled, size_bytes = [first], len(first)
+        while len(polled) < RECORDS_PER_POLL and size_bytes < BYTES_PER_POLL:
+            more = self._consumer.consume(min(RECORDS_PER_CALL, RECORDS_PER_POLL - len(polled)), 0)
+            if not more:
+                break
+            polled += more
+            size_bytes += sum(map(len, more))
+        return polled
 
     def _positions(self) -> dict[TopicPartition, int]:
         """Return how far the client is, markers included; a negative number before the first record."""
         found = self._consumer.position([to_kafka(each) for each in self._ahead])
         return {TopicPartition(each.topic, each.partition): each.offset for each in found}
 
-    def _advance(self, partition: TopicPartition, offset: int) -> None:
-        """Take note that everything before ``offset`` has been read; jump when the next range is far ahead."""
-        ranges = self._ahead.get(partition)
-        if ranges is None or offset < ranges[0].until:
-            return
-        while ranges and ranges[0].until <= offset:
-            ranges.popleft()
-        if not ranges:
-            self.leave(partition)
-        elif ranges[0].start - offset > LONGEST_DETOUR_OFFSETS:
-            self._consumer.seek(to_kafka(partition, ranges[0].start))
+    def _advance(self, reached: Mapping[TopicPartition, int]) -> None:
+        """Take note that everything before these offsets has been read; jump when the next range is far ahead."""
+        done = []
+        for partition, offset in reached.items():
+            ranges = self._ahead.get(partition)
+            if ranges is None or offset < ranges[0].until:
+                continue
+            while ranges and ranges[0].until <= offset:
+                ranges.popleft()
+            if not ranges:
+                done.append(partition)
+            elif ranges[0].start - offset > LONGEST_DETOUR_OFFSETS:
+                self._consumer.seek(to_kafka(partition, ranges[0].start))
+        self.leave(*done)
 
     def _require_time(self) -> None:
         if self._ahead and monotonic() > self._deadline:
-            ranges = next(iter(self._ahead.values()))
+            partition, ranges = next(iter(self._ahead.items()))
             cause = f": {self._trouble.str()}" if self._trouble else ""
-            raise TimeoutError(f"{ranges[0]} was not read through in time{cause}")
+            end = self._log_end_by_partition.get(partition)
+            shown = "" if end is None else f"; the broker shows {partition} up to offset {end}"
+            raise TimeoutError(f"{ranges[0]} was not read through in time{cause}{shown}")
 
 
 class _PatientReader(RangeReader):
-    """Has as much time as it takes while records come; what the caller does with one does not count."""
+    """Has as much time as it takes while records come; what the caller does with them does not count."""
+
+    def __init__(
+        self, options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], silence_seconds: float
+    ) -> None:
+        super().__init__(options, isolation, ranges, monotonic() + silence_seconds)
+        self._silence_seconds = silence_seconds
 
     @override
-    def messages(self) -> Iterator[Any]:
-        for message in super().messages():
-            yield message
-            self._deadline = monotonic() + SILENCE_SECONDS
+    def chunks(self) -> Iterator[list[Any]]:
+        for chunk in super().chunks():
+            yield chunk
+            self._deadline = monotonic() + self._silence_seconds
+
+
+def read_chunks(
+    options: Mapping[str, str],
+    ranges: Sequence[OffsetRange],
+    isolation: Isolation,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> Iterator[list[Any]]:
+    """Iterate over the client's own messages, as many at a time as have arrived, in order in each partition.
+
+    Memory does not grow with the ranges. Raises TimeoutError when no record and no end comes for ``silence_seconds``.
+    """
+    with _PatientReader(options, isolation, ranges, silence_seconds) as reader:
+        yield from reader.chunks()
 
 
 def read_messages(options: Mapping[str, str], ranges: Sequence[OffsetRange], isolation: Isolation) -> Iterator[Any]:
-    """Iterate over the client's own messages, in order in each partition. Memory does not grow with the topic.
+    """Iterate over the same messages one by one, however large the ranges are.
 
     Raises TimeoutError when no record and no end of a slice comes for ``SILENCE_SECONDS``.
     """
     for part in slice_ranges([each for each in ranges if each], OFFSETS_IN_SLICE):
-        with _PatientReader(options, isolation, part, monotonic() + SILENCE_SECONDS) as reader:
-            yield from reader.messages()
+        for chunk in read_chunks(options, part, isolation):
+            yield from chunk
 
 
 def slice_ranges(ranges: Sequence[OffsetRange], offsets: int) -> Iterator[list[OffsetRange]]:

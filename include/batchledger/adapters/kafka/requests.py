@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from batchledger.adapters.kafka.settling import SETTLING_ERRORS
-from batchledger.model.errors import ServiceUnavailableError
+from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.model.offsets import TopicPartition
 
 REQUEST_TIMEOUT_SECONDS = 10.0
@@ -55,12 +55,22 @@ class Isolation(StrEnum):
 
 @contextmanager
 def kafka_call(action: str, options: Mapping[str, str]) -> Iterator[None]:
-    """Translate what a Kafka client raises inside the block into ServiceUnavailableError."""
+    """Translate what a Kafka client raises inside the block into ServiceUnavailableError.
+
+    Raises ConfigurationError when the client refuses an option.
+    """
     try:
         yield
     except (KafkaException, TimeoutError) as error:
         servers = options.get("bootstrap.servers")
         reason = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else str(error)
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._INVALID_ARG:
+            raise ConfigurationError(
+                f"could not {action}. Nothing was changed.",
+                why=f"The Kafka client refuses an option: {reason.strip()}.",
+                advice="Correct the extra of the Kafka connection, or source.options in the pipeline file.",
+                subject=servers,
+            ) from error
         raise ServiceUnavailableError(
             f"could not {action}. Nothing was changed.",
             why=f"Kafka at {servers} says: {reason or 'no answer'}.",

@@ -1,16 +1,16 @@
 """The second read: looks at offsets where the stage step saw no record. Finds evidence and judges nothing.
 
-The stage step reads with Kafka's Java client, this module with librdkafka, so that a fault of one client cannot vouch
-for itself. It reads with read_uncommitted first. No other record can be visible with read_committed, so only the
-offsets found are read again with that.
+The stage step reads with librdkafka, this module with a client of another lineage (``second_client``), so that a fault
+of one client cannot vouch for itself. It reads with read_uncommitted first. No other record can be visible with
+read_committed, so only the offsets found are read again with that.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from time import monotonic
 
-from batchledger.adapters.kafka.range_reader import RangeReader
 from batchledger.adapters.kafka.requests import Isolation, describe_topic_configs, kafka_call, list_bounds
+from batchledger.adapters.kafka.second_client import find_visible
 from batchledger.model.balance import HoleEvidence
 from batchledger.model.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
@@ -30,8 +30,8 @@ def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleE
         starts, stable_ends, ends = list_bounds(options, partitions)
         _require_within(holes, stable_ends, ends)
         kept = cut_off(holes, starts)
-        uncommitted = _find_visible(options, Isolation.UNCOMMITTED, kept, deadline)
-        committed = _find_visible(options, Isolation.COMMITTED, uncommitted, deadline)
+        uncommitted = find_visible(options, Isolation.UNCOMMITTED, kept, deadline)
+        committed = find_visible(options, Isolation.COMMITTED, uncommitted, deadline)
     return HoleEvidence(
         committed=tuple(committed),
         uncommitted=tuple(uncommitted),
@@ -82,13 +82,3 @@ def cut_off(ranges: Sequence[OffsetRange], start_by_partition: Mapping[TopicPart
     """Return the parts of the ranges that are not below the start of their partition."""
     starts = [(each, max(each.start, start_by_partition[each.partition])) for each in ranges]
     return [OffsetRange(each.partition, start, each.until) for each, start in starts if start < each.until]
-
-
-def _find_visible(
-    options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], deadline: float
-) -> list[OffsetRange]:
-    """Return the offsets within ``ranges`` at which a record is visible."""
-    if not ranges:
-        return []
-    with RangeReader(options, isolation, ranges, deadline) as reader:
-        return merge_ranges(OffsetRange(partition, offset, offset + 1) for partition, offset, _ in reader)

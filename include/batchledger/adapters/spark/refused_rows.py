@@ -15,6 +15,8 @@ _NAMED = {each.__name__: each for each in (RowsRefusedError, ConfigurationError)
 _CARRIED = "batchledger error: "
 _FOUND = re.compile(rf"^{_CARRIED}(\[.*\])$", re.MULTILINE)
 
+_MISSING = re.compile(r"^(?:ModuleNotFoundError|ImportError): (.+)$", re.MULTILINE)
+
 # What expressions do with values. Other data exceptions of Spark are no values: 22000 is the loss of records in Kafka.
 _OF_VALUES: Mapping[str, str] = {
     "22003": "a number is out of range",
@@ -45,8 +47,16 @@ def find_carried(error: BaseException) -> list[tuple[str, str, str, str]]:
 def explain_failure(error: BaseException, otherwise: StagingError, transform: str | None) -> BatchledgerError:
     """Return what the next attempt would meet again, or ``otherwise``.
 
-    An error of ours that a worker has raised, or a value for which an expression of the transform has no result.
+    An error of ours that a worker has raised, a package that the workers lack, or a value for which an expression of
+    the transform has no result.
     """
+    if missing := _MISSING.search(str(error)):
+        return ConfigurationError(
+            f"The Python of Spark's workers lacks a package. {otherwise.message.partition('. ')[2]}",
+            why=f"It says: {missing[1]}. The workers read Kafka by themselves, with the package confluent-kafka.",
+            advice="Install batchledger with its dependencies in the Python that PYSPARK_PYTHON names on the workers.",
+            batch_id=otherwise.batch_id,
+        )
     for name, message, why, advice in find_carried(error):
         if name in _NAMED:
             return _NAMED[name](message, why=why, advice=advice, batch_id=otherwise.batch_id)

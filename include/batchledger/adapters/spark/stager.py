@@ -1,48 +1,42 @@
 """The Stager port: read exactly the stored ranges with Spark and write them to staging.
 
-Spark gets explicit numbers only: ``earliest`` and ``latest`` would be bound again at every evaluation. It reads
-committed records, fails on lost data, and belongs to no consumer group (S17, S30, S37).
-
-A timestamp that is no number of microseconds stops Spark's source, whatever the record is. Then librdkafka reads the
-ranges inside Spark's tasks, so that the record can be set aside.
+Spark deals out shares of the read, runs them side by side and repeats what fails. The tasks read their shares by
+themselves, with librdkafka: committed records of explicit offsets, outside any consumer group (S17, S30, S37).
 """
 
 import importlib
-import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial
 
 import grpc
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from typing_extensions import override
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.decoding.record_schema import RECORD_SCHEMA
 from batchledger.adapters.spark.call_deadline import explain_deadline
 from batchledger.adapters.spark.refused_rows import explain_failure, find_carried
 from batchledger.adapters.spark.tasks import (
     REPORT_SCHEMA,
-    DecodeAndWriteTask,
-    DecodeTask,
-    ReadEachTask,
-    ReadRange,
+    DividedRead,
+    ReadAndWriteTask,
+    ReadTask,
+    Share,
     WriteTask,
 )
 from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.model.errors import ConfigurationError, StagingError
-from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.rules import TombstonePolicy
-from batchledger.ports import Evidence, EvidenceWriter, Sink, Stager
+from batchledger.planning.shares import OFFSETS_IN_SHARE, divide
+from batchledger.ports import Evidence, Sink, Stager
 
-logger = logging.getLogger(__name__)
+ReadShare = Callable[..., Iterable[pa.RecordBatch]]
+"""Takes ranges, and yields exactly their visible records, with the columns of ``RECORD_SCHEMA``."""
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -56,36 +50,26 @@ _SETTINGS = {
 # As a value: the server would have to parse a text, by one more call.
 _REPORT = from_arrow_schema(REPORT_SCHEMA)
 
-# How long one poll may wait for records that the log end says are there; Spark's default is two minutes.
-POLL_TIMEOUT_MILLISECONDS = 25_000
-
-# What Java says of a timestamp in milliseconds that is beyond all microseconds.
-_TIMESTAMP_OVERFLOW = "long overflow"
-
 
 @dataclass(frozen=True)
 class SparkStager(Stager):
-    """``open_session`` yields a session and cleans up after it.
-
-    ``read_range`` yields the records of a range inside a task, with the columns of ``RECORD_SCHEMA``; pickled to the
-    executors. ``isolation`` is a parameter only so that a test can show what another value than the default would do.
-    """
+    """``open_session`` yields a session and cleans up after it. ``read_share`` is pickled to the executors."""
 
     open_session: Callable[[], AbstractContextManager[SparkSession]]
-    source_options: Mapping[str, str] = field(repr=False)
-    read_range: ReadRange = field(repr=False)
+    read_share: ReadShare = field(repr=False)
     decoder: RecordDecoder
     transform: str | None
     evidence: Evidence
     sink: Sink
-    isolation: str = "read_committed"
+    offsets_in_share: int = OFFSETS_IN_SHARE
 
     @override
     def stage(self, attempt: Attempt) -> Staged:
         transform = load_transform(self.transform) if self.transform else None
+        shares = self._divide(attempt.batch)
         with self.open_session() as spark:
             try:
-                reports, first_reader = self._run(spark, attempt, transform)
+                reports = self._run(spark, attempt, shares, transform)
             except (PySparkException, grpc.RpcError) as error:
                 failed = StagingError(
                     f"Spark could not stage {attempt.batch.label} attempt {attempt.number}. Nothing is visible.",
@@ -94,21 +78,21 @@ class SparkStager(Stager):
                     batch_id=attempt.batch.batch_id,
                 )
                 raise explain_failure(error, failed, self.transform) from error
-        self._require_whole_read(attempt, first_reader)
-        self.sink.seal_staging(attempt, [task for task, _ in reports])
+        self._require_whole_read(attempt, len(shares))
+        self.sink.seal_staging(attempt, sorted({task for task, _ in reports}))
         return Staged(reported_rows=sum(written for _, written in reports))
 
-    def _require_whole_read(self, attempt: Attempt, first_reader: int) -> None:
-        """Refuse a transform that left records unread: on a topic that may have holes they would pass for holes.
+    def _divide(self, batch: Batch) -> list[Share]:
+        if batch.origin is RecordOrigin.QUARANTINE:
+            return [partial(read_quarantine, self.evidence, batch)]
+        return [partial(self.read_share, ranges) for ranges in divide(batch.ranges, self.offsets_in_share)]
 
-        Without ``minPartitions`` Spark reads each range in one task, and all records of quarantine in one.
-        """
-        is_kept = attempt.batch.origin is RecordOrigin.QUARANTINE
-        finished = self.evidence.count_finished(attempt, first_reader)
-        reads = 1 if is_kept else len(attempt.batch.ranges)
-        if finished < reads:
+    def _require_whole_read(self, attempt: Attempt, shares: int) -> None:
+        """Refuse a transform that left records unread: on a topic that may have holes they would pass for holes."""
+        finished = self.evidence.count_finished(attempt)
+        if finished < shares:
             raise ConfigurationError(
-                f"Only {finished} of the {reads} ranges of {attempt.batch.label} were read to their end. Nothing is "
+                f"Only {finished} of the {shares} parts of {attempt.batch.label} were read to their end. Nothing is "
                 "visible.",
                 why=f"Transform {self.transform} does not look at every record.",
                 advice="Let it drop records by a condition on their values, not by limit() or a constant.",
@@ -116,56 +100,22 @@ class SparkStager(Stager):
             )
 
     def _run(
-        self, spark: SparkSession, attempt: Attempt, transform: Transform | None
-    ) -> tuple[list[tuple[int, int]], int]:
-        """Return the reports of the job whose rows count, and the number of its first reader.
-
-        The evidence of an earlier job stays: its records are of the same ranges, and each counts once. If its readers
-        came to their end, that says nothing about the rows, so the second job has reader numbers of its own.
-        """
+        self, spark: SparkSession, attempt: Attempt, shares: Sequence[Share], transform: Transform | None
+    ) -> list[tuple[int, int]]:
+        """Return the reports of the tasks whose rows count: task and rows, one a share, or one a task."""
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
-        batch, evidence = attempt.batch, self.evidence.open(attempt)
-        write = self._open_rows(attempt, transform, evidence, records := self._read(spark, batch))
-        try:
-            return _collect(write(records, 0)), 0
-        except PySparkException as error:
-            if _TIMESTAMP_OVERFLOW not in str(error):
-                raise
-            logger.warning(
-                "%s attempt %d holds a record whose own timestamp is no moment, so librdkafka reads the ranges again",
-                batch.label,
-                attempt.number,
-            )
-        first_reader = len(batch.ranges)
-        return _collect(write(read_each(spark, batch.ranges, self.read_range), first_reader)), first_reader
-
-    def _open_rows(
-        self, attempt: Attempt, transform: Transform | None, evidence: EvidenceWriter, records: DataFrame
-    ) -> Callable[[DataFrame, int], DataFrame]:
-        """Open the staging of the rows that ``records`` will be.
-
-        Return a function of records and the number of their first reader, which writes the rows and reports.
-        """
+        reading = DividedRead(shares, self.decoder, self.evidence.open(attempt))
+        numbers = spark.range(0, len(shares), 1, len(shares))
         if transform is None:
             rows = self.sink.open_staging(attempt, self.decoder.schema)
-
-            def write(records: DataFrame, first_reader: int) -> DataFrame:
-                return records.mapInArrow(DecodeAndWriteTask(self.decoder, evidence, first_reader, rows), _REPORT)
-
-            return write
-        decoded = from_arrow_schema(self.decoder.schema)
-
-        def transformed(records: DataFrame, first_reader: int) -> DataFrame:
-            return self._apply(transform, records.mapInArrow(DecodeTask(self.decoder, evidence, first_reader), decoded))
-
-        rows = self.sink.open_staging(attempt, to_arrow_schema(transformed(records, 0).schema))
-        return lambda records, first_reader: transformed(records, first_reader).mapInArrow(WriteTask(rows), _REPORT)
-
-    def _read(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        if batch.origin is RecordOrigin.KAFKA:
-            return read_ranges(spark, batch.ranges, self.source_options, self.isolation)
-        return read_kept_records(spark, self.evidence.read_quarantine(batch))
+            reports = numbers.mapInArrow(ReadAndWriteTask(reading, rows), _REPORT)
+        else:
+            records = numbers.mapInArrow(ReadTask(reading), from_arrow_schema(self.decoder.schema))
+            transformed = self._apply(transform, records)
+            rows = self.sink.open_staging(attempt, to_arrow_schema(transformed.schema))
+            reports = transformed.mapInArrow(WriteTask(rows), _REPORT)
+        return [(row.task, row.written) for row in reports.collect()]
 
     def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:
         deleted = (DELETED_COLUMN,) if self.decoder.tombstones is TombstonePolicy.DELETE else ()
@@ -180,64 +130,9 @@ class SparkStager(Stager):
         return transformed
 
 
-def read_ranges(
-    spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], isolation: str
-) -> DataFrame:
-    """Return the records of exactly ``ranges``: key and value as bytes, headers as JSON; one Spark partition a range.
-
-    Spark reads one range of a partition at a time, so further ones are further reads of the same job.
-    """
-    rounds: list[dict[TopicPartition, OffsetRange]] = []
-    for each in ranges:
-        free = next((taken for taken in rounds if each.partition not in taken), None)
-        if free is None:
-            free = {}
-            rounds.append(free)
-        free[each.partition] = each
-    return reduce(DataFrame.union, [_read_once(spark, list(each.values()), options, isolation) for each in rounds])
-
-
-def _read_once(
-    spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], isolation: str
-) -> DataFrame:
-    starts: dict[str, dict[str, int]] = {}
-    untils: dict[str, dict[str, int]] = {}
-    for each in ranges:
-        topic, number = each.partition.topic, str(each.partition.partition)
-        starts.setdefault(topic, {})[number] = each.start
-        untils.setdefault(topic, {})[number] = each.until
-    explicit = {
-        "assign": json.dumps({topic: [int(number) for number in offsets] for topic, offsets in starts.items()}),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(untils),
-        "failOnDataLoss": "true",
-        "includeHeaders": "true",
-        "kafka.isolation.level": isolation,
-        "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MILLISECONDS),
-    }
-    records = spark.read.format("kafka").options(**{**options, **explicit}).load()
-    # As Arrow lists of structs the headers would take longer than all the rest, even if there are none.
-    pairs = F.transform(
-        "headers", lambda each: F.struct(each["key"].alias("key"), F.base64(each["value"]).alias("value"))
-    )
-    headers = F.when(F.col("headers").isNotNull(), F.to_json(pairs)).alias("headers")
-    timestamp = F.unix_millis("timestamp").alias("timestamp_ms")
-    return records.select("topic", "partition", "offset", timestamp, "key", "value", headers)
-
-
-def read_kept_records(spark: SparkSession, kept: pa.Table) -> DataFrame:
-    """Return records as a read of Kafka does, in one Spark partition; ``kept`` has ``QUARANTINE_SCHEMA``."""
-    return spark.createDataFrame(kept.drop_columns(["error"])).coalesce(1)
-
-
-def read_each(spark: SparkSession, ranges: Sequence[OffsetRange], read_range: ReadRange) -> DataFrame:
-    """Return the records of exactly ``ranges``, one Spark partition a range, read by ``read_range`` in its task."""
-    numbers = spark.range(0, len(ranges), 1, len(ranges))
-    return numbers.mapInArrow(ReadEachTask(tuple(ranges), read_range), from_arrow_schema(RECORD_SCHEMA))
-
-
-def _collect(reports: DataFrame) -> list[tuple[int, int]]:
-    return [(row.task, row.written) for row in reports.collect()]
+def read_quarantine(evidence: Evidence, batch: Batch) -> Iterator[pa.RecordBatch]:
+    """Yield the quarantined records of the ranges of a batch, as a read of Kafka does."""
+    yield from evidence.read_quarantine(batch).drop_columns(["error"]).to_batches(max_chunksize=10_000)
 
 
 def load_transform(reference: str) -> Transform:

@@ -1,13 +1,14 @@
-"""What runs inside Spark's Python workers: decode records, witness the offsets, set bad records aside, write rows.
+"""What runs inside Spark's Python workers: read records, decode them, witness offsets, set bad ones aside, write rows.
 
-The objects here are pickled to the executors, which need this package installed. Evidence counts when its part of the
-read has come to its end. A repeated task repeats the same evidence, so a retried or speculative task does no harm. Rows
-carry the id of their task attempt, and only rows of accepted attempts are kept (S75).
+The objects here are pickled to the executors, which need this package installed. Spark deals out numbers of shares. A
+task reads its share by itself, so no record passes through the JVM. Evidence counts when its share has come to its end.
+A repeated task repeats the same evidence, so a retried or speculative task does no harm. Rows carry the id of their
+task attempt, and only rows of accepted attempts are kept (S75).
 """
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -24,8 +25,11 @@ from batchledger.ports import EvidenceWriter, StagingWriter, Testimony
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
-ReadRange = Callable[[OffsetRange], Iterable[pa.RecordBatch]]
-"""Yields the visible records of exactly a range, with the columns of ``quarantine.RECORD_SCHEMA``."""
+Share = Callable[[], Iterable[pa.RecordBatch]]
+"""Yields the visible records of a share of the read, with the columns of ``RECORD_SCHEMA``."""
+
+NUMBER = "id"
+"""The column of the numbers of shares."""
 
 REPORT_SCHEMA = pa.schema([("task", pa.int64()), ("written", pa.int64())])
 
@@ -50,14 +54,8 @@ class Witness:
         yield from decoded.rows
 
     def finish(self) -> None:
-        """Write what was seen: this part of the read has come to its end."""
+        """Write what was seen: this share has come to its end."""
         self.testimony.finish(merge_ranges(self.runs), merge_ranges(self.skipped))
-
-
-@contextmanager
-def _witnessing(decoder: RecordDecoder, evidence: EvidenceWriter, first_reader: int) -> Iterator[Witness]:
-    with evidence.open(first_reader + _part_of_the_read()) as testimony:
-        yield Witness(decoder, testimony)
 
 
 def _runs_of(records: pa.RecordBatch) -> list[OffsetRange]:
@@ -83,37 +81,37 @@ def find_runs(topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> list
 
 
 @dataclass(frozen=True)
-class ReadEachTask:
-    """Reads records by a client of its own; takes rows of one column, ``id``, the numbers of ``ranges``."""
+class DividedRead:
+    """The shares of a read, and what becomes of their records in any task."""
 
-    ranges: tuple[OffsetRange, ...]
-    read_range: ReadRange = field(repr=False)
+    shares: Sequence[Share] = field(repr=False)
+    decoder: RecordDecoder
+    evidence: EvidenceWriter
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run over one Spark partition."""
-        for batch in batches:
-            for number in batch["id"].to_pylist():
-                yield from self.read_range(self.ranges[number])
+    @contextmanager
+    def open(self, number: int) -> Iterator[tuple[Iterator[pa.RecordBatch], Witness]]:
+        """Yield the rows of a share, and its witness, which has to be told that all of them were taken."""
+        with self.evidence.open(number) as testimony:
+            witness = Witness(self.decoder, testimony)
+            yield (rows for records in self.shares[number]() for rows in witness.decode(records)), witness
 
 
 @dataclass(frozen=True)
-class DecodeTask:
-    """First half of a pipeline with a transform: records are decoded and witnessed, rows go on to the transform.
+class ReadTask:
+    """First half of a pipeline with a transform: records are read, decoded and witnessed, rows go on to the transform.
 
-    The parts of the read are numbered from ``first_reader`` on.
+    Takes numbers of shares.
     """
 
-    decoder: RecordDecoder
-    evidence: EvidenceWriter
-    first_reader: int
+    reading: DividedRead
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
         _settle_worker()
-        with carrying_errors(), _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
-            for batch in batches:
-                yield from witness.decode(batch)
-            witness.finish()
+        for number in _numbers(batches):
+            with carrying_errors(), self.reading.open(number) as (rows, witness):
+                yield from rows
+                witness.finish()
 
 
 @dataclass(frozen=True)
@@ -134,30 +132,34 @@ class WriteTask:
 
 
 @dataclass(frozen=True)
-class DecodeAndWriteTask:
-    """A pipeline without a transform: records are decoded, witnessed and written to staging in one worker.
+class ReadAndWriteTask:
+    """A pipeline without a transform: records are read, decoded, witnessed and written to staging in one worker.
 
-    The parts of the read are numbered from ``first_reader`` on.
+    Takes numbers of shares; the result is a report for each.
     """
 
-    decoder: RecordDecoder
-    evidence: EvidenceWriter
-    first_reader: int
+    reading: DividedRead
     rows: StagingWriter
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
         _settle_worker()
-        task, written = _task_attempt_id(), 0
-        # The rows are committed first: the evidence says that this part of the read has come to its end.
-        with carrying_errors(), _witnessing(self.decoder, self.evidence, self.first_reader) as witness:
-            with self.rows.open(task) as write:
-                for batch in batches:
-                    for rows in witness.decode(batch):
-                        write(rows)
-                        written += rows.num_rows
-            witness.finish()
-        yield _report(task, written)
+        task = _task_attempt_id()
+        for number in _numbers(batches):
+            written = 0
+            # The rows are committed first: the evidence says that this share has come to its end.
+            with carrying_errors(), self.reading.open(number) as (rows, witness):
+                with self.rows.open(task) as write:
+                    for batch in rows:
+                        write(batch)
+                        written += batch.num_rows
+                witness.finish()
+            yield _report(task, written)
+
+
+def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch[NUMBER].to_pylist()
 
 
 def _task_attempt_id() -> int:
@@ -177,10 +179,6 @@ def _settle_worker() -> None:
         for place in [each for each in sys.path_importer_cache if each.startswith(jar)]:
             del sys.path_importer_cache[place]
     gc.freeze()
-
-
-def _part_of_the_read() -> int:
-    return int(_task_context().partitionId())
 
 
 def _task_context() -> "TaskContext":

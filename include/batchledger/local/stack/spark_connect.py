@@ -1,4 +1,4 @@
-"""The Spark Connect server: one local JVM with the Kafka source loaded, so that each batch finds a warm session."""
+"""The Spark Connect server: one local JVM, so that each batch finds a warm session and warm Python workers."""
 
 import os
 import socket
@@ -15,16 +15,8 @@ from batchledger.local.stack.service import Service, base_environment
 _SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SETTINGS_FRAME = b"\4"
 _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_FRAME + b"\0\0\0\0\0"
-_REDACTED_WORDS = "secret|password|passwd|token|jaas|access[.]?key"
+_REDACTED_WORDS = "secret|password|passwd|token|access[.]?key"
 
-# Each batch has consumers of its own. If Spark kept them for its five minutes, they would fill the heap with records
-# that were fetched and not needed.
-CONSUMER_CACHES = {
-    "spark.kafka.consumer.cache.timeout": "1s",
-    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
-    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
-}
 JAVA_OPTIONS = "-XX:-UsePerfData -XX:G1PeriodicGCInterval=30000"
 
 LOG_PROPERTIES = """\
@@ -58,7 +50,7 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
     """The server's configuration: one JVM for all cores of this machine, reachable from here only, secrets redacted."""
     folder = home.local / "spark"
     settings = {
-        # Two tasks a core: at one moment a task works in the JVM, in Python or in the database.
+        # Two tasks a core: at one moment a task works in Python or in the database.
         "spark.master": f"local[{2 * (os.cpu_count() or 1)}]",
         "spark.app.name": "batchledger",
         "spark.driver.memory": "1g",
@@ -73,7 +65,6 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
         "spark.sql.warehouse.dir": folder / "warehouse",
         "spark.sql.session.timeZone": "UTC",
         "spark.python.worker.reuse": "true",
-        **CONSUMER_CACHES,
         "spark.redaction.regex": f"(?i){_REDACTED_WORDS}",
         "spark.sql.redaction.options.regex": f"(?i)url|{_REDACTED_WORDS}",
     }

@@ -7,6 +7,7 @@ shows nothing unless the others that would catch the same fault are out, too.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import psycopg
@@ -164,6 +165,8 @@ class UnfencedLedger(PostgresLedger):
 
 
 def _uncommitted(platform: Platform) -> Stager:
+    from batchledger.adapters.kafka.requests import Isolation
     from batchledger.adapters.spark.stager import SparkStager
 
-    return replace(cast("SparkStager", platform.make_stager()), isolation="read_uncommitted")
+    stager = cast("SparkStager", platform.make_stager())
+    return replace(stager, read_share=partial(stager.read_share, isolation=Isolation.UNCOMMITTED))

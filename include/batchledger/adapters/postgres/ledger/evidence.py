@@ -147,10 +147,9 @@ class PostgresEvidence(Evidence):
             )
 
     @override
-    def count_finished(self, attempt: Attempt, first_reader: int = 0) -> int:
+    def count_finished(self, attempt: Attempt) -> int:
         with transaction(self.dsn, f"count the finished reads of {attempt.batch.label}") as cursor:
-            count = sql.SQL("select count(distinct reader) from {} where reader >= %s")
-            cursor.execute(count.format(visible_table(attempt)), [first_reader])
+            cursor.execute(sql.SQL("select count(distinct reader) from {}").format(visible_table(attempt)))
             return int(cursor.fetchall()[0][0])
 
     @override

@@ -1,0 +1,118 @@
+"""The second witness: a client of another lineage (aiokafka), which looks where librdkafka saw no record.
+
+It shares no code with librdkafka: protocol, codecs and the filter of aborted transactions are written anew. A fault of
+one client cannot vouch for itself (ADR 0037). It finds offsets and judges nothing.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from time import monotonic
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as SecondPartition
+from aiokafka.errors import KafkaError
+
+from batchledger.adapters.kafka.requests import REQUEST_TIMEOUT_SECONDS, Isolation
+from batchledger.model.offsets import OffsetRange, TopicPartition, intersect, merge_ranges
+
+# A new position costs a round trip, as much as reading so many unwanted records.
+LONGEST_DETOUR_OFFSETS = 10_000
+RECORDS_PER_POLL = 10_000
+_POLL_MS = 20
+
+
+def find_visible(
+    options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], deadline: float
+) -> list[OffsetRange]:
+    """Return the offsets within ``ranges`` at which a record is visible.
+
+    Every range has to lie between the log start and the end that ``isolation`` gives. Raises TimeoutError when
+    ``deadline`` (of the monotonic clock) passes first or no broker answers.
+    """
+    return asyncio.run(_find_visible(options, isolation, ranges, deadline)) if ranges else []
+
+
+async def _find_visible(
+    options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], deadline: float
+) -> list[OffsetRange]:
+    ahead = {
+        SecondPartition(partition.topic, partition.partition): list(group)
+        for partition, group in groupby(merge_ranges(ranges), key=lambda each: each.partition)
+    }
+    seen: list[OffsetRange] = []
+    consumer = AIOKafkaConsumer(
+        **to_settings(options),
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level=isolation,
+        fetch_max_wait_ms=_POLL_MS,
+        max_poll_records=RECORDS_PER_POLL,
+    )
+    try:
+        await consumer.start()
+        consumer.assign(list(ahead))
+        for partition, asked in ahead.items():
+            consumer.seek(partition, asked[0].start)
+        while ahead:
+            for partition, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
+                seen += _runs(partition, [record.offset for record in records])
+            for partition in list(ahead):
+                _advance(consumer, ahead, partition, await consumer.position(partition))
+            if ahead and monotonic() > deadline:
+                raise TimeoutError(f"{next(iter(ahead.values()))[0]} was not read through in time")
+    except KafkaError as error:
+        raise TimeoutError(f"{type(error).__name__}: {error}") from error
+    finally:
+        await consumer.stop()
+    return intersect(seen, ranges)
+
+
+def _advance(
+    consumer: AIOKafkaConsumer, ahead: dict[Any, list[OffsetRange]], partition: SecondPartition, position: int
+) -> None:
+    """Take note that everything before ``position`` has been read; jump when the next range is far ahead."""
+    left = [each for each in ahead[partition] if each.until > position]
+    if not left:
+        del ahead[partition]
+        consumer.pause(partition)
+    else:
+        ahead[partition] = left
+        if left[0].start - position > LONGEST_DETOUR_OFFSETS:
+            consumer.seek(partition, left[0].start)
+
+
+def _runs(partition: SecondPartition, offsets: Iterable[int]) -> list[OffsetRange]:
+    """Return ranges of increasing offsets."""
+    place = TopicPartition(partition.topic, partition.partition)
+    runs = (list(group) for _, group in groupby(enumerate(offsets), key=lambda each: each[1] - each[0]))
+    return [OffsetRange(place, run[0][1], run[-1][1] + 1) for run in runs]
+
+
+def to_settings(options: Mapping[str, str]) -> dict[str, Any]:
+    """Translate checked librdkafka options into what this client calls the same."""
+    protocol = options.get("security.protocol", "plaintext").upper()
+    settings: dict[str, Any] = {
+        "bootstrap_servers": options["bootstrap.servers"],
+        "client_id": options.get("client.id", "batchledger"),
+        "security_protocol": protocol,
+        "request_timeout_ms": int(REQUEST_TIMEOUT_SECONDS * 1000),
+        "client_rack": options.get("client.rack"),
+    }
+    if protocol.endswith("SSL"):
+        settings["ssl_context"] = _trust(options)
+    if protocol.startswith("SASL"):
+        settings |= {
+            "sasl_mechanism": options["sasl.mechanism"],
+            "sasl_plain_username": options.get("sasl.username"),
+            "sasl_plain_password": options.get("sasl.password"),
+        }
+    return settings
+
+
+def _trust(options: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
+    context.check_hostname = options.get("ssl.endpoint.identification.algorithm", "https") == "https"
+    return context

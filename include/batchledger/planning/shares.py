@@ -1,0 +1,46 @@
+"""How the ranges of a batch are divided among tasks: by work, whatever partitions they are of."""
+
+from collections.abc import Iterator, Sequence
+
+from batchledger.model.offsets import OffsetRange
+
+OFFSETS_IN_SHARE = 500_000
+"""About a second of one core's work. Less would not be worth the start of a task."""
+
+OFFSETS_WORTH_A_RANGE = 100
+"""What a range costs besides its records: as much as reading so many more."""
+
+
+def divide(ranges: Sequence[OffsetRange], offsets: int = OFFSETS_IN_SHARE) -> list[list[OffsetRange]]:
+    """Return shares that cost all the same, each about as much as reading ``offsets`` offsets.
+
+    Their offsets are those of ``ranges``, each in one share, in their order. A range that crosses the end of a share is
+    split there. Without ranges there is one empty share. Raises ValueError when ``offsets`` is not positive.
+
+    Example: ``orders[0] 0..500`` and ``orders[1] 0..100`` cost 800. In shares of 400 they are ``orders[0] 0..300``, and
+    ``orders[0] 300..500`` with ``orders[1] 0..100``.
+    """
+    if offsets <= 0:
+        raise ValueError(f"a share of {offsets} offsets is not possible")
+    work = sum(OFFSETS_WORTH_A_RANGE + len(each) for each in ranges)
+    count = max(1, round(work / offsets))
+    shares: list[list[OffsetRange]] = [[] for _ in range(count)]
+    done = 0
+    for each in ranges:
+        done += OFFSETS_WORTH_A_RANGE
+        for share, part in _split(each, done, work, count):
+            shares[share].append(part)
+        done += len(each)
+    return [share for share in shares if share] or [[]]
+
+
+def _split(range_: OffsetRange, done: int, work: int, count: int) -> Iterator[tuple[int, OffsetRange]]:
+    """Yield the parts of a range with the number of the share of each; ``done`` is the work before its first offset."""
+    start = range_.start
+    while start < range_.until:
+        share = (done + start - range_.start) * count // work
+        # The first offset whose work belongs to the next share.
+        end = range_.start + -(-(share + 1) * work // count) - done
+        until = min(range_.until, end)
+        yield share, OffsetRange(range_.partition, start, until)
+        start = until
