@@ -1,15 +1,22 @@
 """Offsets without a visible record: every read comes to its end, and every hole is explained by what is there."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from batchledger.adapters.kafka import second_read
 from batchledger.adapters.postgres.ledger.history import RangeRecord, load_batch_history
+from batchledger.adapters.spark.stager import SparkStager
 from batchledger.lifecycle import run_batch
+from batchledger.lifecycle.platform import Platform
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.support import TestPipeline, Workplace, admin_client, wait_until
@@ -63,6 +70,54 @@ def test_ranges_that_start_and_end_in_the_middle_of_invisible_offsets_are_explai
     assert {each.until - each.start for each in balances[:-1]} == {11}
     totals = [sum(getattr(each, line) or 0 for each in balances) for line in ("accepted", "aborted", "markers")]
     assert totals == [12, 27, 3]
+    pipeline.assert_exact()
+
+
+def with_reader(platform: Platform, **changes: Any) -> Platform:
+    """The platform with another reader in Spark's tasks."""
+    stager = cast("SparkStager", platform.make_stager())
+    return replace(platform, make_stager=lambda: replace(stager, **changes))
+
+
+def with_a_fault(platform: Platform) -> Platform:
+    """The platform whose tasks read with a client that loses every fourth record."""
+    read = cast("SparkStager", platform.make_stager()).read_share
+
+    # Pickled whole, because the workers do not have the tests.
+    def lose(ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+        for records in read(ranges):
+            yield records.filter(pc.not_equal(pc.bit_wise_and(records["offset"], 3), 3))
+
+    return with_reader(platform, read_share=lose)
+
+
+def test_records_that_the_first_client_loses_are_found_by_the_second_one(workplace: Workplace) -> None:
+    """On a topic that may have holes nothing else could tell."""
+    pipeline = transactional(workplace)
+    pipeline.send_in_transaction([b'{"message_id": "one"}'] * 12, partition=0, commit=True)
+    pipeline.send(1, partitions=1)
+    with pytest.raises(BatchBlockedError, match="unread are committed records that the stage step did not return"):
+        run_batch.run_once(with_a_fault(pipeline.platform()), "run")
+    assert pipeline.count_target_rows() == 0
+
+
+def test_negative_control_without_a_second_client_records_that_the_first_one_loses_pass_for_markers(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = transactional(workplace)
+    pipeline.send_in_transaction([b'{"message_id": "one"}'] * 12, partition=0, commit=True)
+    monkeypatch.setattr(second_read, "find_visible", lambda *_: [])
+    run_batch.run_once(with_a_fault(pipeline.platform()), "run")
+    assert pipeline.count_target_rows() == 9
+
+
+def test_shares_that_begin_and_end_among_aborted_records_and_markers_see_each_record_once(workplace: Workplace) -> None:
+    """S31: ranges of three partitions, cut about every ten offsets, wherever that is."""
+    pipeline = workplace.create(partitions=3, source={"holes": "transactional"})
+    for round_ in range(4):
+        pipeline.send(9, partitions=3)
+        pipeline.send_in_transaction([ABORTED] * (5 + round_), partition=round_ % 3, commit=False)
+    run_batch.run_once(with_reader(pipeline.platform(), offsets_in_share=10), "run")
     pipeline.assert_exact()
 
 

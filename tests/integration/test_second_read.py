@@ -2,12 +2,15 @@
 
 import random
 import uuid
+from time import monotonic
 
 import pytest
 from confluent_kafka import Message, Producer
 
-from batchledger.adapters.kafka import second_client, second_read
+from batchledger.adapters.kafka import range_reader, second_client, second_read
 from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.adapters.kafka.range_reader import RangeReader
+from batchledger.adapters.kafka.requests import Isolation
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
@@ -57,12 +60,19 @@ def pick(places: set[tuple[int, int]], holes: list[OffsetRange]) -> list[OffsetR
     )
 
 
-def test_second_read_agrees_with_the_producers_about_any_holes(
+def see(kafka: Kafka, isolation: Isolation, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    """What the client of the stage step sees within the ranges."""
+    with RangeReader(kafka.options, isolation, ranges, monotonic() + 60) as reader:
+        return merge_ranges(OffsetRange(partition, offset, offset + 1) for partition, offset, _ in reader)
+
+
+def test_both_clients_agree_with_the_producers_about_any_holes(
     kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Transactions of two producers, decided at random; short detours and small polls make the reader jump often."""
-    monkeypatch.setattr(second_client, "LONGEST_DETOUR_OFFSETS", 20)
-    monkeypatch.setattr(second_client, "RECORDS_PER_POLL", 2)
+    """Transactions of two producers, decided at random; short detours and small polls make the readers jump often."""
+    for module in (second_client, range_reader):
+        monkeypatch.setattr(module, "LONGEST_DETOUR_OFFSETS", 20)
+        monkeypatch.setattr(module, "RECORDS_PER_POLL", 2)
     chance = random.Random(4)  # noqa: S311
     producers = [transactional_producer(kafka) for _ in range(2)]
     committed, aborted = set(), set()
@@ -81,6 +91,8 @@ def test_second_read_agrees_with_the_producers_about_any_holes(
         evidence = KafkaLog(kafka.options).look_into(holes)
         assert list(evidence.committed) == pick(committed, holes)
         assert list(evidence.uncommitted) == pick(committed | aborted, holes)
+        for isolation, places in ((Isolation.COMMITTED, committed), (Isolation.UNCOMMITTED, committed | aborted)):
+            assert see(kafka, isolation, holes) == pick(places, holes)
 
 
 def test_s31_hundred_thousand_aborted_records_are_looked_into_within_ten_seconds(

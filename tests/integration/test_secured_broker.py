@@ -118,7 +118,7 @@ def test_s132_without_the_right_to_read_nothing_is_stored_and_the_batch_waits(
     broker: SecuredBroker, secured: TestPipeline
 ) -> None:
     broker.grant("planner", ResourceType.TOPIC, secured.name, AclOperation.DESCRIBE)
-    with pytest.raises(StagingError, match="TopicAuthorizationException"):
+    with pytest.raises(StagingError, match="Topic authorization failed"):
         run_batch.run_once(secured.platform(), "without the right")
     assert secured.count_target_rows() == 0
     assert {each.next_offset for each in secured.platform().ledger.load_positions(secured.name)} == {0}

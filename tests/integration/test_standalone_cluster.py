@@ -29,7 +29,7 @@ from tests.support import TestPipeline, Workplace, wait_until
 
 RANGES = 4
 RECORDS = 100
-"""Of a batch: a task for each range, more than there are executors, each of which runs one task at a time."""
+"""A batch has a task for each range, more than there are executors, each of which runs one task at a time."""
 
 
 @dataclass(frozen=True)

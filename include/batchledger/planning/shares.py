@@ -14,7 +14,7 @@ OFFSETS_WORTH_A_RANGE = 100
 def divide(ranges: Sequence[OffsetRange], offsets: int = OFFSETS_IN_SHARE) -> list[list[OffsetRange]]:
     """Return shares that cost all the same, each about as much as reading ``offsets`` offsets.
 
-    Their offsets are those of ``ranges``, each in one share, in their order. A range that crosses the end of a share is
+    Each offset of ``ranges`` is in one share, in their order. A range that crosses the end of a share is
     split there. Without ranges there is one empty share. Raises ValueError when ``offsets`` is not positive.
 
     Example: ``orders[0] 0..500`` and ``orders[1] 0..100`` cost 800. In shares of 400 they are ``orders[0] 0..300``, and

@@ -90,7 +90,7 @@ class DividedRead:
 
     @contextmanager
     def open(self, number: int) -> Iterator[tuple[Iterator[pa.RecordBatch], Witness]]:
-        """Yield the rows of a share, and its witness, which has to be told that all of them were taken."""
+        """Yield the rows of a share, and its witness, which has to finish when all of them were taken."""
         with self.evidence.open(number) as testimony:
             witness = Witness(self.decoder, testimony)
             yield (rows for records in self.shares[number]() for rows in witness.decode(records)), witness
