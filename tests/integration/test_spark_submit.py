@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Look
@@ -78,9 +79,16 @@ def test_cluster_without_librdkafka_is_refused_with_the_name_of_the_package(
     spark_local: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The workers' Python is another one than the driver's: it does not find the package."""
+    lines: list[str] = []
+    read_log = SparkSubmitHook._process_spark_submit_log
+
+    def keep(hook: SparkSubmitHook, log: Iterator[str]) -> None:
+        lines.extend(log)
+        read_log(hook, iter(lines))
+
+    monkeypatch.setattr(SparkSubmitHook, "_process_spark_submit_log", keep)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
     (tmp_path / "confluent_kafka.py").write_text("raise ModuleNotFoundError(\"No module named 'confluent_kafka'\")\n")
     workers = tmp_path / "python"
@@ -91,7 +99,7 @@ def test_cluster_without_librdkafka_is_refused_with_the_name_of_the_package(
     pipeline.send(10)
     with pytest.raises(StageRefusedError, match="ended with exit code 2"):
         run_batch.run_once(pipeline.platform(), "submitted", stage_step=choose_stage_step(pipeline.config))
-    log = capsys.readouterr().out
+    log = "\n".join(lines)
     assert "lacks a package. Nothing is visible." in log
     assert "No module named 'confluent_kafka'" in log
     assert pipeline.list_staging() == []

@@ -7,7 +7,13 @@ from pyspark.errors import PySparkException
 
 from batchledger.adapters.spark.refused_rows import carrying_errors, explain_failure
 from batchledger.adapters.spark.stager import summarise
-from batchledger.model.errors import BatchledgerError, RowsRefusedError, ServiceUnavailableError, StagingError
+from batchledger.model.errors import (
+    BatchledgerError,
+    ConfigurationError,
+    RowsRefusedError,
+    ServiceUnavailableError,
+    StagingError,
+)
 
 
 def raise_in_worker(error: BatchledgerError) -> PySparkException:
@@ -31,6 +37,14 @@ def test_refusal_keeps_its_class_and_its_three_parts() -> None:
     refusal = RowsRefusedError("The table refuses a row.", why="It is too long.", advice="Make the column longer.")
     found = explain_failure(raise_in_worker(refusal), StagingError("Spark could not stage it.", batch_id=7), None)
     assert (type(found), str(found), found.batch_id) == (RowsRefusedError, str(refusal), 7)
+
+
+def test_package_that_the_workers_lack_is_refused_by_its_name() -> None:
+    text = "[JOB_ABORTED] Job aborted\nTraceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'pgpq'"
+    otherwise = StagingError("Spark could not stage batch 7. Nothing is visible.", batch_id=7)
+    found = explain_failure(PySparkException(text), otherwise, None)
+    assert isinstance(found, ConfigurationError)
+    assert "lacks a package. Nothing is visible.\nIt says: No module named 'pgpq'." in str(found)
 
 
 def test_other_errors_are_told_without_their_traces() -> None:
