@@ -40,7 +40,7 @@ def test_refusal_keeps_its_class_and_its_three_parts() -> None:
 
 
 def test_package_that_the_workers_lack_is_refused_by_its_name() -> None:
-    text = "[JOB_ABORTED] Job aborted\nTraceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'pgpq'"
+    text = "[JOB_ABORTED] Job aborted\nTraceback\n  File x\nModuleNotFoundError: No module named 'pgpq'"
     otherwise = StagingError("Spark could not stage batch 7. Nothing is visible.", batch_id=7)
     found = explain_failure(PySparkException(text), otherwise, None)
     assert isinstance(found, ConfigurationError)

@@ -92,7 +92,8 @@ class SparkStager(Stager):
         finished = self.evidence.count_finished(attempt)
         if finished < shares:
             raise ConfigurationError(
-                f"{attempt.batch.label} was not read to its end, but {finished} of {shares} parts of it. Nothing is visible.",
+                f"{attempt.batch.label} was not read to its end, but {finished} of {shares} parts of it. Nothing is "
+                "visible.",
                 why=f"Transform {self.transform} does not look at every record.",
                 advice="Let it drop records by a condition on their values, not by limit() or a constant.",
                 batch_id=attempt.batch.batch_id,
