@@ -22,6 +22,14 @@ from bench.services import Services
 from bench.targets.lake import find_catalog
 
 COLD_SECONDS = 300
+# Spark keeps consumers for five minutes. They would fill the heap with records that were fetched and not needed.
+CONSUMER_CACHES = {
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+}
+
 NAME_AND_TITLE_BY_SINK = {
     Sink.POSTGRES: ("available_now", "Spark AvailableNow, foreachBatch JDBC"),
     Sink.KAFKA: ("streaming_into_kafka", "Structured Streaming into Kafka (at-least-once)"),
@@ -59,15 +67,6 @@ def cold_run(services: Services, order: Order) -> Iterator[Callable[[], None]]:
             require_alive()
         finally:
             kill_group(process)
-
-
-# Spark keeps consumers for five minutes. They would fill the heap with records that were fetched and not needed.
-CONSUMER_CACHES = {
-    "spark.kafka.consumer.cache.timeout": "1s",
-    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
-    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
-}
 
 
 def describe(sink: Sink = Sink.POSTGRES) -> Contender:

@@ -149,14 +149,10 @@ class RangeReader:
     def _select_asked(self, partition: TopicPartition, run: list[Any]) -> list[Any]:
         """Return the messages of a run that lie in a range."""
         asked = self._asked[partition]
-        nearest = bisect_right(asked, run[0].offset(), key=lambda each: each.start) - 1
-        if nearest >= 0 and run[0].offset() in asked[nearest] and run[-1].offset() in asked[nearest]:
+        holder = _find_holder(asked, run[0].offset())
+        if holder and run[-1].offset() in holder:
             return run
-        return [message for message in run if self._is_asked(asked, message.offset())]
-
-    def _is_asked(self, asked: Sequence[OffsetRange], offset: int) -> bool:
-        nearest = bisect_right(asked, offset, key=lambda each: each.start) - 1
-        return nearest >= 0 and offset < asked[nearest].until
+        return [message for message in run if _find_holder(asked, message.offset())]
 
     def leave(self, *partitions: TopicPartition) -> None:
         """Read no more of these partitions."""
@@ -258,6 +254,12 @@ def slice_ranges(ranges: Sequence[OffsetRange], offsets: int) -> Iterator[list[O
     while left:
         yield [OffsetRange(each.partition, each.start, min(each.until, each.start + step)) for each in left]
         left = [OffsetRange(each.partition, each.start + step, each.until) for each in left if len(each) > step]
+
+
+def _find_holder(ranges: Sequence[OffsetRange], offset: int) -> OffsetRange | None:
+    """Return which of the ranges, in order and none of them empty, holds the offset."""
+    nearest = bisect_right(ranges, offset, key=lambda each: each.start) - 1
+    return ranges[nearest] if nearest >= 0 and offset in ranges[nearest] else None
 
 
 def _describe(message: Any) -> Seen:

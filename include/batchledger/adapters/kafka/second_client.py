@@ -6,7 +6,7 @@ one client cannot vouch for itself (ADR 0037). It finds offsets and judges nothi
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from time import monotonic
 from typing import Any
@@ -16,7 +16,7 @@ from aiokafka import TopicPartition as SecondPartition
 from aiokafka.errors import KafkaError
 
 from batchledger.adapters.kafka.requests import REQUEST_TIMEOUT_SECONDS, Isolation
-from batchledger.model.offsets import OffsetRange, TopicPartition, intersect, merge_ranges
+from batchledger.model.offsets import OffsetRange, intersect, merge_ranges, single_offset
 
 # A new position costs a round trip, as much as reading so many unwanted records.
 LONGEST_DETOUR_OFFSETS = 10_000
@@ -58,7 +58,8 @@ async def _find_visible(
             consumer.seek(partition, asked[0].start)
         while ahead:
             for partition, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
-                seen += _runs(partition, [record.offset for record in records])
+                topic, number = partition
+                seen += merge_ranges(single_offset(topic, number, record.offset) for record in records)
             for partition in list(ahead):
                 _advance(consumer, ahead, partition, await consumer.position(partition))
             if ahead and monotonic() > deadline:
@@ -82,13 +83,6 @@ def _advance(
         ahead[partition] = left
         if left[0].start - position > LONGEST_DETOUR_OFFSETS:
             consumer.seek(partition, left[0].start)
-
-
-def _runs(partition: SecondPartition, offsets: Iterable[int]) -> list[OffsetRange]:
-    """Return ranges of increasing offsets."""
-    place = TopicPartition(partition.topic, partition.partition)
-    runs = (list(group) for _, group in groupby(enumerate(offsets), key=lambda each: each[1] - each[0]))
-    return [OffsetRange(place, run[0][1], run[-1][1] + 1) for run in runs]
 
 
 def to_settings(options: Mapping[str, str]) -> dict[str, Any]:

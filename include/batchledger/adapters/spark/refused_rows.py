@@ -50,14 +50,15 @@ def explain_failure(error: BaseException, otherwise: StagingError, transform: st
     An error of ours that a worker has raised, a package that the workers lack, or a value for which an expression of
     the transform has no result.
     """
-    if missing := _MISSING.search(str(error)):
+    carried = find_carried(error)
+    if not carried and (missing := _MISSING.search(str(error))):
         return ConfigurationError(
             f"The Python of Spark's workers lacks a package. {otherwise.message.partition('. ')[2]}",
             why=f"It says: {missing[1]}. The workers read Kafka by themselves, with the package confluent-kafka.",
             advice="Install batchledger with its dependencies in the Python that PYSPARK_PYTHON names on the workers.",
             batch_id=otherwise.batch_id,
         )
-    for name, message, why, advice in find_carried(error):
+    for name, message, why, advice in carried:
         if name in _NAMED:
             return _NAMED[name](message, why=why, advice=advice, batch_id=otherwise.batch_id)
     sqlstate = (error.getSqlState() or "") if isinstance(error, PySparkException) else ""
