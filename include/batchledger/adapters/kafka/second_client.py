@@ -7,6 +7,7 @@ one client cannot vouch for itself (ADR 0037). It finds offsets and judges nothi
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from time import monotonic
 from typing import Any
@@ -32,7 +33,11 @@ def find_visible(
     Every range has to lie between the log start and the end that ``isolation`` gives. Raises TimeoutError when
     ``deadline`` (of the monotonic clock) passes first or no broker answers.
     """
-    return asyncio.run(_find_visible(options, isolation, ranges, deadline)) if ranges else []
+    if not ranges:
+        return []
+    # A caller's thread may have an event loop of its own already, a page or a notebook, and a thread has one at most.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, _find_visible(options, isolation, ranges, deadline)).result()
 
 
 async def _find_visible(
