@@ -6,8 +6,10 @@ Airflow, whose four components are the most expensive, are one worker's.
 Airflow reads its settings when it is first imported, so they are written when this file is loaded.
 """
 
+import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,3 +217,17 @@ def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
     with serve_mail() as endpoint:
         connect_mail(monkeypatch, "mail", endpoint.port)
         yield endpoint
+
+
+@pytest.fixture
+def spark_local(services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A connection of type ``spark``. The job needs no jars."""
+    settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    monkeypatch.setenv("TZ", "America/New_York")  # A timestamp without a zone means UTC, whatever the machine's is.
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # As in a process that has used Spark Connect before.
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_LOCAL", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    return "spark_local"

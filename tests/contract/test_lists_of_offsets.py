@@ -6,7 +6,8 @@ from itertools import count
 import pytest
 
 from batchledger.adapters.kafka import requests
-from batchledger.adapters.kafka.requests import LATEST, REQUEST_TIMEOUT_SECONDS, list_offsets
+from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS
+from batchledger.adapters.kafka.requests import LATEST, list_offsets
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import TopicPartition
 from tests.conftest import Kafka

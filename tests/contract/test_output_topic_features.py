@@ -13,8 +13,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from batchledger.adapters.kafka.greeting import list_addresses
 from batchledger.adapters.kafka.output import features
-from batchledger.adapters.kafka.output.features import _addresses, _parse, read_features
+from batchledger.adapters.kafka.output.features import _parse, read_features
 from batchledger.local.stack import kafka_broker, local_stack, processes
 from batchledger.local.stack.machine import HOST
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError, TargetRefusedError
@@ -187,13 +188,13 @@ def test_wrong_protocol_is_a_typed_error_in_bounded_time(
     ],
 )
 def test_addresses_are_those_that_the_client_takes(servers: str, addresses: list[tuple[str, int]]) -> None:
-    assert list(_addresses(servers)) == addresses
+    assert list(list_addresses(servers)) == addresses
 
 
 @pytest.mark.parametrize("servers", ["a:port", "a:1,b:", "a:65536", "a:²"])
 def test_address_without_a_number_of_a_port_is_a_matter_of_configuration(servers: str) -> None:
     with pytest.raises(ConfigurationError, match=r"bootstrap\.servers names '[ab]:"):
-        list(_addresses(servers))
+        list(list_addresses(servers))
 
 
 def answer(*tags: tuple[int, bytes], error: int = 0) -> bytes:
@@ -232,7 +233,7 @@ def test_answer_that_is_cut_off_is_refused() -> None:
 
 def test_cluster_that_does_not_tell_is_refused_unless_accepted(kafka: object, monkeypatch: pytest.MonkeyPatch) -> None:
     output = Output(kafka.options)  # type: ignore[attr-defined]
-    monkeypatch.setattr(features, "_ask", lambda *_: answer())
+    monkeypatch.setattr(features, "greet", lambda *_: answer())
     with pytest.raises(TargetRefusedError, match="is unknown"):
         output.topic().require_usable(output.attempt())
     output.topic(accepts_older_transactions=True).require_usable(output.attempt())

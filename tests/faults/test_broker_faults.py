@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.adapters.kafka.requests import REQUEST_TIMEOUT_SECONDS
+from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS
 from batchledger.lifecycle import plans, run_batch
 from batchledger.local.stack.kafka_broker import bootstrap_servers
 from batchledger.model.batch import Batch, BatchState

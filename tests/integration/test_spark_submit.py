@@ -1,7 +1,5 @@
 """The stage job by spark-submit: chosen by the type of the Spark connection, the same step, the same outcome."""
 
-import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,22 +15,7 @@ from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError, SetupError, StageRefusedError
 from batchledger.model.progress import Reading
 from batchledger.wiring import choose_stage_step
-from tests.conftest import TestServices
 from tests.support import Workplace
-
-
-@pytest.fixture
-def spark_local(services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """A connection of type ``spark``. The job needs no jars."""
-    settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
-    (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
-    monkeypatch.setenv("TZ", "America/New_York")  # A timestamp without a zone means UTC, whatever the machine's is.
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # As in a process that has used Spark Connect before.
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_LOCAL", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    return "spark_local"
 
 
 @pytest.mark.parametrize("into", ["table", "lake"])  # Into a topic, rows are staged as for a table.

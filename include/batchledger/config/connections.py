@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from batchledger.config.kafka_options import check_connection_options
+from batchledger.config.kafka_options import ALLOWED_ENDPOINTS, check_connection_options
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
 
 LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default"})
@@ -138,7 +138,8 @@ def _plain(type_: str) -> str:
 def kafka_options(connection: Connection) -> dict[str, str]:
     """Return the checked librdkafka options of a Kafka connection. Raises ConfigurationError."""
     _require_type(connection, "kafka")
-    return check_connection_options(connection.connection_id, connection.extra)
+    allowed = [each.strip() for each in os.environ.get(ALLOWED_ENDPOINTS, "").split(",")]
+    return check_connection_options(connection.connection_id, connection.extra, allowed)
 
 
 def postgres_dsn(connection: Connection) -> str:

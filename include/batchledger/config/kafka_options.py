@@ -6,16 +6,39 @@ ledger owns. Connections use librdkafka's names, as Airflow's own Kafka provider
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from batchledger.model.errors import ConfigurationError
 
 CONNECTION_OPTIONS = (
-    "bootstrap.servers", "client.id", "security.protocol", "sasl.mechanism", "sasl.username", "sasl.password",
-    "ssl.ca.location", "ssl.endpoint.identification.algorithm",
+    "bootstrap.servers", "client.id", "security.protocol",
+    "ssl.ca.location", "ssl.ca.pem", "ssl.endpoint.identification.algorithm",
+    "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem", "ssl.key.password",
+    "sasl.mechanism", "sasl.username", "sasl.password",
+    "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions", "https.ca.location", "https.ca.pem",
+    "aws.region",
 )  # fmt: skip
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+_PASSWORD = ("sasl.username", "sasl.password")
+OPTIONS_BY_MECHANISM: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "PLAIN": _PASSWORD,
+        "SCRAM-SHA-256": _PASSWORD,
+        "SCRAM-SHA-512": _PASSWORD,
+        "OAUTHBEARER": (
+            "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret",
+        ),
+        "AWS_MSK_IAM": ("aws.region",),
+    }
+)  # fmt: skip
+"""What each login needs. Java's clients call the one by AWS's identities so, too."""
+
+ALLOWED_ENDPOINTS = "BATCHLEDGER_TOKEN_ENDPOINTS"
+"""The variable that lists the token endpoints which a connection may name, with commas between them."""
 
 CONSUMER_OPTIONS = (
     "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes", "max.partition.fetch.bytes", "receive.buffer.bytes",
@@ -39,7 +62,8 @@ REASON_BY_UNSAFE_OPTION: Mapping[str, str] = MappingProxyType(
         "sasl.jaas.config": "login modules can run code (CVE-2025-27818); set sasl.mechanism, username and password",
         "sasl.login.callback.handler.class": "login modules can run code (CVE-2025-27818)",
         "sasl.client.callback.handler.class": "login modules can run code (CVE-2025-27818)",
-        "sasl.oauthbearer.token.endpoint.url": "it lets a client read files and URLs (CVE-2025-27817)",
+        "sasl.oauthbearer.jwks.endpoint.url": "it lets a client read files and URLs (CVE-2025-27817)",
+        "sasl.oauthbearer.config": "it makes up a token that nothing has signed",
     }
 )
 
@@ -56,30 +80,72 @@ def explain_refusal(option: str, allowed: tuple[str, ...]) -> str | None:
     return f"{option} is not an allowed Kafka option; {hint}"
 
 
-def check_connection_options(connection: str, options: Mapping[str, object]) -> dict[str, str]:
-    """Return the options of a Kafka connection as text. Raises ConfigurationError naming the connection."""
-    for option in options:
-        reason = explain_refusal(option, CONNECTION_OPTIONS)
-        if reason is not None:
-            raise ConfigurationError(
-                f"Connection {connection!r} cannot be used. Nothing was opened.",
-                why=f"{reason}.".replace("?.", "?"),
-                advice=f"Correct the extra of connection {connection!r}.",
-                subject=connection,
-            )
-    if not options.get("bootstrap.servers"):
+def check_connection_options(
+    connection: str, options: Mapping[str, object], token_endpoints: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the options of a Kafka connection as text.
+
+    ``token_endpoints`` are the addresses that the deployment allows as token endpoint. Raises ConfigurationError naming
+    the connection.
+    """
+    given = {option: str(value) for option, value in options.items()}
+    fault = next(_find_faults(given, token_endpoints), None)
+    if fault is not None:
+        raise ConfigurationError(
+            f"Connection {connection!r} cannot be used. Nothing was opened.",
+            why=f"{fault}.".replace("?.", "?"),
+            advice=f"Correct the extra of connection {connection!r}.",
+            subject=connection,
+        )
+    if not given.get("bootstrap.servers"):
         raise ConfigurationError(
             f"Connection {connection!r} names no broker. Nothing was opened.",
             why="bootstrap.servers is missing from its extra.",
             advice='Write into its extra: {"bootstrap.servers": "host:9092"}',
             subject=connection,
         )
+    return given
+
+
+def _find_faults(options: Mapping[str, str], token_endpoints: Collection[str]) -> Iterator[str]:
+    """Yield what is wrong; a later fault means something only if there is no earlier one.
+
+    Clients ignore a login that does not fit the protocol, and would connect without it, or in clear text.
+    """
+    refusals = (explain_refusal(option, CONNECTION_OPTIONS) for option in options)
+    yield from filter(None, refusals)
+    protocol = options.get("security.protocol", "PLAINTEXT").upper()
     mechanism = options.get("sasl.mechanism")
-    if mechanism is not None and mechanism not in SASL_MECHANISMS:
-        raise ConfigurationError(
-            f"Connection {connection!r} cannot be used. Nothing was opened.",
-            why=f"Its sasl.mechanism {mechanism} is not one of {', '.join(SASL_MECHANISMS)}.",
-            advice=f"Correct the extra of connection {connection!r}.",
-            subject=connection,
-        )
-    return {option: str(value) for option, value in options.items()}
+    if protocol not in PROTOCOLS:
+        yield f"Its security.protocol {protocol} is not one of {', '.join(PROTOCOLS)}"
+    if mechanism is not None and mechanism not in OPTIONS_BY_MECHANISM:
+        yield f"Its sasl.mechanism {mechanism} is not one of {', '.join(OPTIONS_BY_MECHANISM)}"
+    if protocol.startswith("SASL") != (mechanism is not None):
+        yield f"Its security.protocol {protocol} and its sasl.mechanism {mechanism or '(none)'} do not fit together"
+    unused = _begin_with(options, "ssl.")
+    if unused and not protocol.endswith("SSL"):
+        yield f"{unused[0]} has no effect with security.protocol {protocol}, which does not encrypt"
+    needed = OPTIONS_BY_MECHANISM[mechanism] if mechanism else ()
+    missing = [each for each in needed if not options.get(each)]
+    if missing:
+        yield f"Its sasl.mechanism {mechanism} needs {', '.join(missing)}"
+    for what in ("ssl.ca", "ssl.certificate", "ssl.key", "https.ca"):
+        if f"{what}.location" in options and f"{what}.pem" in options:
+            yield f"{what}.location and {what}.pem say the same thing twice"
+    if bool(_begin_with(options, "ssl.certificate.")) != bool(_begin_with(options, "ssl.key.")):
+        yield "A client certificate needs ssl.certificate.location or .pem, and ssl.key.location or .pem"
+    yield from _find_faults_of_tokens(options, token_endpoints)
+
+
+def _find_faults_of_tokens(options: Mapping[str, str], token_endpoints: Collection[str]) -> Iterator[str]:
+    endpoint = options.get("sasl.oauthbearer.token.endpoint.url")
+    if endpoint is None:
+        return
+    if endpoint not in token_endpoints:
+        yield f"Its token endpoint {endpoint} is not among the ones that {ALLOWED_ENDPOINTS} lists in the environment"
+    if urlsplit(endpoint).scheme != "https":
+        yield f"Its token endpoint {endpoint} is not https, so the client's secret would travel in clear text"
+
+
+def _begin_with(options: Mapping[str, str], prefix: str) -> list[str]:
+    return [option for option in options if option.startswith(prefix)]

@@ -88,6 +88,29 @@ class ServiceUnavailableError(BatchledgerError):
     retryable = True
 
 
+class AccessRefusedError(ServiceUnavailableError):
+    """A service does not let this client in, or this client does not trust it. A person has to change something."""
+
+    retryable = False
+    exit_code = 3
+
+
+class CertificateUntrustedError(AccessRefusedError):
+    """One side does not believe the other's certificate: another authority, or another name."""
+
+
+class CertificateExpiredError(AccessRefusedError):
+    """A certificate is not valid at this moment."""
+
+
+class LoginRefusedError(AccessRefusedError):
+    """Name, password or token are not accepted."""
+
+
+class RightMissingError(AccessRefusedError):
+    """The user has logged in, and lacks a right."""
+
+
 class OutcomeUnknownError(ServiceUnavailableError):
     """The connection was lost during COMMIT. The write may have happened, so the next step looks first (I9)."""
 

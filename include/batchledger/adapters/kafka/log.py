@@ -16,11 +16,10 @@ from confluent_kafka.admin import AdminClient
 from typing_extensions import override
 
 from batchledger.adapters.kafka import health, second_read, time_search
+from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
 from batchledger.adapters.kafka.records import read_bytes
 from batchledger.adapters.kafka.requests import (
-    REQUEST_TIMEOUT_SECONDS,
     Result,
-    client_options,
     kafka_call,
     list_bounds,
     list_offsets,
@@ -41,7 +40,7 @@ _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaErr
 
 @dataclass(frozen=True)
 class KafkaLog(SourceLog):
-    """``options`` are checked librdkafka options (``requests.client_options``)."""
+    """``options`` are checked librdkafka options (``clients.client_options``)."""
 
     options: Mapping[str, str] = field(repr=False)
 

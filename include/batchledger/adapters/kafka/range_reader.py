@@ -20,7 +20,8 @@ import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from typing_extensions import override
 
-from batchledger.adapters.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options, to_kafka
+from batchledger.adapters.kafka.clients import OUTSIDE_OF_GROUPS, client_options
+from batchledger.adapters.kafka.requests import Isolation, to_kafka
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 
 # A new position costs a round trip, as much as reading so many unwanted records.

@@ -21,19 +21,14 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
+from batchledger.adapters.kafka.clients import OUTSIDE_OF_GROUPS, REQUEST_TIMEOUT_SECONDS, client_options
+from batchledger.adapters.kafka.refusals import find_cause, refuse
 from batchledger.adapters.kafka.settling import SETTLING_ERRORS
-from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
+from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import TopicPartition
 
-REQUEST_TIMEOUT_SECONDS = 10.0
 PARTITIONS_IN_REQUEST = 250
 REQUESTS_AT_ONCE = 8
-OUTSIDE_OF_GROUPS: Mapping[str, Any] = {
-    # The client insists on a name; nothing is ever committed under it.
-    "group.id": "batchledger-unused",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-}
 
 # A list of offsets is asked for these instead of a moment; the protocol has the same numbers.
 EARLIEST, LATEST = OFFSET_BEGINNING, OFFSET_END
@@ -55,33 +50,20 @@ class Isolation(StrEnum):
 
 @contextmanager
 def kafka_call(action: str, options: Mapping[str, str]) -> Iterator[None]:
-    """Translate what a Kafka client raises inside the block into ServiceUnavailableError.
+    """Translate what a Kafka client raises inside the block.
 
-    Raises ConfigurationError when the client refuses an option.
+    Raises ServiceUnavailableError, and AccessRefusedError or ConfigurationError when waiting would not help.
     """
     try:
         yield
     except (KafkaException, TimeoutError) as error:
-        servers = options.get("bootstrap.servers")
-        reason = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else str(error)
-        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._INVALID_ARG:
-            raise ConfigurationError(
-                f"could not {action}. Nothing was changed.",
-                why=f"The Kafka client refuses an option: {reason.strip()}.",
-                advice="Correct the extra of the Kafka connection, or source.options in the pipeline file.",
-                subject=servers,
-            ) from error
-        raise ServiceUnavailableError(
+        cause = find_cause(error)
+        raise refuse(action, options, cause) or ServiceUnavailableError(
             f"could not {action}. Nothing was changed.",
-            why=f"Kafka at {servers} says: {reason or 'no answer'}.",
+            why=f"Kafka at {options.get('bootstrap.servers')} says: {cause.str() or 'no answer'}.",
             advice="Run the step again when the broker answers; batchledger up starts the local one.",
-            subject=servers,
+            subject=options.get("bootstrap.servers"),
         ) from error
-
-
-def client_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of any client: bounded requests, and no log of its own, because our errors say it once."""
-    return {**options, "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
 
 
 class _Client(AdminClient):
@@ -92,8 +74,8 @@ class _Client(AdminClient):
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(dict(options))
         self._thread = threading.get_ident()
+        super().__init__(dict(options))
 
     def __del__(self) -> None:
         if threading.get_ident() != self._thread:

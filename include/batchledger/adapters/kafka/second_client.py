@@ -5,7 +5,6 @@ one client cannot vouch for itself (ADR 0037). It finds offsets and judges nothi
 """
 
 import asyncio
-import ssl
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -14,9 +13,12 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as SecondPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
+from typing_extensions import override
 
-from batchledger.adapters.kafka.requests import REQUEST_TIMEOUT_SECONDS, Isolation
+from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, fetch_token, open_tls
+from batchledger.adapters.kafka.requests import Isolation
 from batchledger.model.offsets import OffsetRange, intersect, merge_ranges, single_offset
 
 # A new position costs a round trip, as much as reading so many unwanted records.
@@ -101,17 +103,35 @@ def to_settings(options: Mapping[str, str]) -> dict[str, Any]:
         "client_rack": options.get("client.rack"),
     }
     if protocol.endswith("SSL"):
-        settings["ssl_context"] = _trust(options)
-    if protocol.startswith("SASL"):
-        settings |= {
-            "sasl_mechanism": options["sasl.mechanism"],
-            "sasl_plain_username": options.get("sasl.username"),
-            "sasl_plain_password": options.get("sasl.password"),
-        }
+        settings["ssl_context"] = open_tls(options)
+    match options.get("sasl.mechanism"):
+        case None:
+            pass
+        case "OAUTHBEARER" | "AWS_MSK_IAM":
+            settings |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Tokens(options)}
+        case mechanism:
+            settings |= {
+                "sasl_mechanism": mechanism,
+                "sasl_plain_username": options["sasl.username"],
+                "sasl_plain_password": options["sasl.password"],
+            }
     return settings
 
 
-def _trust(options: Mapping[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
-    context.check_hostname = options.get("ssl.endpoint.identification.algorithm", "https") == "https"
-    return context
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """Gives this client the tokens of the connection."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__()
+        self._options = options
+
+    @override
+    async def token(self) -> str:
+        return await asyncio.to_thread(fetch_token, self._options)
+
+    @override
+    def extensions(self) -> dict[str, str]:
+        pairs = (
+            each.partition("=") for each in self._options.get("sasl.oauthbearer.extensions", "").split(",") if each
+        )
+        return {name: value for name, _, value in pairs}

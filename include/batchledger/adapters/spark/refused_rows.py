@@ -7,9 +7,21 @@ from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 
-from batchledger.model.errors import BatchledgerError, ConfigurationError, RowsRefusedError, StagingError
+from batchledger.model.errors import (
+    BatchledgerError,
+    CertificateExpiredError,
+    CertificateUntrustedError,
+    ConfigurationError,
+    LoginRefusedError,
+    RightMissingError,
+    RowsRefusedError,
+    StagingError,
+)
 
-_NAMED = {each.__name__: each for each in (RowsRefusedError, ConfigurationError)}
+_ACCESS = (CertificateExpiredError, CertificateUntrustedError, LoginRefusedError, RightMissingError)
+_NAMED: Mapping[str, type[BatchledgerError]] = {
+    each.__name__: each for each in (RowsRefusedError, ConfigurationError, *_ACCESS)
+}
 
 # Spark passes an error of a worker on as the text of its trace. Its last line is a note with the parts of the error.
 _CARRIED = "batchledger error: "

@@ -21,9 +21,10 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from batchledger.adapters.kafka.clients import OUTSIDE_OF_GROUPS, client_options
 from batchledger.adapters.kafka.output.log import describe_topics
 from batchledger.adapters.kafka.output.search import CLOCKS_DIFFER_BY
-from batchledger.adapters.kafka.requests import OUTSIDE_OF_GROUPS, Isolation, client_options
+from batchledger.adapters.kafka.requests import Isolation
 from batchledger.model.batch import Attempt, Batch, Lane
 from batchledger.model.errors import TargetRefusedError
 from batchledger.model.offsets import TopicPartition

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException
 
 from batchledger.adapters.kafka.output.commits import group_of
+from batchledger.adapters.kafka.refusals import find_cause, refuse
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import BatchledgerError, FencedError, ServiceUnavailableError, TargetRefusedError
 
@@ -122,6 +123,10 @@ def explaining(
     except (KafkaException, RefusedRecordError, TimeoutError) as error:
         cause, place = _find_cause(error, where)
         servers = options["bootstrap.servers"]
+        if not (is_fenced(cause) or is_refused(cause)):
+            refusal = refuse(f"write {attempt.batch.label} to topic {topic}", options, cause)
+            if refusal is not None:
+                raise refusal from error
         raise explain(cause, topic, servers, attempt, place, consequence=consequence) from error
 
 
@@ -129,10 +134,8 @@ def _find_cause(error: KafkaException | RefusedRecordError | TimeoutError, where
     match error:
         case RefusedRecordError():
             return error.cause, error.where
-        case KafkaException():
-            return error.args[0], where
         case _:
-            return KafkaError(KafkaError._TIMED_OUT, str(error) or "no answer"), where
+            return find_cause(error), where
 
 
 _GONE = "The topic, or a source topic, was deleted meanwhile: find out by whom, and run the step again."

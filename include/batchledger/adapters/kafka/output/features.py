@@ -1,26 +1,21 @@
-"""Asks a broker for the features that its cluster has agreed on, such as ``transaction.version``.
+"""Asks a broker for the features that its cluster has agreed on, such as ``transaction.version`` (KIP-584).
 
-No client library at hand shows them, so this module speaks the one request that does, ApiVersions (KIP-35, KIP-584). It
-needs no login: brokers answer it before a client has said who it is (KIP-152), on listeners with SASL and TLS, too.
-Nothing else is sent, and what comes back is read with bounds.
+No client library at hand shows them, so this module reads them from a broker's answer to a greeting.
 """
 
-import socket
-import ssl
 import struct
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from time import monotonic
 
-from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
+from confluent_kafka import KafkaError
+
+from batchledger.adapters.kafka.greeting import greet, list_addresses
+from batchledger.adapters.kafka.refusals import refuse
+from batchledger.model.errors import ServiceUnavailableError
 
 ANSWER_SECONDS = 10.0
 
-_API_VERSIONS, _VERSION, _CORRELATION = 18, 3, 1
-_CLIENT = b"batchledger"
 _FINALIZED_EPOCH, _FINALIZED = 1, 2
-_LARGEST_ANSWER_BYTES = 1024 * 1024
-_DEFAULT_PORT, _LARGEST_PORT = 9092, 65_535
 
 
 class _Truncated(ValueError):  # noqa: N818 -- never leaves this module
@@ -36,80 +31,21 @@ def read_features(options: Mapping[str, str]) -> dict[str, int] | None:
     """
     deadline = monotonic() + ANSWER_SECONDS
     trouble: Exception | None = None
-    for host, port in _addresses(options["bootstrap.servers"]):
+    for host, port in list_addresses(options["bootstrap.servers"]):
         left_seconds = deadline - monotonic()
         if left_seconds <= 0:
             break
         try:
-            return _parse(_ask(host, port, options, left_seconds))
+            return _parse(greet(host, port, options, left_seconds))
         except (OSError, ValueError, struct.error) as error:
             trouble = error
-    raise ServiceUnavailableError(
+    silent = KafkaError(KafkaError._TRANSPORT)
+    raise refuse("ask Kafka for its features", options, silent) or ServiceUnavailableError(
         f"could not ask Kafka at {options['bootstrap.servers']} for its features. Nothing was changed.",
         why=f"It says: {trouble or 'no answer'}.",
         advice="Run the step again when the broker answers; batchledger up starts the local one.",
         subject=options["bootstrap.servers"],
     ) from trouble
-
-
-def _addresses(servers: str) -> Iterator[tuple[str, int]]:
-    """Yield host and port of each: ``a``, ``a:9092``, ``[::1]:9092`` or ``SSL://a:9092``, as librdkafka takes them.
-
-    Raises ConfigurationError.
-    """
-    for each in servers.split(","):
-        address = each.strip().rpartition("://")[2].rstrip("/")
-        host, colon, port = address.rpartition(":")
-        if not colon or port.endswith("]"):
-            host, port = address, str(_DEFAULT_PORT)
-        if address:
-            if not port.isascii() or not port.isdigit() or int(port) > _LARGEST_PORT:
-                raise ConfigurationError(
-                    f"bootstrap.servers names {address!r}, whose port is no number up to {_LARGEST_PORT}.",
-                    advice="Write each broker as host:port in the connection.",
-                    subject=servers,
-                )
-            yield host.strip("[]"), int(port)
-
-
-def _ask(host: str, port: int, options: Mapping[str, str], seconds: float) -> bytes:
-    """Return the body of the broker's answer."""
-    deadline = monotonic() + seconds
-    with socket.create_connection((host, port), seconds) as plain, _secure(plain, host, options) as stream:
-        request = struct.pack(">hhih", _API_VERSIONS, _VERSION, _CORRELATION, len(_CLIENT)) + _CLIENT
-        # No tagged fields; the name of the client, its version, no tagged fields.
-        request += b"\0" + bytes([len(_CLIENT) + 1]) + _CLIENT + b"\x02" + b"1" + b"\0"
-        stream.sendall(struct.pack(">i", len(request)) + request)
-        (length,) = struct.unpack(">i", _receive(stream, 4, deadline))
-        if not 4 < length <= _LARGEST_ANSWER_BYTES:
-            raise ValueError(f"{host}:{port} does not answer as a Kafka broker does; check security.protocol")
-        answer = _receive(stream, length, deadline)
-    if struct.unpack_from(">i", answer) != (_CORRELATION,):
-        raise ValueError(f"{host}:{port} answers another request")
-    return answer[4:]
-
-
-def _secure(plain: socket.socket, host: str, options: Mapping[str, str]) -> socket.socket:
-    """Return the connection that requests go through, as the options say."""
-    if options.get("security.protocol", "PLAINTEXT").upper() not in ("SSL", "SASL_SSL"):
-        return plain
-    place = options.get("ssl.ca.location")
-    is_folder = place is not None and Path(place).is_dir()
-    context = ssl.create_default_context(cafile=None if is_folder else place, capath=place if is_folder else None)
-    if options.get("ssl.endpoint.identification.algorithm") == "none":
-        context.check_hostname = False
-    return context.wrap_socket(plain, server_hostname=host)
-
-
-def _receive(stream: socket.socket, count: int, deadline: float) -> bytes:
-    parts = bytearray()
-    while len(parts) < count:
-        stream.settimeout(max(0.001, deadline - monotonic()))
-        part = stream.recv(count - len(parts))
-        if not part:
-            raise ConnectionError("the broker closed the connection; check security.protocol")
-        parts += part
-    return bytes(parts)
 
 
 class _Reader:

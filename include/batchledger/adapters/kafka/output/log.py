@@ -10,17 +10,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
+from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
 from batchledger.adapters.kafka.range_reader import read_messages
-from batchledger.adapters.kafka.requests import (
-    LATEST,
-    REQUEST_TIMEOUT_SECONDS,
-    Isolation,
-    client_options,
-    list_bounds,
-    list_offsets,
-    open_admin,
-    wait,
-)
+from batchledger.adapters.kafka.requests import LATEST, Isolation, list_bounds, list_offsets, open_admin, wait
 from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, TopicPartition, count_offsets
 
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)

@@ -7,20 +7,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
+from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
 from batchledger.adapters.kafka.output.commits import advise, find_foreign, group_of, read_metadata
 from batchledger.adapters.kafka.output.errors import explaining, is_passing
 from batchledger.adapters.kafka.output.features import read_features
 from batchledger.adapters.kafka.output.log import TopicFacts, describe_topics
-from batchledger.adapters.kafka.requests import (
-    LATEST,
-    REQUEST_TIMEOUT_SECONDS,
-    Isolation,
-    client_options,
-    kafka_call,
-    list_offsets,
-    open_admin,
-    wait,
-)
+from batchledger.adapters.kafka.requests import LATEST, Isolation, kafka_call, list_offsets, open_admin, wait
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import BatchledgerError, TargetRefusedError
 from batchledger.model.offsets import TopicPartition

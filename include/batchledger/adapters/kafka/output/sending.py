@@ -7,9 +7,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from batchledger.adapters.kafka.clients import client_options
 from batchledger.adapters.kafka.output.errors import RefusedRecordError, is_consequence
 from batchledger.adapters.kafka.output.records import HeaderWriter, choose_partition
-from batchledger.adapters.kafka.requests import client_options
 from batchledger.ports.output import OutputRecord
 
 SILENCE_SECONDS = 15.0

@@ -15,6 +15,7 @@ from time import monotonic
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS
 from batchledger.adapters.kafka.output.commits import (
     is_named,
     judge,
@@ -28,7 +29,7 @@ from batchledger.adapters.kafka.output.log import describe_topics, list_ends, lo
 from batchledger.adapters.kafka.output.pace import SendingPace, Verdict
 from batchledger.adapters.kafka.output.search import find_start, search
 from batchledger.adapters.kafka.output.sending import RecordSender, open_producer
-from batchledger.adapters.kafka.requests import REQUEST_TIMEOUT_SECONDS, Isolation, describe_topic_configs, kafka_call
+from batchledger.adapters.kafka.requests import Isolation, describe_topic_configs, kafka_call
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import (
     BatchledgerError,

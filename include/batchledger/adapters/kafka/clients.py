@@ -1,0 +1,135 @@
+"""What the checked options of a connection mean for clients: for librdkafka, and for a client without it.
+
+librdkafka fetches tokens of OAuth by itself. Tokens of AWS come from Amazon's signer, an extra of this package.
+"""
+
+import logging
+import ssl
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from batchledger.model.errors import ConfigurationError, LoginRefusedError, ServiceUnavailableError
+
+REQUEST_TIMEOUT_SECONDS = 10.0
+OUTSIDE_OF_GROUPS: Mapping[str, Any] = {
+    # The client insists on a name; nothing is ever committed under it.
+    "group.id": "batchledger-unused",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+}
+
+
+def client_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of any client of librdkafka.
+
+    Requests are bounded. A client has no log of its own, because our errors say it once. Raises ConfigurationError and
+    LoginRefusedError.
+    """
+    return {**_to_login(options), "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
+
+
+def _to_login(options: Mapping[str, str]) -> dict[str, Any]:
+    match options.get("sasl.mechanism"):
+        case "OAUTHBEARER":
+            # Otherwise the client looks for authorities at one place only, which Debian does not have.
+            trust = {} if "https.ca.pem" in options else {"https.ca.location": "probe"}
+            return {**trust, **options, "sasl.oauthbearer.method": "oidc"}
+        case "AWS_MSK_IAM":
+            region = options["aws.region"]
+            # Raised in the client's own call, an error would end the client without a word.
+            sign_for_aws(region)
+            others = {option: value for option, value in options.items() if option != "aws.region"}
+            return {**others, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: sign_for_aws(region)}
+        case _:
+            return dict(options)
+
+
+def fetch_token(options: Mapping[str, str]) -> str:
+    """Return a token of the connection, for a client that cannot fetch one by itself.
+
+    Raises ServiceUnavailableError when the token endpoint has none, and what ``sign_for_aws`` raises.
+    """
+    if options["sasl.mechanism"] == "AWS_MSK_IAM":
+        return sign_for_aws(options["aws.region"])[0]
+    import httpx
+
+    url = options["sasl.oauthbearer.token.endpoint.url"]
+    form = {"grant_type": "client_credentials"}
+    if scope := options.get("sasl.oauthbearer.scope"):
+        form["scope"] = scope
+    login = options["sasl.oauthbearer.client.id"], options["sasl.oauthbearer.client.secret"]
+    trust = _trust(options.get("https.ca.location"), options.get("https.ca.pem"))
+    try:
+        answer = httpx.post(url, data=form, auth=login, verify=trust, timeout=REQUEST_TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        return str(answer.json()["access_token"])
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        raise ServiceUnavailableError(
+            f"could not get a token from {url}. Nothing was changed.",
+            why=f"It says: {type(error).__name__}: {error}.",
+            advice="Run the step again when it answers.",
+            subject=url,
+        ) from error
+
+
+def sign_for_aws(region: str) -> tuple[str, float]:
+    """Return a token of the identity that AWS's own chain of credentials finds, and when it ends, in Unix seconds.
+
+    Raises ConfigurationError when the extra is not installed, LoginRefusedError when AWS finds no identity.
+    """
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        from botocore.session import Session
+    except ImportError as error:
+        raise ConfigurationError(
+            "sasl.mechanism AWS_MSK_IAM needs a package that is missing here. Nothing was opened.",
+            why=f"Python says: {error}.",
+            advice="Install batchledger[aws], on Spark's workers, too.",
+        ) from error
+    # It says with each token where it has found an identity.
+    logging.getLogger("botocore.credentials").setLevel(logging.WARNING)
+    if Session().get_credentials() is None:
+        raise LoginRefusedError(
+            "AWS knows no identity here. Nothing was opened.",
+            why="sasl.mechanism AWS_MSK_IAM logs in as the identity of the machine or of AWS's own settings.",
+            advice="Give it one: a role of the machine, or AWS's environment variables; to Spark's workers, too.",
+        )
+    token, end_ms = MSKAuthTokenProvider.generate_auth_token(region)
+    return token, end_ms / 1000
+
+
+def open_tls(options: Mapping[str, str]) -> ssl.SSLContext:
+    """Return what Python's own TLS needs to be as strict as librdkafka is with these options."""
+    context = _trust(options.get("ssl.ca.location"), options.get("ssl.ca.pem"))
+    context.check_hostname = options.get("ssl.endpoint.identification.algorithm", "https") != "none"
+    with ExitStack() as files:
+        # Python reads a certificate of its own only from files.
+        certificate = _as_file(files, options.get("ssl.certificate.location"), options.get("ssl.certificate.pem"))
+        key = _as_file(files, options.get("ssl.key.location"), options.get("ssl.key.pem"))
+        if certificate is not None:
+            # Without this, Python would ask for a password on the terminal.
+            context.load_cert_chain(certificate, key, password=options.get("ssl.key.password", ""))
+    return context
+
+
+def _trust(location: str | None, pem: str | None) -> ssl.SSLContext:
+    is_folder = location is not None and Path(location).is_dir()
+    context = ssl.create_default_context(
+        cafile=None if is_folder else location, capath=location if is_folder else None, cadata=pem
+    )
+    # Python 3.13 refuses authorities that librdkafka accepts.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _as_file(files: ExitStack, location: str | None, pem: str | None) -> str | None:
+    """Return the file of a certificate or key; PEM text lies in one that only its owner can read, for a moment."""
+    if pem is None:
+        return location
+    file = files.enter_context(NamedTemporaryFile("w", suffix=".pem"))  # noqa: SIM115 -- the stack closes it
+    file.write(pem)
+    file.flush()
+    return file.name

@@ -1,0 +1,285 @@
+"""Every login that a connection can name, against a broker that asks for it; and what is said if it is refused."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+from batchledger.adapters.kafka import log
+from batchledger.config.kafka_options import ALLOWED_ENDPOINTS
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.batch import BatchState
+from batchledger.model.errors import (
+    AccessRefusedError,
+    CertificateExpiredError,
+    CertificateUntrustedError,
+    ConfigurationError,
+    LoginRefusedError,
+    RightMissingError,
+    ServiceUnavailableError,
+)
+from batchledger.wiring import choose_stage_step, verify_pipeline
+from tests.conftest import SERVICES
+from tests.secured_kafka import (
+    ACCESS_KEY,
+    SECRET_KEY,
+    STRANGER,
+    USER,
+    Authority,
+    SecuredKafka,
+    start_secured_kafka,
+)
+from tests.support import TestPipeline, Workplace, admin_client
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[SecuredKafka]:
+    with start_secured_kafka("logins") as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def identity(broker: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a deployment sets: the token endpoint that it allows, and who AWS takes this process for."""
+    monkeypatch.setenv(ALLOWED_ENDPOINTS, f"https://login.example/token, {broker.tokens.url}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+
+
+@pytest.fixture
+def workplace_there(broker: SecuredKafka, warehouse_dsn: str, spark: None) -> Workplace:
+    return Workplace(broker.operator, warehouse_dsn, SERVICES.home.pipelines)
+
+
+def connect(options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = json.dumps({"conn_type": "kafka", "extra": dict(options)})
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_SECURED", connection)
+
+
+LOGINS = {
+    "PLAIN": lambda broker: broker.password("PLAIN"),
+    "SCRAM-SHA-256": lambda broker: broker.password("SCRAM-SHA-256"),
+    "SCRAM-SHA-512": lambda broker: broker.password("SCRAM-SHA-512"),
+    "certificate in files": lambda broker: broker.certificate(),
+    "certificate as text": lambda broker: broker.certificate_as_text(),
+    "certificate with a password": lambda broker: broker.certificate_as_text("locked"),
+    "OAUTHBEARER": lambda broker: broker.client_credentials(),
+    "AWS_MSK_IAM": lambda broker: broker.machine_identity(),
+}
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_pipeline_logs_in_for_everything_that_it_asks_of_kafka(
+    login: str, broker: SecuredKafka, workplace_there: Workplace, spark_local: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All clients log in: the admin's, those of Spark's tasks, the second one, the group's, the output topic's."""
+    pipeline = workplace_there.create(
+        into="topic",
+        # The Spark server of the tests runs for all, and has no identity of AWS's.
+        spark=spark_local if login == "AWS_MSK_IAM" else "spark_default",
+        source={"connection": "kafka_secured", "holes": "transactional"},
+        sink={"connection": "kafka_secured"},
+    )
+    pipeline.send(20)
+    pipeline.send_in_transaction([b'{"message_id": "never"}'], partition=0, commit=False)
+    pipeline.send_in_transaction([b'{"message_id": "once"}'], partition=0, commit=True)
+    pipeline.sent.append("once")
+    connect(LOGINS[login](broker), monkeypatch)
+    batch = run_batch.run_once(pipeline.platform(), "run", stage_step=choose_stage_step(pipeline.config))
+    assert batch is not None
+    assert batch.state is BatchState.PUBLISHED
+    assert pipeline.find_differences() == {}
+    verification = verify_pipeline(pipeline.config)
+    assert verification.holds, verification.findings
+    assert read_courtesy(broker, pipeline) == 23 + 1
+
+
+def read_courtesy(broker: SecuredKafka, pipeline: TestPipeline) -> int:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    group = f"batchledger.{pipeline.name}"
+    with admin_client(broker.operator) as client:
+        asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        return sum(each.offset for each in asked[group].result(30).topic_partitions)
+
+
+def test_tokens_are_asked_for_with_the_scope(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    connect(broker.client_credentials(), monkeypatch)
+    assert plans.preview(pipeline.platform()) is not None
+    assert broker.tokens.served[-1] == {"grant_type": "client_credentials", "scope": "kafka", "user": USER}
+
+
+def refuse(
+    options: Mapping[str, str], workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> ServiceUnavailableError:
+    """What a person reads who triggers a pipeline."""
+    monkeypatch.setattr(log, "REQUEST_TIMEOUT_SECONDS", 1.0)
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    connect(options, monkeypatch)
+    with pytest.raises(ServiceUnavailableError) as refused:
+        run_batch.run_once(pipeline.platform(), "run")
+    text = str(refused.value)
+    assert "timed out" not in text.lower()
+    assert "in time" not in text
+    assert "Correct" in text or "Name" in text or "Renew" in text or "Grant" in text
+    return refused.value
+
+
+def test_wrong_authority_is_an_error_of_its_own(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = SERVICES.home.local / "another-authority"
+    folder.mkdir(exist_ok=True)
+    options = broker.password("PLAIN") | {"ssl.ca.location": str(Authority(folder).path)}
+    refused = refuse(options, workplace_there, monkeypatch)
+    assert type(refused) is CertificateUntrustedError
+    assert "ssl.ca.location" in refused.advice
+
+
+def test_certificate_for_another_name_is_an_untrusted_one(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = broker.servers("sasl").replace("127.0.0.1", "localhost")
+    options = broker.password("PLAIN") | {"bootstrap.servers": servers}
+    refused = refuse(options, workplace_there, monkeypatch)
+    assert type(refused) is CertificateUntrustedError
+    assert "localhost" in refused.why
+
+
+@pytest.mark.parametrize("side", ["broker", "client"])
+def test_expired_certificate_is_an_error_of_its_own(
+    side: str, broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = broker.trusting("expired", "SSL") if side == "broker" else broker.certificate(expired=True)
+    refused = refuse(options, workplace_there, monkeypatch)
+    assert type(refused) is CertificateExpiredError
+    assert ("of this client" in refused.why) is (side == "client")
+
+
+def test_client_without_a_certificate_is_told_that_the_broker_wants_one(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = refuse(broker.trusting("mutual", "SSL"), workplace_there, monkeypatch)
+    assert type(refused) is CertificateUntrustedError
+    assert "it has none" in refused.why
+
+
+@pytest.mark.parametrize(
+    ("login", "change"),
+    [
+        ("PLAIN", {"sasl.password": "wrong"}),
+        ("SCRAM-SHA-512", {"sasl.password": "wrong"}),
+        ("OAUTHBEARER", {"sasl.oauthbearer.client.secret": "wrong"}),
+        ("AWS_MSK_IAM", {"aws.region": "eu-other-1"}),
+    ],
+)
+def test_wrong_login_is_an_error_of_its_own(
+    login: str,
+    change: Mapping[str, str],
+    broker: SecuredKafka,
+    workplace_there: Workplace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = refuse(LOGINS[login](broker) | change, workplace_there, monkeypatch)
+    assert type(refused) is LoginRefusedError
+    assert "wrong" not in str(refused) or "secret of the client is wrong" in str(refused)
+
+
+def test_missing_right_is_an_error_of_its_own_and_goes_with_the_grant(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = refuse(broker.password("SCRAM-SHA-256", STRANGER), workplace_there, monkeypatch)
+    assert type(refused) is RightMissingError
+    assert "DESCRIBE" in refused.advice
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    pipeline.send(4)
+    with admin_client(broker.operator) as client:
+        grants = [
+            AclBinding(
+                ResourceType.TOPIC, pipeline.name, ResourcePatternType.LITERAL, f"User:{STRANGER}", "*", operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation in (AclOperation.READ, AclOperation.DESCRIBE)
+        ]  # fmt: skip
+        for future in client.create_acls(grants).values():
+            future.result(30)
+    run_batch.run_once(pipeline.platform(), "run")
+    pipeline.assert_exact()
+
+
+def test_right_that_is_missing_for_records_only_reaches_the_driver_with_its_name(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    pipeline.send(4)
+    with admin_client(broker.operator) as client:
+        grant = AclBinding(
+            ResourceType.TOPIC, pipeline.name, ResourcePatternType.LITERAL, f"User:{STRANGER}", "*",
+            AclOperation.DESCRIBE, AclPermissionType.ALLOW,
+        )  # fmt: skip
+        client.create_acls([grant])[grant].result(30)
+    connect(broker.password("PLAIN", STRANGER), monkeypatch)
+    with pytest.raises(RightMissingError, match="READ to read") as refused:
+        run_batch.run_once(pipeline.platform(), "run")
+    assert not refused.value.retryable
+    assert pipeline.count_target_rows() == 0
+
+
+def test_token_endpoint_that_is_down_may_be_up_again(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ALLOWED_ENDPOINTS, "https://127.0.0.1:1/token")
+    options = broker.client_credentials() | {"sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:1/token"}
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    connect(options, monkeypatch)
+    with pytest.raises(ServiceUnavailableError, match="Could not connect to server") as refused:
+        plans.preview(pipeline.platform())
+    assert refused.value.retryable
+    assert not isinstance(refused.value, AccessRefusedError)
+
+
+def test_token_endpoint_with_an_unknown_certificate_is_not_believed(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = broker.client_credentials()
+    del options["https.ca.location"]
+    refused = refuse(options, workplace_there, monkeypatch)
+    assert type(refused) is CertificateUntrustedError
+    assert "https.ca.location" in refused.advice
+
+
+def test_machine_without_an_identity_is_refused_before_anything_is_opened(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    connect(broker.machine_identity(), monkeypatch)
+    with pytest.raises(LoginRefusedError, match="AWS knows no identity here"):
+        plans.preview(pipeline.platform())
+
+
+def test_worker_without_an_identity_is_refused_by_the_reason(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    pipeline.send(4)
+    connect(broker.machine_identity(), monkeypatch)
+    with pytest.raises(LoginRefusedError, match="to Spark's workers, too"):
+        run_batch.run_once(pipeline.platform(), "run")
+    assert pipeline.count_target_rows() == 0
+
+
+def test_key_that_does_not_open_is_a_matter_of_the_connection(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    connect(broker.certificate_as_text("locked") | {"ssl.key.password": "other"}, monkeypatch)
+    with pytest.raises(ConfigurationError, match=r"ssl\.key\.pem failed"):
+        plans.preview(pipeline.platform())
