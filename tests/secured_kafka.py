@@ -20,7 +20,16 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import jwt
-from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -33,13 +42,14 @@ from tests.conftest import ROOT, SERVICES, choose_ports
 from tests.support import admin_client, wait_until
 
 PASSWORD = secrets.token_hex(12)
-USER, STRANGER = "etl", "stranger"
-"""``STRANGER`` may log in, and then has no right to anything."""
+USER = "etl"
+STRANGERS = ("stranger", "planner", "reader", "writer")
+"""They may log in, and then have the rights that a test grants. ``USER`` has all."""
 ACCESS_KEY, SECRET_KEY = "TESTKEY", secrets.token_hex(20)
 REGION = "eu-test-1"
 
 _SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
-_VALIDATOR = ROOT / "tests" / "machine_token" / "Validator.scala"
+_VALIDATOR = ROOT / "tests" / "AwsValidator.scala"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _CHECK = "OAuthBearerValidatorCallbackHandler"
@@ -81,6 +91,13 @@ class Authority:
         places[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         places[1].write_bytes(private)
         return places
+
+    def issue_for_broker(self, expired: bool = False) -> Path:
+        """Return a file with a certificate and its key, as a broker wants it."""
+        certificate, key = self.issue("broker", expired)
+        keystore = certificate.with_suffix(".pem")
+        keystore.write_bytes(key.read_bytes() + certificate.read_bytes())
+        return keystore
 
 
 def _builder(name: str, issuer: str, key: Any, days: int) -> x509.CertificateBuilder:
@@ -170,6 +187,15 @@ class SecuredKafka:
     def operator(self) -> dict[str, str]:
         return {"bootstrap.servers": self.servers("operator")}
 
+    def grant(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+        bindings = [
+            AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+            for operation in operations
+        ]
+        with admin_client(self.operator) as client:
+            for future in client.create_acls(bindings).values():
+                future.result(30)
+
     def servers(self, listener: str) -> str:
         return f"{HOST}:{self.port_by_listener[listener]}"
 
@@ -234,7 +260,7 @@ def _properties(plain: str, ports: Mapping[str, int], authority: Authority, toke
     protocols = {"operator": "PLAINTEXT", "mutual": "SSL", "sasl": "SASL_SSL", "aws": "SASL_SSL", "expired": "SSL"}
     addresses = ",".join(f"{name.upper()}://{HOST}:{port}" for name, port in ports.items())
     controller = settings["listeners"].split(",")[-1]
-    users = " ".join(f'user_{user}="{PASSWORD}"' for user in (USER, STRANGER))
+    users = " ".join(f'user_{user}="{PASSWORD}"' for user in (USER, *STRANGERS))
     settings |= {
         "listeners": f"{addresses},{controller}",
         "advertised.listeners": addresses,
@@ -255,16 +281,13 @@ def _properties(plain: str, ports: Mapping[str, int], authority: Authority, toke
         "listener.name.aws.sasl.enabled.mechanisms": "OAUTHBEARER",
         "listener.name.aws.oauthbearer.sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required "
         f'unsecuredLoginStringClaim_sub="unused";',
-        "listener.name.aws.oauthbearer.sasl.server.callback.handler.class": "Validator",
+        "listener.name.aws.oauthbearer.sasl.server.callback.handler.class": "AwsValidator",
     }
     for name, protocol in protocols.items():
         if "SSL" in protocol:
-            certificate, key = authority.issue("broker", expired=name == "expired")
-            keystore = certificate.with_suffix(".pem")
-            keystore.write_bytes(key.read_bytes() + certificate.read_bytes())
             settings |= {
                 f"listener.name.{name}.ssl.keystore.type": "PEM",
-                f"listener.name.{name}.ssl.keystore.location": keystore,
+                f"listener.name.{name}.ssl.keystore.location": authority.issue_for_broker(expired=name == "expired"),
                 f"listener.name.{name}.ssl.truststore.type": "PEM",
                 f"listener.name.{name}.ssl.truststore.location": authority.path,
             }
@@ -297,7 +320,7 @@ def start_secured_kafka(name: str) -> Iterator[SecuredKafka]:
             broker = SecuredKafka(authority, tokens, port_by_listener)
             with admin_client(broker.operator | {"log_level": "0"}) as client:
                 wait_until(lambda: bool(client.list_topics(timeout=20).brokers), 60)
-                for user, mechanism in product((USER, STRANGER), _SCRAM.values()):
+                for user, mechanism in product((USER, STRANGERS[0]), _SCRAM.values()):
                     login = ScramCredentialInfo(mechanism, 4096)
                     change = UserScramCredentialUpsertion(user, login, PASSWORD.encode())
                     client.alter_user_scram_credentials([change])[user].result(30)

@@ -1,7 +1,5 @@
 """What the cluster has agreed on is read before anybody has logged in, on every kind of listener."""
 
-import datetime
-import ipaddress
 import secrets
 import struct
 from collections.abc import Iterator
@@ -9,18 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from batchledger.adapters.kafka.greeting import list_addresses
 from batchledger.adapters.kafka.output import features
 from batchledger.adapters.kafka.output.features import _parse, read_features
 from batchledger.local.stack import kafka_broker, local_stack, processes
 from batchledger.local.stack.machine import HOST
-from batchledger.model.errors import ConfigurationError, ServiceUnavailableError, TargetRefusedError
+from batchledger.model.errors import (
+    CertificateUntrustedError,
+    ConfigurationError,
+    ServiceUnavailableError,
+    TargetRefusedError,
+)
 from tests.conftest import SERVICES, choose_ports
 from tests.contract.outputs import Output
+from tests.secured_kafka import Authority
 from tests.support import admin_client, wait_until
 
 PASSWORD = secrets.token_hex(12)
@@ -43,32 +44,6 @@ class OldBroker:
         if "SASL" in protocol:
             options |= {"sasl.mechanism": "PLAIN", "sasl.username": "nobody", "sasl.password": "wrong"}
         return options | ({"ssl.ca.location": str(self.certificate)} if "SSL" in protocol else {})
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for this machine that vouches for itself, and a file that has its key, too."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "batchledger-test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    public, whole = folder / "broker.crt", folder / "broker.pem"
-    public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    whole.write_bytes(private + public.read_bytes())
-    return public, whole
 
 
 def settings_with_listeners(plain: str, ports: dict[str, int], keystore: Path) -> str:
@@ -97,7 +72,8 @@ def old_broker() -> Iterator[OldBroker]:
     port_by_protocol = dict(zip(LISTENERS, (others.kafka, others.kafka_controller, others.postgres), strict=True))
     folder = home.local / "kafka"
     folder.mkdir(parents=True)
-    certificate, keystore = make_certificate(folder)
+    authority = Authority(folder)
+    keystore = authority.issue_for_broker()
     properties = folder / "server.properties"
     launch = kafka_broker.kafka_service(home, ports).prepare()
     properties.write_text(settings_with_listeners(properties.read_text(), port_by_protocol, keystore))
@@ -112,7 +88,7 @@ def old_broker() -> Iterator[OldBroker]:
     processes.run(home, "kafka", format_data, deadline_seconds=60)
     processes.start(home, "kafka", launch)
     servers = {protocol: f"{HOST}:{port}" for protocol, port in port_by_protocol.items()}
-    broker = OldBroker(f"{HOST}:{ports.kafka}", servers, certificate)
+    broker = OldBroker(f"{HOST}:{ports.kafka}", servers, authority.path)
     try:
         with admin_client(broker.options("PLAINTEXT") | {"log_level": "0"}) as client:
             wait_until(lambda: bool(client.list_topics(timeout=20).brokers), 60)
@@ -132,7 +108,7 @@ def test_features_are_read_from_every_kind_of_listener_without_logging_in(old_br
 def test_certificate_that_nobody_vouches_for_is_not_believed(old_broker: OldBroker) -> None:
     options = old_broker.options("SSL")
     del options["ssl.ca.location"]
-    with pytest.raises(ServiceUnavailableError, match="certificate verify failed"):
+    with pytest.raises(CertificateUntrustedError, match="unable to get local issuer certificate"):
         read_features(options)
 
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from batchledger.adapters.kafka import log
 from batchledger.config.kafka_options import ALLOWED_ENDPOINTS
@@ -24,13 +25,15 @@ from tests.conftest import SERVICES
 from tests.secured_kafka import (
     ACCESS_KEY,
     SECRET_KEY,
-    STRANGER,
+    STRANGERS,
     USER,
     Authority,
     SecuredKafka,
     start_secured_kafka,
 )
 from tests.support import TestPipeline, Workplace, admin_client
+
+STRANGER = STRANGERS[0]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ LOGINS = {
 def test_pipeline_logs_in_for_everything_that_it_asks_of_kafka(
     login: str, broker: SecuredKafka, workplace_there: Workplace, spark_local: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All clients log in: the admin's, those of Spark's tasks, the second one, the group's, the output topic's."""
+    """All clients log in: for plans and settings, in Spark's tasks, for holes, courtesy offsets and the target."""
     pipeline = workplace_there.create(
         into="topic",
         # The Spark server of the tests runs for all, and has no identity of AWS's.
@@ -96,8 +99,6 @@ def test_pipeline_logs_in_for_everything_that_it_asks_of_kafka(
 
 
 def read_courtesy(broker: SecuredKafka, pipeline: TestPipeline) -> int:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
     group = f"batchledger.{pipeline.name}"
     with admin_client(broker.operator) as client:
         asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
@@ -160,7 +161,7 @@ def test_expired_certificate_is_an_error_of_its_own(
     assert ("of this client" in refused.why) is (side == "client")
 
 
-def test_client_without_a_certificate_is_told_that_the_broker_wants_one(
+def test_client_without_a_certificate_learns_that_the_broker_wants_one(
     broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = refuse(broker.trusting("mutual", "SSL"), workplace_there, monkeypatch)
@@ -197,16 +198,7 @@ def test_missing_right_is_an_error_of_its_own_and_goes_with_the_grant(
     assert "DESCRIBE" in refused.advice
     pipeline = workplace_there.create(source={"connection": "kafka_secured"})
     pipeline.send(4)
-    with admin_client(broker.operator) as client:
-        grants = [
-            AclBinding(
-                ResourceType.TOPIC, pipeline.name, ResourcePatternType.LITERAL, f"User:{STRANGER}", "*", operation,
-                AclPermissionType.ALLOW,
-            )
-            for operation in (AclOperation.READ, AclOperation.DESCRIBE)
-        ]  # fmt: skip
-        for future in client.create_acls(grants).values():
-            future.result(30)
+    broker.grant(STRANGER, ResourceType.TOPIC, pipeline.name, AclOperation.READ, AclOperation.DESCRIBE)
     run_batch.run_once(pipeline.platform(), "run")
     pipeline.assert_exact()
 
@@ -216,12 +208,7 @@ def test_right_that_is_missing_for_records_only_reaches_the_driver_with_its_name
 ) -> None:
     pipeline = workplace_there.create(source={"connection": "kafka_secured"})
     pipeline.send(4)
-    with admin_client(broker.operator) as client:
-        grant = AclBinding(
-            ResourceType.TOPIC, pipeline.name, ResourcePatternType.LITERAL, f"User:{STRANGER}", "*",
-            AclOperation.DESCRIBE, AclPermissionType.ALLOW,
-        )  # fmt: skip
-        client.create_acls([grant])[grant].result(30)
+    broker.grant(STRANGER, ResourceType.TOPIC, pipeline.name, AclOperation.DESCRIBE)
     connect(broker.password("PLAIN", STRANGER), monkeypatch)
     with pytest.raises(RightMissingError, match="READ to read") as refused:
         run_batch.run_once(pipeline.platform(), "run")

@@ -3,12 +3,26 @@
 import pytest
 from confluent_kafka import Consumer
 
+from batchledger.adapters.kafka.clients import client_options
 from batchledger.adapters.kafka.second_client import to_settings
 from batchledger.adapters.kafka.tuning import to_client_options
-from batchledger.config.kafka_options import CONSUMER_OPTIONS, check_connection_options
+from batchledger.config.connections import Connection, kafka_options
+from batchledger.config.kafka_options import ALLOWED_ENDPOINTS, CONSUMER_OPTIONS, check_connection_options
 from batchledger.model.errors import ConfigurationError
 
 PLAIN = {"bootstrap.servers": "a:9092"}
+TLS = {**PLAIN, "security.protocol": "SSL"}
+SASL = {**PLAIN, "security.protocol": "SASL_SSL"}
+ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+ALLOWED = ("https://login.example/token", "http://login.example/token")
+OAUTH = {
+    **SASL,
+    "sasl.mechanism": "OAUTHBEARER",
+    ENDPOINT: ALLOWED[0],
+    "sasl.oauthbearer.client.id": "etl",
+    "sasl.oauthbearer.client.secret": "quiet",
+    "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
+}
 
 
 @pytest.mark.parametrize(
@@ -17,7 +31,21 @@ PLAIN = {"bootstrap.servers": "a:9092"}
         ({}, "bootstrap.servers is missing"),
         ({**PLAIN, "group.id": "g"}, "group.id is refused"),
         ({**PLAIN, "enable.auto.commit": True}, "enable.auto.commit is refused"),
-        ({**PLAIN, "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER is not one of PLAIN"),
+        ({**PLAIN, "sasl.mechanism": "GSSAPI"}, "GSSAPI is not one of PLAIN"),
+        ({**PLAIN, "security.protocol": "TLS"}, "TLS is not one of PLAINTEXT, SSL"),
+        ({**PLAIN, "sasl.mechanism": "PLAIN"}, "PLAINTEXT and its sasl.mechanism PLAIN do not fit together"),
+        ({**PLAIN, "security.protocol": "sasl_ssl"}, r"SASL_SSL and its sasl.mechanism \(none\) do not fit together"),
+        ({**PLAIN, "ssl.ca.location": "ca.pem"}, "ssl.ca.location has no effect with security.protocol PLAINTEXT"),
+        ({**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ana"}, "SCRAM-SHA-256 needs sasl.password"),
+        ({**SASL, "sasl.mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM needs aws.region"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url"),
+        ({**OAUTH, ENDPOINT: "https://evil.example/token"}, "https://evil.example/token is not among the ones"),
+        ({**OAUTH, ENDPOINT: "https://login.example/token/"}, "is not among the ones"),
+        ({**OAUTH, ENDPOINT: "file:///etc/passwd"}, "is not among the ones"),
+        ({**OAUTH, ENDPOINT: "http://login.example/token"}, "http://login.example/token is not https"),
+        ({**PLAIN, "sasl.oauthbearer.config": "principal=admin"}, "it makes up a token that nothing has signed"),
+        ({**TLS, "ssl.certificate.location": "a.pem"}, "needs ssl.certificate.location or .pem, and ssl.key.location"),
+        ({**TLS, "ssl.ca.location": "a.pem", "ssl.ca.pem": "-"}, "ssl.ca.location and ssl.ca.pem say the same"),
         ({**PLAIN, "sasl.login.callback.handler.class": "Evil"}, "login modules can run code"),
         ({**PLAIN, "bootstrap.server": "b"}, "did you mean bootstrap.servers"),
     ],
@@ -25,7 +53,30 @@ PLAIN = {"bootstrap.servers": "a:9092"}
 def test_connection_with_an_unsafe_option_is_refused_by_its_id(extra: dict[str, object], reason: str) -> None:
     """S136, S137."""
     with pytest.raises(ConfigurationError, match=f"Connection 'kafka_default' .*\n.*{reason}"):
-        check_connection_options("kafka_default", extra)
+        check_connection_options("kafka_default", extra, ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "https://login.example/token", " https://other.example, https://login.example/token"]
+)
+def test_deployment_lists_the_token_endpoints_that_a_connection_may_name(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ALLOWED_ENDPOINTS, value)
+    connection = Connection("kafka_default", "kafka", extra=OAUTH)
+    if value:
+        assert kafka_options(connection)[ENDPOINT] == ALLOWED[0]
+    else:
+        with pytest.raises(ConfigurationError, match=ALLOWED_ENDPOINTS):
+            kafka_options(connection)
+
+
+def test_extensions_of_a_token_are_the_same_for_both_clients() -> None:
+    """Librdkafka takes them as they are: Confluent Cloud asks for them."""
+    options = check_connection_options("kafka_default", OAUTH, ALLOWED)
+    Consumer({**client_options(options), "group.id": "unused"}).close()
+    tokens = to_settings(options)["sasl_oauth_token_provider"]
+    assert tokens.extensions() == {"logicalCluster": "lkc-1", "identityPoolId": "pool-2"}
 
 
 def test_pipeline_tunes_its_consumer_in_the_names_of_kafkas_documentation() -> None:

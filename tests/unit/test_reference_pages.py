@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from batchledger import cli
-from batchledger.config.kafka_options import CONNECTION_OPTIONS, SASL_MECHANISMS
+from batchledger.config.kafka_options import CONNECTION_OPTIONS, OPTIONS_BY_MECHANISM
 from batchledger.local.stack.defaults import PORT_BY_SERVICE
 from batchledger.local.stack.home import port_variable
 from batchledger.model.batch import BatchState
@@ -53,7 +53,7 @@ def test_every_error_that_airflow_tries_again_is_on_the_page() -> None:
 def test_every_option_and_mechanism_of_a_kafka_connection_is_on_the_page() -> None:
     accepted = " ".join(read("reference/connections.md").partition("\nAccepted:")[2].partition("All others")[0].split())
     assert tuple(re.findall(r"`([a-z.]+)`", accepted)) == CONNECTION_OPTIONS
-    assert re.search(r"`sasl.mechanism` \(([^)]*)\)", accepted)[1] == ", ".join(SASL_MECHANISMS)
+    assert re.search(r"`sasl.mechanism` \(([^)]*)\)", accepted)[1] == ", ".join(OPTIONS_BY_MECHANISM)
 
 
 def test_every_port_is_on_the_page_with_its_variable() -> None:

@@ -62,6 +62,7 @@ REASON_BY_UNSAFE_OPTION: Mapping[str, str] = MappingProxyType(
         "sasl.jaas.config": "login modules can run code (CVE-2025-27818); set sasl.mechanism, username and password",
         "sasl.login.callback.handler.class": "login modules can run code (CVE-2025-27818)",
         "sasl.client.callback.handler.class": "login modules can run code (CVE-2025-27818)",
+        "sasl.oauthbearer.token.endpoint.url": "it lets a client read files and URLs (CVE-2025-27817)",
         "sasl.oauthbearer.jwks.endpoint.url": "it lets a client read files and URLs (CVE-2025-27817)",
         "sasl.oauthbearer.config": "it makes up a token that nothing has signed",
     }

@@ -160,7 +160,7 @@ def _judge_login(action: str, options: Mapping[str, str]) -> ServiceUnavailableE
         try:
             consumer.list_topics(timeout=ASKING_SECONDS)
         except KafkaException:
-            # Reports wait until somebody asks for them.
+            # Reports wait for a call.
             consumer.poll(0)
     refused = next((each for each in reported if each.code() == KafkaError._AUTHENTICATION), None)
     if refused is None:

@@ -12,7 +12,7 @@ import org.apache.kafka.common.security.auth.AuthenticateCallbackHandler
 import org.apache.kafka.common.security.oauthbearer.{OAuthBearerToken, OAuthBearerValidatorCallback}
 
 /** Stands for the side of Amazon MSK: a token is a URL of one action, signed by Signature Version 4. */
-class Validator extends AuthenticateCallbackHandler {
+class AwsValidator extends AuthenticateCallbackHandler {
   private val Array(accessKey, secretKey, region) = System.getProperty("batchledger.test.aws").split(":")
 
   override def configure(c: util.Map[String, _], m: String, e: util.List[AppConfigurationEntry]): Unit = ()
