@@ -33,6 +33,7 @@ from bench.parts import (
     pages,
     scaling,
     throughput,
+    types,
 )
 from bench.records import write_topic
 from bench.services import run_services
@@ -122,6 +123,7 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
     audit_cost.PART: audit_cost.measure,
     backlog.PART: backlog.measure,
     scaling.PART: scaling.measure,
+    types.PART: types.measure,
     airflow_trigger.PART: airflow_trigger.measure,
     pages.PART: pages.measure,
     bookkeeping.PART: bookkeeping.measure,

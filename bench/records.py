@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from confluent_kafka.admin import NewPartitions
 from rich.progress import track
 
+from batchledger.adapters.kafka.requests import open_admin
 from batchledger.local.samples.admin import ensure_topic, find_ends
 from batchledger.local.samples.producer import SampleRecord, produce
 from bench.services import Services
@@ -15,6 +17,8 @@ PARTITIONS = 4
 DEVICES = 1000
 SCHEMA = "message_id string, device_id int, seq bigint, amount double, note string"
 KEY = "device_id"
+PARTITIONS_AT_ONCE = 2_500
+CREATING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Topic:
         return sum(self.end_by_partition.values())
 
 
-def describe(number: int) -> bytes:
+def describe(number: int, *, as_texts: bool = False) -> bytes:
     """Return one record: number ``seq`` of its device, and a message id of its own."""
     record = {
         "message_id": f"{number:032x}",
@@ -40,22 +44,29 @@ def describe(number: int) -> bytes:
         "amount": number % 9973 / 4,
         "note": "forty characters that no one reads again",
     }
+    if as_texts:
+        record = {name: str(value) for name, value in record.items()}
     return json.dumps(record, separators=(",", ":")).encode()
 
 
-def to_record(number: int, timestamp_ms: int = 0) -> SampleRecord:
+def to_record(number: int, timestamp_ms: int = 0, *, as_texts: bool = False) -> SampleRecord:
     """Return one record. Its key is its device, so the records of a device lie in one partition, in their order."""
-    return SampleRecord(str(number % DEVICES).encode(), describe(number), timestamp_ms)
+    return SampleRecord(str(number % DEVICES).encode(), describe(number, as_texts=as_texts), timestamp_ms)
 
 
-def write_topic(services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS) -> Topic:
-    """Create the topic and write ``count`` records; every partition has some if there are enough devices."""
+def write_topic(
+    services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS, *, as_texts: bool = False
+) -> Topic:
+    """Create the topic and write ``count`` records, with all fields as texts if asked for."""
     value_bytes = 0
 
     def records() -> Iterator[SampleRecord]:
         nonlocal value_bytes
         for number in track(range(count), f"writing {count:,} records to {name}", transient=True):
-            record = to_record(number)
+            record = to_record(number, as_texts=as_texts)
+            if partitions > DEVICES:
+                # So many partitions have records only if there are more keys.
+                record = replace(record, key=str(number).encode())
             value_bytes += len(record.value)
             yield record
 
@@ -65,5 +76,11 @@ def write_topic(services: Services, count: int, name: str = TOPIC, partitions: i
 
 
 def create_topic(services: Services, name: str, partitions: int = PARTITIONS) -> None:
-    """Create an empty topic."""
-    ensure_topic(services.kafka_options, name, partitions, {})
+    """Create an empty topic, in steps: a broker refuses to create 10,000 partitions at once."""
+    options, made = services.kafka_options, min(partitions, PARTITIONS_AT_ONCE)
+    ensure_topic(options, name, made, {})
+    while made < partitions:
+        made = min(partitions, made + PARTITIONS_AT_ONCE)
+        admin = open_admin(dict(options))
+        admin.create_partitions([NewPartitions(name, made)], request_timeout=CREATING_SECONDS)[name].result()
+        ensure_topic(options, name, made, {})

@@ -69,6 +69,7 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
         _audit_table(figures),
         _cpu_table(figures),
         _scaling_table(figures),
+        _types_table(figures),
         _airflow_table(figures),
         _pages_table(figures),
         _beside_pages_table(figures),
@@ -200,7 +201,19 @@ def _scaling_table(figures: Figures) -> str:
         [subject, *(_short_of(figures.median("scaling", subject, measure), unit) for measure, unit in units.items())]
         for subject in figures.subjects("scaling")
     ]
-    return table(["a batch of ten records a partition", "time", "stage", "CPU", "WAL bytes", "transactions"], rows)
+    return table(["a batch", "time", "stage", "CPU", "WAL bytes", "transactions"], rows)
+
+
+def _types_table(figures: Figures) -> str:
+    rows = [
+        [
+            subject,
+            to_text(figures.median("types", subject, "rows_per_second"), "rows/s"),
+            to_text(figures.median("types", subject, "cpu_seconds_per_million"), "s"),
+        ]
+        for subject in figures.subjects("types")
+    ]
+    return table(["one column is", "rows/s", "CPU s / M rows"], rows)
 
 
 def _airflow_table(figures: Figures) -> str:

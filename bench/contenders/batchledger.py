@@ -19,7 +19,7 @@ from bench.services import Services
 
 @dataclass(frozen=True)
 class Batchledger(OneProgram):
-    """See the role. An order's settings are ``delivery`` and ``max_records``.
+    """See the role. An order's settings are ``delivery``, ``max_records`` and perhaps a ``schema``.
 
     A kill ends our own process; its job goes on in Spark's server, as in real life.
     """
@@ -42,7 +42,7 @@ def write_pipeline(services: Services, order: Order) -> None:
     """Write the pipeline file of an order, with the keys that differ from the defaults only."""
     content = {
         "name": order.name,
-        "source": {"topics": [order.topic], "schema": SCHEMA},
+        "source": {"topics": [order.topic], "schema": order.settings.get("schema", SCHEMA)},
         "sink": {"type": str(order.sink), **_section(order)},
         "delivery": order.settings["delivery"],
         "limits": {"max_records": int(order.settings["max_records"])},

@@ -1,38 +1,60 @@
-"""The cost of a batch, and of each of its partitions: batches of ten records a partition."""
+"""The cost of a batch and of each of its partitions: topics of many shapes, each of them one batch."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bench.bench import Bench
 from bench.contenders import batchledger
 from bench.figures import Figure, describe
-from bench.records import write_topic
+from bench.records import Topic, write_topic
 from bench.taking import take, warm_up
 
 PART = "scaling"
-PARTITIONS_TRIED = (1, 16, 256)
-RECORDS_OF_A_PARTITION = 10
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A topic by its partitions, and how many records each has; None divides the records of the bench among them."""
+
+    partitions: int
+    of_a_partition: int | None
+
+    @property
+    def subject(self) -> str:
+        """What the tables call it, such as ``256 partitions of 10``."""
+        count = f"{self.partitions:,} partition{'' if self.partitions == 1 else 's'}"
+        return f"{count} of {self.of_a_partition}" if self.of_a_partition else f"all records in {count}"
+
+    def write(self, bench: Bench) -> Topic:
+        """Write the topic, unless the bench has it already."""
+        records = bench.topic.records if self.of_a_partition is None else self.partitions * self.of_a_partition
+        if self.of_a_partition is None and self.partitions == len(bench.topic.end_by_partition):
+            return bench.topic
+        return write_topic(bench.services, records, f"scaling_{self.partitions}_{records}", self.partitions)
+
+
+ONE, SIXTEEN, MANY = Shape(1, 10), Shape(16, 10), Shape(256, 10)
+MOST = Shape(10_000, 100)
+WHOLE, WHOLE_IN_ONE = Shape(4, None), Shape(1, None)
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Yield seconds, CPU, WAL and writing transactions of one batch, for every number of partitions in every round."""
-    topics = [
-        write_topic(bench.services, partitions * RECORDS_OF_A_PARTITION, f"scaling_{partitions}", partitions)
-        for partitions in PARTITIONS_TRIED
-    ]
-    contender = batchledger.describe("exactly_once", max(topic.records for topic in topics))
+    """Yield seconds, CPU, WAL and writing transactions of one batch, for every shape in every round."""
+    topics = [(shape, shape.write(bench)) for shape in (ONE, SIXTEEN, MANY, MOST, WHOLE, WHOLE_IN_ONE)]
+    contender = batchledger.describe("exactly_once", max(topic.records for _, topic in topics))
     with contender.start(bench.services) as running:
-        for topic in topics:
+        for _, topic in topics:
             warm_up(bench, contender.subject, running, topic)
         for number in range(bench.rounds):
-            for topic in topics:
+            for shape, topic in topics:
                 taken = take(bench.services, contender.subject, running, topic)
                 seconds, cpu = taken.done.seconds, taken.usage.cpu_seconds
-                subject = f"{len(topic.end_by_partition)} partitions"
-                bench.say(f"round {number + 1} of {bench.rounds}, {subject}: {seconds:.2f} s, CPU {cpu:.2f} s")
+                bench.say(f"round {number + 1} of {bench.rounds}, {shape.subject}: {seconds:.2f} s, CPU {cpu:.2f} s")
                 yield from describe(
                     PART,
-                    subject,
+                    shape.subject,
                     seconds=seconds,
+                    rows_per_second=taken.rows_per_second,
                     **taken.step_seconds,
                     cpu_seconds=cpu,
                     wal_bytes=taken.usage.wal_bytes,

@@ -63,7 +63,7 @@ def test_goal_without_its_figures_is_neither_met_nor_missed() -> None:
     assert len(judge(Figures(()))) == len(FIXED)
 
 
-@pytest.mark.parametrize(("seconds", "outcome"), [(2.5, Outcome.MET), (2.51, Outcome.MISSED)])
+@pytest.mark.parametrize(("seconds", "outcome"), [(1.5, Outcome.MET), (1.51, Outcome.MISSED)])
 def test_bound_of_a_figure_is_allowed_itself(seconds: float, outcome: Outcome) -> None:
     assert verdict("warm trigger", Figure("airflow", "warm_trigger", "seconds", (seconds,))).outcome is outcome
 
