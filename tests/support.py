@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.adapters.spark.stager import SparkStager
 from batchledger.config.connections import load_connection
 from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
 from batchledger.lifecycle.platform import Platform
@@ -181,6 +182,19 @@ class TestPipeline:
         assert self.find_differences() == {}
         verification = verify_pipeline(self.config)
         assert verification.holds, verification.findings
+
+
+def stager_of(platform: Platform) -> SparkStager:
+    """The stager of a platform in which nothing was replaced."""
+    stager = platform.make_stager()
+    assert isinstance(stager, SparkStager)
+    return stager
+
+
+def change_stager(platform: Platform, **changes: Any) -> Platform:
+    """The platform with other parts in its stager."""
+    stager = replace(stager_of(platform), **changes)
+    return replace(platform, make_stager=lambda: stager)
 
 
 @contextmanager

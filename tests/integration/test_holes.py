@@ -3,8 +3,6 @@
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,12 +12,11 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from batchledger.adapters.kafka import second_read
 from batchledger.adapters.postgres.ledger.history import RangeRecord, load_batch_history
-from batchledger.adapters.spark.stager import SparkStager
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from tests.support import TestPipeline, Workplace, admin_client, wait_until
+from tests.support import TestPipeline, Workplace, admin_client, change_stager, stager_of, wait_until
 
 ABORTED = b'{"message_id": "aborted"}'
 
@@ -73,22 +70,16 @@ def test_ranges_that_start_and_end_in_the_middle_of_invisible_offsets_are_explai
     pipeline.assert_exact()
 
 
-def with_reader(platform: Platform, **changes: Any) -> Platform:
-    """The platform with another reader in Spark's tasks."""
-    stager = cast("SparkStager", platform.make_stager())
-    return replace(platform, make_stager=lambda: replace(stager, **changes))
-
-
 def with_a_fault(platform: Platform) -> Platform:
     """The platform whose tasks read with a client that loses every fourth record."""
-    read = cast("SparkStager", platform.make_stager()).read_share
+    read = stager_of(platform).read_share
 
     # Pickled whole, because the workers do not have the tests.
     def lose(ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
         for records in read(ranges):
             yield records.filter(pc.not_equal(pc.bit_wise_and(records["offset"], 3), 3))
 
-    return with_reader(platform, read_share=lose)
+    return change_stager(platform, read_share=lose)
 
 
 def test_records_that_the_first_client_loses_are_found_by_the_second_one(workplace: Workplace) -> None:
@@ -117,7 +108,7 @@ def test_shares_that_begin_and_end_among_aborted_records_and_markers_see_each_re
     for round_ in range(4):
         pipeline.send(9, partitions=3)
         pipeline.send_in_transaction([ABORTED] * (5 + round_), partition=round_ % 3, commit=False)
-    run_batch.run_once(with_reader(pipeline.platform(), offsets_in_share=10), "run")
+    run_batch.run_once(change_stager(pipeline.platform(), offsets_in_share=10), "run")
     pipeline.assert_exact()
 
 

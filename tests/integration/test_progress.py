@@ -17,16 +17,14 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.staging.tables import PostgresStagingWriter, open_table
-from batchledger.adapters.spark.stager import SparkStager
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.following import Follower, Tell
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.progress import Progress, Reading
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
-from batchledger.ports import Stager
 from tests.forked import start_command
-from tests.support import TestPipeline, Workplace, wait_until
+from tests.support import TestPipeline, Workplace, change_stager, wait_until
 
 HELD_BACK = 7_281_940_113
 """The advisory lock that the COPY of a held row waits for."""
@@ -76,14 +74,8 @@ def hold_back(platform: Platform, told: Told) -> Platform:
     """The same platform, with a COPY that can be held back, and followed closely."""
     sink = platform.sink
     assert isinstance(sink, PostgresSink)
-    held = HoldingSink(sink.dsn, sink.table)
-
-    def make_stager() -> Stager:
-        stager = platform.make_stager()
-        assert isinstance(stager, SparkStager)
-        return replace(stager, sink=held, offsets_in_share=OFFSETS_WORTH_A_RANGE + 300)
-
-    return replace(platform, make_stager=make_stager, follow=Follower(told.display, 0.05).follow)
+    held = change_stager(platform, sink=HoldingSink(sink.dsn, sink.table), offsets_in_share=OFFSETS_WORTH_A_RANGE + 300)
+    return replace(held, follow=Follower(told.display, 0.05).follow)
 
 
 def test_in_the_middle_of_a_batch_finished_parts_and_running_tasks_add_up_to_what_was_read(

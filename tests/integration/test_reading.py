@@ -11,7 +11,6 @@ import yaml
 from psycopg import sql
 
 from batchledger.adapters.kafka.range_reader import SILENCE_SECONDS
-from batchledger.adapters.spark.stager import SparkStager
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
@@ -23,15 +22,12 @@ from batchledger.model.presence import NO_PATIENCE
 from batchledger.planning.live import Plan
 from tests.fakes.crash import Interrupt
 from tests.integration.test_holes import ABORTED, open_transaction
-from tests.support import TestPipeline, Workplace, create_topic, delete_records, delete_topic
+from tests.support import TestPipeline, Workplace, change_stager, create_topic, delete_records, delete_topic, stager_of
 
 
 def impatient(platform: Platform) -> Platform:
     """The platform with a reader that waits for the next record for two seconds only."""
-    made = platform.make_stager()
-    assert isinstance(made, SparkStager)
-    changed = replace(made, read_share=partial(made.read_share, silence_seconds=2))
-    return replace(platform, make_stager=lambda: changed)
+    return change_stager(platform, read_share=partial(stager_of(platform).read_share, silence_seconds=2))
 
 
 def read_staging(pipeline: TestPipeline, batch: Batch, attempt: int) -> list[tuple[Any, ...]]:

@@ -16,7 +16,6 @@ from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.ledger.history import load_batch_history
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.spark.session import open_connect_session
-from batchledger.adapters.spark.stager import SparkStager
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.stack.processes import ServiceRecord
@@ -32,7 +31,15 @@ from batchledger.model.errors import (
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Stager
 from tests.conftest import SERVICES
-from tests.support import TestPipeline, Workplace, add_partitions, create_topic, delete_records, delete_topic
+from tests.support import (
+    TestPipeline,
+    Workplace,
+    add_partitions,
+    change_stager,
+    create_topic,
+    delete_records,
+    delete_topic,
+)
 
 SILENT = "accepts and says nothing"
 silent_only = pytest.mark.parametrize("silent_port", [SILENT], indirect=True)
@@ -233,13 +240,11 @@ def test_spark_that_cannot_reach_the_broker_is_a_retryable_error_and_leaves_no_s
     pipeline = workplace.create()
     pipeline.send(10)
     good = pipeline.platform()
-    stager = good.make_stager()
-    assert isinstance(stager, SparkStager)
     away = partial(read_share, {"bootstrap.servers": f"127.0.0.1:{silent_port}"}, silence_seconds=3)
     with pytest.raises(
         StagingError, match=rf"Kafka at 127\.0\.0\.1:{silent_port} says: .* not read through in time"
     ) as caught:
-        run_batch.run_once(replace(good, make_stager=lambda: replace(stager, read_share=away)), "run")
+        run_batch.run_once(change_stager(good, read_share=away), "run")
     assert caught.value.retryable
     assert pipeline.count_target_rows() == 0
     assert pipeline.list_staging() == []
@@ -267,11 +272,9 @@ def test_spark_that_is_paused_while_it_stages_is_a_retryable_error_and_the_next_
     pipeline = published_pipeline(workplace)
     pipeline.send(10)
     good = pipeline.platform()
-    stager = good.make_stager()
-    assert isinstance(stager, SparkStager)
-    pausing = replace(stager, open_session=open_session_with_a_server_that_pauses)
+    pausing = change_stager(good, open_session=open_session_with_a_server_that_pauses)
     with pytest.raises(StagingError, match="did not answer a call in time") as caught:
-        run_batch.run_once(replace(good, make_stager=lambda: pausing), "paused")
+        run_batch.run_once(pausing, "paused")
     assert caught.value.retryable
     assert pipeline.list_staging() == []
     run_batch.run_once(good, "later")

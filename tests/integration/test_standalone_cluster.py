@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
@@ -16,7 +16,6 @@ from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence, Post
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.staging.tables import open_table, rows_table
 from batchledger.adapters.spark.session import open_connect_session
-from batchledger.adapters.spark.stager import SparkStager
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, Batch
@@ -25,7 +24,7 @@ from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.wiring import build_platform
 from tests.cluster import START_SECONDS, WORKERS, Cluster, standalone_cluster
-from tests.support import TestPipeline, Workplace, wait_until
+from tests.support import TestPipeline, Workplace, change_stager, stager_of, wait_until
 
 RANGES = 4
 RECORDS = 100
@@ -92,10 +91,7 @@ def plan(pipeline: TestPipeline) -> Attempt:
 
 def in_parts(platform: Platform) -> Platform:
     """The same, with a task for each range: a batch of so few records would be a single task's."""
-    stager = replace(
-        cast("SparkStager", platform.make_stager()), offsets_in_share=OFFSETS_WORTH_A_RANGE + RECORDS // RANGES
-    )
-    return replace(platform, make_stager=lambda: stager)
+    return change_stager(platform, offsets_in_share=OFFSETS_WORTH_A_RANGE + RECORDS // RANGES)
 
 
 def count_rows(dsn: str, table: sql.Identifier) -> dict[int, int]:
@@ -112,12 +108,11 @@ def stage_disturbed(
 
     ``changes`` replace parts of the stager.
     """
-    stager = cast("SparkStager", in_parts(platform).make_stager())
-    dsn = cast("PostgresEvidence", stager.evidence).dsn
+    parts = in_parts(platform)
+    dsn = cast("PostgresEvidence", stager_of(parts).evidence).dsn
     with ThreadPoolExecutor(1) as threads, psycopg.connect(dsn) as connection:
         evidence = HeldEvidence(dsn, connection)
-        disturbed = replace(stager, evidence=evidence, **changes)
-        steps = replace(platform, make_stager=lambda: disturbed)
+        steps = change_stager(parts, evidence=evidence, **changes)
         step = threads.submit(run_batch.stage, steps, attempt.batch.batch_id, attempt.run)
         wait_until(lambda: evidence.count_waiting() == executors or step.done(), START_SECONDS)
         disturb()
