@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import jwt
+import pytest
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -294,10 +295,10 @@ def _properties(plain: str, ports: Mapping[str, int], authority: Authority, toke
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-@contextmanager
-def start_secured_kafka(name: str) -> Iterator[SecuredKafka]:
-    """Start the broker in a folder of its own."""
-    home = replace(SERVICES.home, local=SERVICES.home.local / name)
+@pytest.fixture(scope="module")
+def broker(request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
+    """Start the broker for one module, in a folder of its own; import it as a fixture."""
+    home = replace(SERVICES.home, local=SERVICES.home.local / request.module.__name__.rpartition(".")[2])
     ports, more = choose_ports(), choose_ports()
     names = ("mutual", "sasl", "aws", "expired")
     others = (more.kafka, more.kafka_controller, more.postgres, more.spark)

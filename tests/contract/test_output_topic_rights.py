@@ -8,7 +8,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from batchledger.model.batch import Lane
 from batchledger.model.errors import BatchledgerError, TargetRefusedError
 from tests.contract.outputs import Output
-from tests.integration.test_secured_broker import SecuredBroker, broker
+from tests.secured_kafka import SecuredKafka, broker
 
 __all__ = ["broker"]
 
@@ -17,8 +17,8 @@ ROWS = 30
 
 
 @pytest.fixture
-def output(broker: SecuredBroker) -> Output:
-    return Output(broker.options("operator")).create()
+def output(broker: SecuredKafka) -> Output:
+    return Output(broker.operator).create()
 
 
 def refuse(call: Callable[[], object], match: str) -> None:
@@ -27,10 +27,10 @@ def refuse(call: Callable[[], object], match: str) -> None:
 
 
 def test_each_right_that_is_missing_is_named_and_these_are_enough(
-    broker: SecuredBroker,
+    broker: SecuredKafka,
     output: Output,
 ) -> None:
-    topic, attempt = output.topic(options=broker.options(USER)), output.attempt()
+    topic, attempt = output.topic(options=broker.password("PLAIN", USER)), output.attempt()
 
     def grant(kind: ResourceType, name: str, *operations: AclOperation) -> None:
         broker.grant(USER, kind, name, *operations)
@@ -60,8 +60,8 @@ def test_each_right_that_is_missing_is_named_and_these_are_enough(
     assert topic.count().incomplete_until == 0
 
 
-def test_offsets_that_may_not_be_read_are_not_taken_for_none(broker: SecuredBroker, output: Output) -> None:
-    topic, group = output.topic(options=broker.options(USER)), output.group("sink")
+def test_offsets_that_may_not_be_read_are_not_taken_for_none(broker: SecuredKafka, output: Output) -> None:
+    topic, group = output.topic(options=broker.password("PLAIN", USER)), output.group("sink")
     broker.grant(USER, ResourceType.TOPIC, output.name, AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
     broker.grant(USER, ResourceType.TRANSACTIONAL_ID, f"batchledger.{output.pipeline}", AclOperation.WRITE)
     broker.grant(USER, ResourceType.GROUP, group, AclOperation.READ)
@@ -72,10 +72,10 @@ def test_offsets_that_may_not_be_read_are_not_taken_for_none(broker: SecuredBrok
 
 
 def test_topic_that_may_not_be_created_is_refused_and_is_made_after_the_grant(
-    broker: SecuredBroker,
+    broker: SecuredKafka,
 ) -> None:
-    output = Output(broker.options("operator"))
-    topic, attempt = output.topic(options=broker.options(USER)), output.attempt(lane=Lane.REPLAY)
+    output = Output(broker.operator)
+    topic, attempt = output.topic(options=broker.password("PLAIN", USER)), output.attempt(lane=Lane.REPLAY)
     broker.grant(USER, ResourceType.TOPIC, output.source, AclOperation.READ)
     broker.grant(USER, ResourceType.TOPIC, output.name, AclOperation.DESCRIBE)
     broker.grant(USER, ResourceType.GROUP, output.group("replay"), AclOperation.READ)

@@ -1,7 +1,7 @@
 """Every login that a connection can name, against a broker that asks for it; and what is said if it is refused."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -29,17 +29,13 @@ from tests.secured_kafka import (
     USER,
     Authority,
     SecuredKafka,
-    start_secured_kafka,
+    broker,
 )
 from tests.support import TestPipeline, Workplace, admin_client
 
+__all__ = ["broker"]
+
 STRANGER = STRANGERS[0]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[SecuredKafka]:
-    with start_secured_kafka("logins") as broker:
-        yield broker
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """A broker that knows what each user may do: rights by access control lists."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
@@ -14,16 +14,12 @@ from batchledger.model.batch import BatchState
 from batchledger.model.errors import BatchBlockedError, BatchledgerError, RightMissingError
 from batchledger.wiring import verify_pipeline
 from tests.conftest import SERVICES
-from tests.secured_kafka import SecuredKafka, start_secured_kafka
+from tests.secured_kafka import SecuredKafka, broker
 from tests.support import TestPipeline, Workplace
 
+__all__ = ["broker"]
+
 READS = (AclOperation.DESCRIBE, AclOperation.READ)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[SecuredKafka]:
-    with start_secured_kafka("rights") as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -100,7 +100,8 @@ class PostgresStaging(Staging):
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
         self.require_columns(schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
-            columns = [define_column(field) for field in schema] + [sql.SQL("_task bigint not null")]
+            # Sealing looks at the task of every row. In front of texts its place is the same in each.
+            columns = [sql.SQL("_task bigint not null"), *(define_column(field) for field in schema)]
             # Rows outlive a crash of the server if a sink may have committed them already.
             kind = sql.SQL("table" if isinstance(self, CommittingSink) else "unlogged table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
