@@ -1,5 +1,8 @@
-"""The kept Spark Connect session survives being closed by others."""
+"""The kept Spark Connect session survives being closed by others, and its workers are forked with their packages."""
 
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
@@ -19,3 +22,22 @@ def test_session_is_kept_from_one_use_to_the_next_and_replaced_once_it_was_close
     with open_connect_session(url, "kept") as third:
         assert third.session_id != kept_id
         assert third.range(3).count() == 3
+
+
+@pytest.mark.usefixtures("spark")
+def test_python_workers_are_forked_from_a_process_that_has_imported_their_packages() -> None:
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+
+        import psutil
+
+        has_imported = "pyiceberg.io.pyarrow" in sys.modules
+        for each in batches:
+            parent = " ".join(psutil.Process().parent().cmdline())
+            yield pa.record_batch({"parent": [parent] * each.num_rows, "has_imported": [has_imported] * each.num_rows})
+
+    url = SparkConnectHook(conn_id="spark_default").get_connection_url()
+    with open_connect_session(url, "packages") as session:
+        (found,) = session.range(0, 1, 1, 1).mapInArrow(look, "parent string, has_imported boolean").collect()
+    assert "batchledger.jobs.python_workers" in found.parent
+    assert found.has_imported

@@ -1,1 +1,1 @@
-"""Programs that other systems start: today the stage job of spark-submit."""
+"""Programs that Spark starts: the stage job of spark-submit, and the daemon of its Python workers."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -166,14 +167,13 @@ def _task_attempt_id() -> int:
     return int(_task_context().taskAttemptId())
 
 
+@cache
 def _settle_worker() -> None:
     """Make a worker's pauses between tasks short, once in its life: they are most of a small batch's time.
 
     After each task it collects garbage, over 900 modules (0.07 s). Before each it forgets what it knows of folders, and
     reads the directory of Spark's own jar again (0.05 s): Spark has put the jar on the path of every worker.
     """
-    if gc.get_freeze_count():
-        return
     for jar in [entry for entry in sys.path if PurePath(entry).match("spark-core_*.jar")]:
         sys.path.remove(jar)
         for place in [each for each in sys.path_importer_cache if each.startswith(jar)]:

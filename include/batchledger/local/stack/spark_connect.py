@@ -65,6 +65,7 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
         "spark.sql.warehouse.dir": folder / "warehouse",
         "spark.sql.session.timeZone": "UTC",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "batchledger.jobs.python_workers",
         "spark.redaction.regex": f"(?i){_REDACTED_WORDS}",
         "spark.sql.redaction.options.regex": f"(?i)url|{_REDACTED_WORDS}",
     }
@@ -84,6 +85,9 @@ def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
         "SPARK_LOCAL_IP": HOST,
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": credentials.spark_token,
         "PYSPARK_PYTHON": sys.executable,
+        # Otherwise the allocators of C and of pyarrow keep what was freed, in each of many threads.
+        "MALLOC_ARENA_MAX": "2",
+        "MIMALLOC_PURGE_DELAY": "0",
     }
     argv = (str(spark_home / "bin" / "spark-submit"), "--class", _SERVER_CLASS)
     return Launch(argv=argv, folder=folder, environment=environment)
