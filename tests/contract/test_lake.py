@@ -40,6 +40,7 @@ from batchledger.model.errors import (
     DecisionRefusedError,
     OutcomeUnknownError,
     ServiceUnavailableError,
+    StagingError,
     StagingLostError,
     TargetChangedError,
 )
@@ -737,8 +738,31 @@ def test_table_and_each_of_its_files_are_sorted_by_the_time_of_the_records(lake:
     table = lake.table
     (order,) = table.sort_order().fields
     assert table.schema().find_column_name(order.source_id) == "_timestamp"
-    staged = list(lake.lake_table.read_staged(attempt, ["_timestamp"]))
+    staged = list(written.read_back(["_timestamp"]))
     assert [time for each in staged for time in each["_timestamp"].to_pylist()] == sorted(times.to_pylist())
+
+
+def test_task_holds_few_rows_and_its_index_has_those_that_its_files_hold(
+    lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "HELD_BYTES", 1)
+    attempt = lake.ledger.open_attempt(life.store(lake, FIRST, OTHER).batch_id, "run-1")
+    parts = [life.batch_of_rows(life.rows_of([each])) for each in (FIRST, OTHER)]
+    life.write(lake.sink.open_staging(attempt, ROW_SCHEMA), 0, *parts)
+    lake.sink.seal_staging(attempt, [0])
+    branch = lake.table.metadata.refs[branch_of(attempt)].snapshot_id
+    listed = lake.table.scan(snapshot_id=branch).plan_files()
+    assert sorted(each.file.record_count for each in listed) == [len(OTHER), len(FIRST)]
+    assert [each.rows for each in life.summarise(lake, attempt)] == [len(FIRST), len(OTHER)]
+
+
+def test_task_whose_files_do_not_hold_its_rows_fails(lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = files.write_files
+    monkeypatch.setattr(files, "write_files", lambda table, rows: real(table, rows.slice(1)))
+    attempt = lake.ledger.open_attempt(life.store(lake, FIRST).batch_id, "run-1")
+    writer = lake.sink.open_staging(attempt, ROW_SCHEMA)
+    with pytest.raises(StagingError, match="do not hold all rows"):
+        life.write(writer, 0, life.batch_of_rows(life.rows_of([FIRST])))
 
 
 @pytest.mark.parametrize(("size", "is_one"), [("1024", False), ("1000000", True)])

@@ -206,7 +206,7 @@ def test_tasks_get_what_the_server_says_of_the_table_and_not_the_login(
     assert not any(each.encode() in pickled for each in (PASSWORD, rest_server.token))
     with pickle.loads(pickled).open() as files:  # noqa: S301
         files.write(life.batch_of_rows(life.rows_of([FIRST])))
-    assert files.io.properties["s3.session-token"] == "lent-for-an-hour"
+    assert files.table.io.properties["s3.session-token"] == "lent-for-an-hour"
     assert files.manifest is not None
 
 

@@ -31,6 +31,9 @@ class RowFiles(Protocol):
     def write(self, batch: "pa.RecordBatch") -> None:
         """Write rows, which may be held back until there are enough for a file."""
 
+    def read_back(self, columns: Sequence[str]) -> "Iterator[pa.RecordBatch]":
+        """Yield the rows of the listed files, as they are stored. The files are closed."""
+
 
 class RowFileWriter(Protocol):
     """Writes files of rows from inside Spark tasks; pickled to the executors. Unlisted files are never read."""
@@ -98,9 +101,6 @@ class LakeTable(Protocol):
 
     def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
         """Put the listed files on a branch of the attempt, which holds nothing else and which no reader looks at."""
-
-    def read_staged(self, attempt: Attempt, columns: Sequence[str]) -> "Iterator[pa.RecordBatch]":
-        """Yield the rows of the attempt's branch. Raises StagingLostError."""
 
     def find_base(self, attempt: Attempt) -> int | None:
         """Return the state that the batch is published on; None when there is no table.

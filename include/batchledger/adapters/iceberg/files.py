@@ -13,8 +13,9 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
 from pyiceberg.manifest import (
     DataFile,
@@ -34,8 +35,8 @@ from batchledger.adapters.iceberg.layout import read_schema, rename, stored_name
 from batchledger.model.records.columns import BATCH_COLUMN, COORDINATE_COLUMNS
 from batchledger.ports import RowFiles, RowFileWriter
 
-HELD_BYTES = 128 * 2**20
-"""A task holds so many bytes of rows before it writes them."""
+HELD_BYTES = 32 * 2**20
+"""A task holds so many bytes of rows before it writes them to a file; sorting them takes as much again."""
 AT_ONCE_BYTES = 32 * 2**20
 """So many bytes of stored files are read at once; their rows take several times as much."""
 OF_FILES = ("adls.", "buffer-size", "client.", "gcs.", "hdfs.", "hf.", "py-io-impl", "s3.", "warehouse")
@@ -56,7 +57,8 @@ class IcebergFileWriter(RowFileWriter):
     @override
     def open(self) -> Iterator["IcebergFiles"]:
         metadata = TableMetadataUtil.parse_raw(self.metadata)
-        files = IcebergFiles(metadata, load_file_io(dict(self.properties), metadata.location), self.batch_id)
+        io = load_file_io(dict(self.properties), metadata.location)
+        files = IcebergFiles(Table((), metadata, "", io, NoopCatalog("a task commits nothing")), self.batch_id)
         yield files
         files.close()
 
@@ -65,8 +67,7 @@ class IcebergFileWriter(RowFileWriter):
 class IcebergFiles(RowFiles):
     """Holds rows until there are enough for a file, and writes them in the order of their time."""
 
-    table: TableMetadata
-    io: FileIO = field(repr=False)
+    table: Table = field(repr=False)
     batch_id: int
     rows: int = 0
     manifest: str | None = None
@@ -84,31 +85,37 @@ class IcebergFiles(RowFiles):
         if self._bytes >= HELD_BYTES:
             self._flush()
 
+    @override
+    def read_back(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        # One file after the other: together they are as large as the task's share.
+        for each in read_list(self.table, self.manifest) if self.manifest else ():
+            yield from read_files(self.table, [FileScanTask(each)], columns)
+
     def close(self) -> None:
         """Write what is held, and the list of the files."""
         self._flush()
         if self._files:
-            self.manifest = write_list(self.table, self.io, self._files)
+            self.manifest = write_list(self.table, self._files)
 
     def _flush(self) -> None:
         if self._held:
-            self._files += write_files(self.table, self.io, pa.Table.from_batches(self._held))
+            self._files += write_files(self.table, pa.Table.from_batches(self._held))
         self._held, self._bytes = [], 0
 
 
-def write_files(table: TableMetadata, io: FileIO, rows: pa.Table) -> Sequence[DataFile]:
+def write_files(table: Table, rows: pa.Table) -> Sequence[DataFile]:
     """Write rows, with the names of the table, to files of its size and partitions."""
     stored = schema_to_pyarrow(table.schema(), include_field_ids=False)
     wanted = [stored.field(each) for each in rows.schema.names]
     cast = rows.cast(pa.schema(wanted)).sort_by("_timestamp")
-    return list(_dataframe_to_data_files(table, cast, io, uuid4()))
+    return list(_dataframe_to_data_files(table.metadata, cast, table.io, uuid4()))
 
 
-def write_list(table: TableMetadata, io: FileIO, files: Sequence[DataFile]) -> str:
+def write_list(table: Table, files: Sequence[DataFile]) -> str:
     """Write a manifest of files, and return where it is."""
-    place = load_location_provider(table.location, table.properties).new_metadata_location(f"staged-{uuid4()}.avro")
+    place = load_location_provider(table.location(), table.properties).new_metadata_location(f"staged-{uuid4()}.avro")
     with write_manifest(
-        table.format_version, table.spec(), table.schema(), io.new_output(place), _NO_SNAPSHOT, "deflate"
+        table.format_version, table.spec(), table.schema(), table.io.new_output(place), _NO_SNAPSHOT, "deflate"
     ) as writer:
         for each in files:
             writer.add_entry(
@@ -149,7 +156,7 @@ def write_without(table: Table, task: FileScanTask, left_out: Coordinates) -> tu
     if not rows.num_rows:
         return count, ()
     named = rows.rename_columns([stored_name(each) for each in rows.schema.names])
-    return count, write_files(table.metadata, table.io, named)
+    return count, write_files(table, named)
 
 
 def read_files(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

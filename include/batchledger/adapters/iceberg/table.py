@@ -39,7 +39,6 @@ from batchledger.adapters.iceberg.coordinates import Coordinates, Offsets, lie_w
 from batchledger.adapters.iceberg.files import (
     IcebergFileWriter,
     keep_without,
-    read_files,
     read_list,
     replace_without,
     slim,
@@ -182,12 +181,6 @@ class IcebergTable(LakeTable):
                 commit.append(branch_of(attempt), describe(attempt), files)
 
             self._commit(add, f"stage {attempt.batch.label}")
-
-    @override
-    def read_staged(self, attempt: Attempt, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with self._talk(f"read the rows of {attempt.batch.label}"):
-            table = self._load_with(columns)
-            yield from read_files(table, plan_snapshot(table, find_branch(table, attempt)), columns)
 
     @override
     def find_base(self, attempt: Attempt) -> int | None:

@@ -1,9 +1,9 @@
 """The Sink port on a table of a data lake: rows are staged in its files, on a branch, and published by one commit.
 
 The ledger's database judges rows by the same statements as for a table there. For that it has an index of the staged
-rows, read back from the branch: coordinates and key columns, or all columns if checks look at them or a replay is
-compared. The publication copies what the table holds of the batch's ranges and keys to the database, applies the batch
-to the copy, and repeats in the lake what has changed.
+rows, which each task reads back from its files: coordinates and key columns, or all columns if checks look at them or a
+replay is compared. The publication copies what the table holds of the batch's ranges and keys to the database, applies
+the batch to the copy, and repeats in the lake what has changed.
 """
 
 import logging
@@ -23,11 +23,12 @@ from batchledger.adapters.postgres.sinks.lake_held import HELD_TABLE, HeldRows
 from batchledger.adapters.postgres.sinks.lake_writer import LakeStagingWriter
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
 from batchledger.adapters.postgres.staging.left_behind import look_for_left
-from batchledger.adapters.postgres.staging.staging import PostgresStaging
-from batchledger.adapters.postgres.staging.tables import copy_batches, find_aside, rows_table, table_prefix
+from batchledger.adapters.postgres.staging.staging import PostgresStaging, count_staged
+from batchledger.adapters.postgres.staging.tables import find_aside, rows_table, table_prefix
 from batchledger.adapters.postgres.staging.withdrawal import (
     WITHDRAWN,
     count_withdrawn,
+    exists_here,
     find_replaced,
     rows_to_withdraw,
     withdraw_rows,
@@ -35,12 +36,11 @@ from batchledger.adapters.postgres.staging.withdrawal import (
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
-from batchledger.model.errors import DecisionRefusedError, StagingError, TargetChangedError
+from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.comparison import Comparison
-from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.ports import (
     Change,
@@ -54,9 +54,6 @@ from batchledger.ports import (
 )
 
 _log = logging.getLogger(__name__)
-
-_READ_BACK = -1
-"""The task number of rows that were read back; rows that delete a key are in no file."""
 
 
 @dataclass(frozen=True)
@@ -113,27 +110,14 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         index = super().open_staging(attempt, index_schema)
         listed = f"{table_prefix(attempt)}_files"
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
-            columns = "_task bigint not null, manifest text not null, row_count bigint not null"
             table = sql.Identifier(STAGING_SCHEMA, listed)
-            cursor.execute(sql.SQL(f"create table {{}} ({columns})").format(table))
+            cursor.execute(sql.SQL("create table {} (_task bigint not null, manifest text not null)").format(table))
         return LakeStagingWriter(self.dsn, listed, files, index, index_schema)
 
     @override
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         super().seal_staging(attempt, accepted_tasks)
-        manifests, rows = self._seal_list(attempt, accepted_tasks)
-        self.table.stage(attempt, manifests)
-        with transaction(self.dsn, f"read the rows of {attempt.batch.label} back", attempt) as cursor:
-            columns = [each for each in self.staged_columns(cursor, attempt) if each != DELETED_COLUMN]
-            found = copy_batches(cursor, rows_table(attempt), map(_tag, self.table.read_staged(attempt, columns)))
-        if found != rows:
-            raise StagingError(
-                f"The rows of {attempt.batch.label} attempt {attempt.number} are not all in {self.name}. Nothing is "
-                "visible.",
-                why=f"Tasks wrote {rows} rows, {found} were read back.",
-                advice="The next attempt writes files of its own.",
-                batch_id=attempt.batch.batch_id,
-            )
+        self.table.stage(attempt, self._seal_list(attempt, accepted_tasks))
 
     @override
     def drop_staging(self, attempt: Attempt) -> None:
@@ -251,7 +235,10 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             if self.message_keys is not None:
                 rows = self.message_keys.accept(cursor, publication)
             cursor.execute("drop table if exists pg_temp.batchledger_added")
-            if self._held.updates is None:
+            if self.message_keys is None and self.upsert is None:
+                # Without duplicates and keys all rows are added, and no list of them is needed.
+                moved = count_staged(cursor, attempt)
+            elif self._held.updates is None:
                 cursor.execute(
                     sql.SQL(
                         "create temporary table batchledger_added on commit drop as "
@@ -280,18 +267,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             base, removed = self._held.find_removed(cursor, attempt)
-            # The files still hold the rows that a check has set aside.
-            aside = find_aside(cursor, attempt)
-            staged = sql.SQL("select * from {}").format(rows_table(attempt))
-            every = sql.SQL("({} union all select * from {})").format(staged, aside) if aside else rows_table(attempt)
-            # With the default, hundreds of thousands of rows are sorted on disk.
-            cursor.execute("set local work_mem = '256MB'")
-            cursor.execute("analyze pg_temp.batchledger_added")
-            statement = read_sql(__package__, "find_left_out")
-            cursor.execute(statement.format(staged=every, is_row=self._is_row(cursor, attempt)))
-            dropped = as_coordinates(cursor)
-            cursor.execute("select count(*) from batchledger_added")
-            ((added,),) = cursor.fetchall()
+            dropped, added = self._find_left_out(cursor, attempt)
             cursor.execute("select epoch from batchledger.pipeline where name = %s", [attempt.batch.pipeline])
             ((epoch,),) = cursor.fetchall()
         is_found = attempt.batch.state is BatchState.COMMITTING
@@ -342,8 +318,8 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         names = [each for each in written if is_whole or each in (*self._kept, DELETED_COLUMN)]
         return pa.schema([stored.field(each) if each != DELETED_COLUMN else schema.field(each) for each in names])
 
-    def _seal_list(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> tuple[list[str], int]:
-        """Return the lists of the accepted tasks and how many rows they name; no task can add one any more (S75)."""
+    def _seal_list(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> list[str]:
+        """Return the lists of the accepted tasks; no task can add one any more (S75)."""
         prefix = table_prefix(attempt)
         with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
             cursor.execute(
@@ -352,13 +328,32 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
                 )
             )
             cursor.execute(
-                sql.SQL("select manifest, row_count from {} where _task = any(%s) order by manifest").format(
+                sql.SQL("select manifest from {} where _task = any(%s) order by manifest").format(
                     sql.Identifier(STAGING_SCHEMA, f"{prefix}_listed")
                 ),
                 [list(accepted_tasks)],
             )
-            listed = cursor.fetchall()
-        return [manifest for manifest, _ in listed], sum(rows for _, rows in listed)
+            return [manifest for (manifest,) in cursor]
+
+    def _find_left_out(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> tuple[pa.Table, int]:
+        """Return which rows of the files are not added, and how many are. All that are added are in the files."""
+        has_list = exists_here(cursor, "batchledger_added")
+        added = sql.Identifier("pg_temp", "batchledger_added") if has_list else rows_table(attempt)
+        # The files still hold the rows that a check has set aside.
+        aside = find_aside(cursor, attempt)
+        staged = sql.SQL("select * from {}").format(rows_table(attempt))
+        every = sql.SQL("({} union all select * from {})").format(staged, aside) if aside else rows_table(attempt)
+        parts = {"added": added, "staged": every, "is_row": self._is_row(cursor, attempt)}
+        cursor.execute(read_sql(__package__, "count_added").format(**parts))
+        ((count, staged_count),) = cursor.fetchall()
+        if count == staged_count:
+            return as_coordinates([]), count
+        # With the default, hundreds of thousands of rows are sorted on disk.
+        cursor.execute("set local work_mem = '256MB'")
+        if has_list:
+            cursor.execute(sql.SQL("analyze {}").format(added))
+        cursor.execute(read_sql(__package__, "find_left_out").format(**parts))
+        return as_coordinates(cursor), count
 
     def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
 
@@ -388,7 +383,3 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         if DELETED_COLUMN not in self.staged_columns(cursor, attempt):
             return sql.SQL("true")
         return sql.SQL("{} is not true").format(sql.Identifier("s", DELETED_COLUMN))
-
-
-def _tag(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.append_column(TASK_COLUMN, pa.repeat(pa.scalar(_READ_BACK, pa.int64()), batch.num_rows))
