@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from batchledger.adapters.spark.refused_rows import carrying_errors
+from batchledger.adapters.spark.failures import carrying_errors
 from batchledger.model.errors import ConfigurationError
 
 

@@ -5,7 +5,7 @@ import traceback
 import pytest
 from pyspark.errors import PySparkException
 
-from batchledger.adapters.spark.refused_rows import carrying_errors, explain_failure
+from batchledger.adapters.spark.failures import carrying_errors, explain_failure
 from batchledger.adapters.spark.stager import summarise
 from batchledger.model.errors import (
     BatchledgerError,

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.spark.call_deadline import explain_deadline
-from batchledger.adapters.spark.refused_rows import explain_failure, find_carried
+from batchledger.adapters.spark.failures import explain_failure, find_carried
 from batchledger.adapters.spark.tasks import (
     REPORT_SCHEMA,
     DividedRead,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.spark.refused_rows import carrying_errors
+from batchledger.adapters.spark.failures import carrying_errors
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports import EvidenceWriter, StagingWriter, Testimony
 
