@@ -1,0 +1,1 @@
+"""Turns rows into the keys and values of records."""

@@ -1,0 +1,179 @@
+"""Turns rows into the records of an output topic, many at once, with the texts that ``texts`` says.
+
+A value that pyarrow might write in another way is left to ``texts``. Knows nothing of batches, topics or tables.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from batchledger.adapters.encoding.texts import (
+    Write,
+    make_element_writer,
+    make_text_writer,
+    make_writer,
+    write_date,
+    write_moment,
+    write_string,
+)
+from batchledger.model.records.columns import COORDINATE_COLUMNS, DELETED_COLUMN, PROVENANCE_COLUMNS
+
+RECORD_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+"""Where the source record lies, its timestamp, and what the output topic gets. Without a value it is a tombstone."""
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Larger blocks of rows are divided, so that no array of texts is too long."""
+
+_ESCAPED = r'["\\\x00-\x1f]'
+# Numbers between these bounds have no exponent, neither here nor there.
+_LEAST_PLAIN, _MOST_PLAIN_FLOAT, _MOST_PLAIN_DOUBLE = 1e-4, 1e6, 1e10
+# The years 1 to 9999.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_MICROSECONDS_OF_A_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class RecordEncoder:
+    """Makes records of rows; pickled to the executors.
+
+    The value is a JSON object of all columns but those of provenance. ``key`` names the columns of the key: the text of
+    one, the JSON array of several, none if one of them is null.
+    """
+
+    key: tuple[str, ...] = ()
+
+    def encode(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the rows, in their order, with the columns of ``RECORD_SCHEMA``."""
+        if rows.nbytes > MOST_BYTES and rows.num_rows > 1:
+            half = rows.num_rows // 2
+            yield from self.encode(rows.slice(0, half))
+            yield from self.encode(rows.slice(half))
+        elif rows.num_rows:
+            places = [rows[each] for each in COORDINATE_COLUMNS]
+            moments = pc.divide(rows[PROVENANCE_COLUMNS[-1]].cast(pa.int64()), 1000)
+            columns = [*places, moments, self._encode_keys(rows), _encode_values(rows)]
+            columns = [each.cast(field.type) for each, field in zip(columns, RECORD_SCHEMA, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+    def _encode_keys(self, rows: pa.RecordBatch) -> pa.Array:
+        match self.key:
+            case ():
+                return pa.nulls(rows.num_rows, pa.binary())
+            case (column,) if rows[column].type in (pa.binary(), pa.large_binary()):
+                return rows[column]
+            case (column,):
+                return _write_texts(rows[column])
+            case columns:
+                joined = pc.binary_join_element_wise(*(_write_elements(rows[each]) for each in columns), ", ")
+                return pc.binary_join_element_wise("[", joined, "]", "")
+
+
+def _encode_values(rows: pa.RecordBatch) -> pa.Array:
+    names = [each for each in rows.schema.names if each not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
+    parts: list[pa.Array | str] = []
+    for name in names:
+        texts = _write_tokens(rows[name])
+        parts += [f"{',' if parts else '{'}{write_string(name)}:", pc.fill_null(texts, "null")]
+    values = pc.binary_join_element_wise(*parts, "}", "") if parts else pa.repeat("{}", rows.num_rows)
+    if DELETED_COLUMN not in rows.schema.names:
+        return values
+    is_deleted = pc.fill_null(rows[DELETED_COLUMN], fill_value=False)
+    return pc.if_else(is_deleted, pa.scalar(None, pa.string()), values)
+
+
+def _write_tokens(values: pa.Array) -> pa.Array:
+    """Return JSON tokens, null if a value is."""
+    type_ = values.type
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        texts = values.cast(pa.string())
+        if not _may_need_escapes(texts):
+            return _quote(texts)
+        return _write_each(_quote(texts), values, pc.match_substring_regex(texts, _ESCAPED), make_writer(type_))
+    if pa.types.is_temporal(type_):
+        return _quote(_write_times(values, "T", "+00:00"))
+    return _write_plain(values, make_writer(type_))
+
+
+def _write_elements(values: pa.Array) -> pa.Array:
+    """Return elements of a key, null if a value is."""
+    if pa.types.is_floating(values.type):
+        # The sum makes 0 of -0. A number that is sure has no exponent.
+        return _write_plain(pc.add(values, pa.scalar(0.0, values.type)), make_element_writer(values.type))
+    return _write_tokens(values)
+
+
+def _write_texts(values: pa.Array) -> pa.Array:
+    """Return the texts that the values have by themselves, null if a value is."""
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return values
+    if pa.types.is_temporal(values.type):
+        return _write_times(values, " ", "+00")
+    return _write_plain(values, make_text_writer(values.type))
+
+
+def _may_need_escapes(texts: pa.Array) -> bool:
+    """Whether the bytes hold any that JSON escapes; also if they belong to other values of a longer array."""
+    content = texts.buffers()[2]
+    found = np.frombuffer(content, np.uint8) if content is not None else np.empty(0, np.uint8)
+    return bool(((found < ord(" ")) | (found == ord('"')) | (found == ord("\\"))).any())
+
+
+def _quote(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _write_plain(values: pa.Array, write: Write) -> pa.Array:
+    """Write what needs neither quotes nor a form of time; ``write`` writes one that is in doubt."""
+    type_ = values.type
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        return _write_each(pa.nulls(len(values), pa.string()), values, values.is_valid(), write)
+    texts = values.cast(pa.string())
+    if pa.types.is_decimal(type_):
+        return _write_each(texts, values, pc.match_substring(texts, "E"), write)
+    if pa.types.is_floating(type_):
+        sizes = pc.abs(values)
+        most = _MOST_PLAIN_FLOAT if type_ == pa.float32() else _MOST_PLAIN_DOUBLE
+        is_small = pc.and_(pc.greater_equal(sizes, _LEAST_PLAIN), pc.less(sizes, most))
+        return _write_each(texts, values, pc.invert(pc.or_(is_small, pc.equal(sizes, 0))), write)
+    return texts
+
+
+def _write_times(values: pa.Array, between: str, zone: str) -> pa.Array:
+    """Write dates, or moments with ``between`` date and time, and ``zone`` if they have one."""
+    is_date = pa.types.is_date(values.type)
+    unit = 1 if is_date else _MICROSECONDS_OF_A_DAY
+    numbers = (values.cast(pa.int32()) if is_date else values).cast(pa.int64())
+    is_sure = pc.and_(pc.greater_equal(numbers, _FIRST_DAY * unit), pc.less(numbers, (_LAST_DAY + 1) * unit))
+    sure = pc.if_else(is_sure, numbers, 0)
+    if is_date:
+        texts, write = sure.cast(pa.int32()).cast(pa.date32()).cast(pa.string()), write_date
+    else:
+        zone = zone if values.type.tz else ""
+        whole = sure.cast(pa.timestamp("us")).cast(pa.string())
+        # All six digits of the fraction are there.
+        time = pc.utf8_rtrim(pc.utf8_rtrim(pc.utf8_slice_codeunits(whole, 11), "0"), ".")
+        texts = pc.binary_join_element_wise(pc.utf8_slice_codeunits(whole, 0, 10), between, time, zone, "")
+        write = partial(write_moment, between=between, zone=zone)
+    return _write_each(texts, numbers, pc.invert(is_sure), write)
+
+
+def _write_each(texts: pa.Array, values: pa.Array, is_doubtful: pa.Array, write: Write) -> pa.Array:
+    """Return the texts, with the doubtful ones written one by one. A null stays one."""
+    is_doubtful = pc.fill_null(is_doubtful, fill_value=False)
+    if not is_doubtful.true_count:
+        return texts
+    written = [write(each) for each in values.filter(is_doubtful).to_pylist()]
+    return pc.replace_with_mask(texts, is_doubtful, pa.array(written, pa.string()))
