@@ -16,6 +16,7 @@ DEADLINE_SECONDS = 30.0
 ENDED_BY_KAFKA_SECONDS = 120.0
 """A transaction whose producer is gone ends after its own timeout, a minute, when Kafka looks next."""
 FOREIGN_AT_ONCE = 10_000
+PACKED_HEADERS = ("_topic", "_partition", "_offset", "_timestamp", "_batch_id")
 
 
 def read_rows(options: Mapping[str, str], topic: str) -> list[Mapping[str, Any]]:
@@ -56,6 +57,8 @@ def busy(options: Mapping[str, str], topic: str) -> Iterator[None]:
 def as_row(message: Any) -> Mapping[str, Any]:
     """One record as a row; a tombstone has its provenance only."""
     headers = {name: value.decode() for name, value in message.headers()}
+    if "_batchledger" in headers:
+        headers = dict(zip(PACKED_HEADERS, headers["_batchledger"].split("|"), strict=True))
     numbers = {name: int(headers[name]) for name in ("_partition", "_offset", "_batch_id")}
     value = {} if message.value() is None else json.loads(message.value())
     timestamp = datetime.fromtimestamp(int(headers["_timestamp"]) / 1000, UTC)

@@ -271,6 +271,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
                 pipeline.name,
                 sink.transaction_timeout,
                 sink.accept_older_transactions,
+                sink.headers,
             )
             return TopicSink(dsn, topic, tuple(sink.key or ()), pipeline.deduplication, pipeline.numbering)
         case IcebergSinkConfig() as sink:

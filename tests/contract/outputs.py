@@ -6,22 +6,24 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from typing_extensions import override
 
 from batchledger.adapters.kafka.output.log import look_at
+from batchledger.adapters.kafka.output.records import read_origin
 from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
 from batchledger.adapters.kafka.output.transaction import OutputWriter
 from batchledger.adapters.kafka.requests import Isolation
 from batchledger.local.samples.admin import ensure_topic
 from batchledger.model.batch import Attempt, Batch, BatchState, Lane
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from batchledger.ports import OutputRecord
+from batchledger.ports import OutputBlock
 from tests.forked import fork_server
 from tests.support import wait_until
 
@@ -29,6 +31,24 @@ PARTITIONS = 3
 DEADLINE_SECONDS = 30.0
 LONG_AGO_MS = 1_372_636_800_000
 PLANNED_AT = datetime(2020, 11, 22, 12, 0, 0, 123456, UTC)
+
+
+class OutputRecord(NamedTuple):
+    """One record, and where its source record lies."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+
+    def as_block(self) -> OutputBlock:
+        """A block of this record alone, so that a test decides when each is sent."""
+        columns = {"offset": pa.int64(), "timestamp_ms": pa.int64(), "key": pa.binary(), "value": pa.binary()}
+        content = {name: [getattr(self, name)] for name in columns}
+        records = pa.RecordBatch.from_pydict(content, schema=pa.schema(columns))
+        return OutputBlock(TopicPartition(self.topic, self.partition), records)
 
 
 @dataclass(frozen=True)
@@ -52,13 +72,13 @@ class Output:
         ensure_topic(self.options, self.name, partitions, dict(config or {}))
         return self
 
-    def topic(self, **changes: Any) -> KafkaOutputTopic:
+    def topic(self, **changes: Any) -> "TopicOfRecords":
         """The adapter; its commits are waited for until readers see them."""
         return SettledTopic(**self._settings | changes, output=self)
 
-    def unsettled_topic(self, **changes: Any) -> KafkaOutputTopic:
+    def unsettled_topic(self, **changes: Any) -> "TopicOfRecords":
         """The adapter as it is, for commits behind a transaction that stays open."""
-        return KafkaOutputTopic(**self._settings | changes)
+        return TopicOfRecords(**self._settings | changes)
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -101,7 +121,8 @@ class Output:
 
     def batches(self) -> set[bytes]:
         """The batches whose records a reader of committed records sees."""
-        return {dict(message.headers())["_batch_id"] for message in self.read()}
+        origins = (read_origin(message.headers()) for message in self.read())
+        return {each.batch_id for each in origins if each is not None}
 
     def written(self) -> int:
         """How many offsets the topic has, visible or not."""
@@ -167,13 +188,26 @@ class Output:
 
 
 @dataclass(frozen=True)
-class SettledTopic(KafkaOutputTopic):
+class TopicOfRecords(KafkaOutputTopic):
+    """Takes records one by one."""
+
+    @override
+    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:  # type: ignore[override]
+        super().commit(attempt, map(OutputRecord.as_block, records), count)
+
+    @override
+    def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:  # type: ignore[override]
+        super().send(attempt, map(OutputRecord.as_block, records))
+
+
+@dataclass(frozen=True)
+class SettledTopic(TopicOfRecords):
     """Kafka answers a commit before it has written the markers, behind which alone readers see the records."""
 
     output: Output = field(kw_only=True)
 
     @override
-    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
+    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:  # type: ignore[override]
         super().commit(attempt, records, count)
         wait_until(lambda: not look_at(self.output.options, self.name).held_back)
 

@@ -12,8 +12,9 @@ from batchledger.adapters.kafka.output.pace import SendingPace, Verdict, is_too_
 from batchledger.adapters.kafka.requests import Isolation
 from batchledger.model.batch import Lane
 from batchledger.model.errors import FencedError, ServiceUnavailableError, StagingLostError, TargetRefusedError
-from batchledger.ports import OutputRecord
-from tests.contract.outputs import LONG_AGO_MS, PARTITIONS, Output
+from batchledger.model.offsets import single_offset
+from batchledger.model.records.rules import HeaderForm
+from tests.contract.outputs import LONG_AGO_MS, PARTITIONS, Output, OutputRecord
 from tests.support import delete_topic
 
 # From UtilsTest.testMurmur2 of Kafka's own tests.
@@ -133,6 +134,17 @@ def test_headers_tell_where_a_record_is_from_and_its_own_time_is_that_of_sending
     assert all(message.timestamp()[1] > LONG_AGO_MS for message in by_value.values())
 
 
+def test_packed_header_has_the_same_texts_in_one(output: Output) -> None:
+    output.create()
+    timed = OutputRecord(b"a", b"1", output.source, 2, 41, LONG_AGO_MS)
+    timeless = OutputRecord(b"b", b"2", output.source, 0, 7, None)
+    output.topic(headers=HeaderForm.PACKED).commit(output.attempt(17), [timed, timeless], 2)
+    assert {message.value(): message.headers() for message in output.read()} == {
+        b"1": [("_batchledger", f"{output.source}|2|41|{LONG_AGO_MS}|17".encode())],
+        b"2": [("_batchledger", f"{output.source}|0|7||17".encode())],
+    }
+
+
 def test_row_without_a_value_deletes_its_key(output: Output) -> None:
     output.create({"cleanup.policy": "compact"})
     records = [OutputRecord(b"a", value, output.source, 0, at, None) for at, value in enumerate((b"1", None))]
@@ -161,10 +173,11 @@ def test_record_that_is_too_large_leaves_nothing_visible_and_is_named(output: Ou
 def test_record_that_is_too_large_is_refused_before_anything_is_written(output: Output) -> None:
     output.create({"max.message.bytes": "20000"})
     record = OutputRecord(b"large", os.urandom(19_000), output.source, 1, 4711, None)
-    output.topic().require_room(output.attempt(), record)
+    origin, size_bytes = single_offset(output.source, 1, 4711), len(b"large") + 19_000
+    output.topic().require_room(output.attempt(), origin, size_bytes)
     output.topic().commit(output.attempt(), [record], 1)
     with pytest.raises(TargetRefusedError, match=r"(?s)\[1\]@4711.*max\.message\.bytes"):
-        output.topic().require_room(output.attempt(), record._replace(value=os.urandom(20_000)))
+        output.topic().require_room(output.attempt(), origin, size_bytes + 1_000)
     assert len(output.values()) == 1
 
 

@@ -13,8 +13,9 @@ from batchledger.adapters.kafka.range_reader import slice_ranges
 from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Lane
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
-from batchledger.ports import EVERY_BATCH, OutputRecord
-from tests.contract.outputs import PARTITIONS, Output, die
+from batchledger.model.records.rules import HeaderForm
+from batchledger.ports import EVERY_BATCH
+from tests.contract.outputs import PARTITIONS, Output, OutputRecord, die
 from tests.support import add_partitions, delete_records, wait_until
 
 
@@ -75,6 +76,20 @@ def test_records_of_somebody_else_are_not_counted_and_told(output: Output) -> No
     assert found.foreign == 7
     assert found.count_by_batch == expect(output, dict.fromkeys(range(PARTITIONS), TargetCount(1, 1, 0, 0)))
     assert found.incomplete_until == 0
+
+
+def test_records_with_packed_headers_are_counted_beside_others(output: Output) -> None:
+    output.create()
+    output.topic().commit(output.attempt(1), output.records(3), 3)
+    output.topic(headers=HeaderForm.PACKED).commit(output.attempt(2), output.records(6, start=3), 6)
+    for text in (b"t|0|1||", b"t|0|1|", b"", b"t|0|1||0", b"t|-1|1||1", b"t|0|" + b"9" * 20 + b"||1", b"\xff|0|1||1"):
+        output.produce(b"wrong", headers=[("_batchledger", text)])
+    found = output.topic().count()
+    assert found.foreign == 7
+    assert found.count_by_batch == {
+        **expect(output, dict.fromkeys(range(PARTITIONS), TargetCount(1, 1, 0, 0)), 1),
+        **expect(output, dict.fromkeys(range(PARTITIONS), TargetCount(2, 2, 1, 2)), 2),
+    }
 
 
 def test_uncommitted_and_aborted_rows_are_not_counted(output: Output) -> None:

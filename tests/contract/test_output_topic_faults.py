@@ -15,9 +15,8 @@ from batchledger.adapters.kafka.output.commits import group_of
 from batchledger.adapters.kafka.output.transaction import OutputWriter
 from batchledger.model.batch import Attempt, Lane
 from batchledger.model.errors import FencedError, OutcomeUnknownError, ServiceUnavailableError, TargetRefusedError
-from batchledger.ports import OutputRecord
 from tests import proxy
-from tests.contract.outputs import Output, die
+from tests.contract.outputs import Output, OutputRecord, die
 from tests.proxy import Loss, lossy_proxy
 from tests.support import wait_until
 

@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 
+import psycopg
 import pytest
 import yaml
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -13,7 +14,7 @@ from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept, rewind
 from batchledger.model.batch import BatchState, Decision
 from batchledger.model.checks import ACCEPTED_BY_TARGET
-from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
+from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, StagingLostError, TargetChangedError
 from batchledger.planning.live import StartPolicy
 from batchledger.planning.replay import Replay
 from batchledger.planning.rewind import Rewind
@@ -55,6 +56,53 @@ def test_record_is_the_row_as_json_its_key_and_where_it_came_from(workplace: Wor
         assert headers.keys() == {"_topic", "_partition", "_offset", "_timestamp", "_batch_id"}
         assert (headers["_topic"], headers["_offset"]) == (pipeline.name.encode(), b"%d" % offset)
         assert headers["_batch_id"] == b"%d" % batch.batch_id
+
+
+def test_form_of_the_headers_may_change_between_two_batches(workplace: Workplace) -> None:
+    pipeline = workplace.create(into="topic", partitions=2, sink={"headers": "packed"})
+    pipeline.send(5, partitions=2)
+    packed = run_batch.run_once(pipeline.platform(), "packed")
+    content = yaml.safe_load(pipeline.path.read_text())
+    content["sink"]["headers"] = "separate"
+    pipeline.path.write_text(yaml.safe_dump(content))
+    pipeline.send(5, partitions=2)
+    separate = run_batch.run_once(pipeline.platform(), "separate")
+    assert packed is not None
+    assert separate is not None
+    names_by_batch = {
+        row["_batch_id"]: {name for name, _ in message.headers()}
+        for row, message in zip(
+            pipeline.read_output(),
+            read_messages(workplace.kafka_options, f"{pipeline.name}_target"),
+            strict=True,
+        )
+    }
+    assert names_by_batch == {
+        packed.batch_id: {"_batchledger"},
+        separate.batch_id: {"_topic", "_partition", "_offset", "_timestamp", "_batch_id"},
+    }
+    pipeline.assert_exact()
+    assert verify_pipeline(pipeline.config).holds
+
+
+def test_batch_that_an_older_version_has_staged_is_staged_again_and_published(workplace: Workplace) -> None:
+    """An older version stages no records beside the rows."""
+    pipeline = workplace.create(into="topic")
+    pipeline.send(10)
+    platform = pipeline.platform()
+    batch = plans.plan(platform, "run")
+    assert batch is not None
+    run_batch.stage(platform, batch.batch_id, "run")
+    run_batch.audit(platform, batch.batch_id, "run")
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f"drop table batchledger_staging.b{batch.batch_id}_a1_records")
+    with pytest.raises(StagingLostError, match="the staging is gone"):
+        run_batch.publish(platform, batch.batch_id, "run")
+    assert pipeline.read_output() == []
+    published = run_batch.run_once(pipeline.platform(), "next run")
+    assert published is not None
+    assert (published.batch_id, published.attempt, published.state) == (batch.batch_id, 2, BatchState.PUBLISHED)
+    pipeline.assert_exact()
 
 
 def test_poison_records_are_quarantined_and_duplicates_are_dropped_as_for_every_sink(workplace: Workplace) -> None:

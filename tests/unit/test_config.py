@@ -200,6 +200,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(sink={**TOPIC, "keys": ["id"]}), "sink.keys: unknown key 'keys'; did you mean 'key'?"),
         (changed(sink={**TOPIC, "key": ["ids"]}), "orders.yaml: sink.key: 'ids' is not a column of source.schema"),
         (changed(sink={**TOPIC, "format": "avro"}), "sink.format: 'avro' is not allowed; allowed: 'json'"),
+        (changed(sink={**TOPIC, "headers": "none"}), "sink.headers: 'none' is not allowed; allowed: 'separate' or"),
         (changed(sink={**TOPIC, "transaction_timeout": "2d"}), "sink.transaction_timeout: '2d': write how long"),
         (changed(sink={**TOPIC, "topic": "orders"}), "sink.topic: 'orders' is in source.topics; the pipeline would"),
         (changed(sink={**TOPIC, "topic": "orders"}), "read its own rows. Name another topic in sink.topic"),

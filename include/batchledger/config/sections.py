@@ -17,7 +17,7 @@ from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS, explain_schema
 from batchledger.model.records.partitioning import PartitionField, parse_partition
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.rules import DuplicatePolicy, SinkMode, TombstonePolicy, Upsert, VersionBy
+from batchledger.model.records.rules import DuplicatePolicy, HeaderForm, SinkMode, TombstonePolicy, Upsert, VersionBy
 from batchledger.planning.live import Limits, StartPolicy
 
 _SQL_NAME = rf"[a-z_][a-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}"
@@ -285,6 +285,7 @@ class KafkaSinkConfig(Section):
     topic: Topic
     key: KeyColumns | None = None
     format: Literal["json"] = "json"
+    headers: Annotated[HeaderForm, Field(strict=False)] = HeaderForm.SEPARATE
     transaction_timeout: Annotated[Duration, AfterValidator(_check_transaction_timeout)] = 60.0
     accept_older_transactions: bool = False
 

@@ -13,7 +13,7 @@ from batchledger.ports.checks import Auditor, CheckedBatch, RecentBatch, RowChec
 from batchledger.ports.evidence import Evidence, EvidenceWriter, Testimony
 from batchledger.ports.lake import Change, LakeTable, RowFiles, RowFileWriter, StagedBranch, as_coordinates
 from batchledger.ports.ledger import Decisions, Ledger
-from batchledger.ports.output import EVERY_BATCH, OutputCounts, OutputRecord, OutputTopic
+from batchledger.ports.output import EVERY_BATCH, OutputBlock, OutputCounts, OutputTopic
 from batchledger.ports.presence import Presences
 from batchledger.ports.publication import Publication, TargetAccess, Truncate
 from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter
@@ -33,8 +33,8 @@ __all__ = [
     "Incidents",
     "LakeTable",
     "Ledger",
+    "OutputBlock",
     "OutputCounts",
-    "OutputRecord",
     "OutputTopic",
     "Presences",
     "Publication",

@@ -2,29 +2,29 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Attempt
 from batchledger.model.offsets import OffsetRange, TopicPartition
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 EVERY_BATCH = 2**63 - 1
 """A bound of batch ids that leaves none out."""
 
 
-class OutputRecord(NamedTuple):
-    """One row as a record, and where the source record lies that it was made of.
+@dataclass(frozen=True, slots=True)
+class OutputBlock:
+    """Records that were made of one source partition, in the order of its offsets.
 
-    Without a ``key`` it has none; without a ``value`` it is a tombstone, which deletes its key. ``timestamp_ms`` is the
-    source record's, None when it carries none.
+    The columns of ``records``: ``offset`` and ``timestamp_ms`` of the source record, null if it carries none; ``key``,
+    null if the record has none; ``value``, null if it is a tombstone, which deletes its key.
     """
 
-    key: bytes | None
-    value: bytes | None
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int | None
+    source: TopicPartition
+    records: "pa.RecordBatch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,22 @@ class OutputTopic(Protocol):
     def identify(self) -> str | None:
         """Return what ``require_usable`` does; None when there is no such topic."""
 
-    def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
-        """Raise TargetRefusedError when the topic takes no record of this size. Writes nothing."""
+    def require_room(self, attempt: Attempt, origin: OffsetRange, size_bytes: int) -> None:
+        """Raise TargetRefusedError, which names the source record, when the topic takes no record of this size.
 
-    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
+        ``size_bytes`` are the bytes of key and value. Writes nothing.
+        """
+
+    def commit(self, attempt: Attempt, blocks: Iterable[OutputBlock], count: int) -> None:
         """Make all ``count`` records visible together with the end of the batch's ranges, in one transaction.
 
         Records of one key stay in order. Returns once that is decided; readers see it a moment later, when the topic
         holds nothing back any more. Raises FencedError when a newer attempt has
         taken over, TargetRefusedError and ServiceUnavailableError when nothing is visible nor ever will be, and
-        OutcomeUnknownError when ``find_commit`` has to be asked. What ``records`` raises leaves nothing visible either.
+        OutcomeUnknownError when ``find_commit`` has to be asked. What ``blocks`` raises leaves nothing visible either.
         """
 
-    def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
+    def send(self, attempt: Attempt, blocks: Iterable[OutputBlock]) -> None:
         """Write the records, each once and in order, outside of a transaction; some are visible when it raises."""
 
     def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:

@@ -167,6 +167,8 @@ class OutputReader(LogReader):
     def _keep(self, message: Message, partition: int, value: bytes) -> None:
         headers: Any = message.headers()
         headers = {name: content.decode() for name, content in headers}
+        if "_batchledger" in headers:
+            headers = dict(zip(("_topic", "_partition", "_offset"), headers["_batchledger"].split("|"), strict=False))
         place, offset = (int(headers[name]) for name in ("_partition", "_offset"))
         at = message.offset() or 0
         self.rows[partition, at] = Row(IntendedRecord.decode(value), headers["_topic"], place, offset, at)

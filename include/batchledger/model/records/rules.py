@@ -77,6 +77,13 @@ class SinkMode(StrEnum):
         return self is not SinkMode.PRODUCE
 
 
+class HeaderForm(StrEnum):
+    """How the headers of an output record say where it is from: in several headers, or packed into one."""
+
+    SEPARATE = "separate"
+    PACKED = "packed"
+
+
 class VersionBy(StrEnum):
     """How to find the newer one of two records of one key.
 

@@ -1,6 +1,8 @@
 """Sends records through a producer: in order, memory and waiting bounded; names the record that is refused."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from logging import CRITICAL, getLogger
 from time import monotonic
 from typing import Any
@@ -9,14 +11,14 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from batchledger.adapters.kafka.clients import client_options
 from batchledger.adapters.kafka.output.errors import RefusedRecordError, is_consequence
-from batchledger.adapters.kafka.output.records import HeaderWriter, choose_partition
-from batchledger.ports.output import OutputRecord
+from batchledger.adapters.kafka.output.records import CHOSEN_BY_KEY, HeaderWriter
+from batchledger.ports.output import OutputBlock
 
 SILENCE_SECONDS = 15.0
 LOOK_SECONDS = 0.1
 # After so long a silence the sender looks whether the client has given the transaction up: then no answer comes.
 _SUSPICIOUS_SECONDS = 0.5
-_RECORDS_IN_REPORT = 64
+_RECORDS_BETWEEN_LOOKS = 256
 _SHORTEST_BATCH_BYTES, _BATCH_BYTES = 1024, 1024 * 1024
 
 _PRODUCER_OPTIONS: Mapping[str, Any] = {
@@ -49,29 +51,29 @@ def open_producer(options: Mapping[str, str], largest_batch_bytes: int, more: Ma
     return Producer({**client_options(options), **_PRODUCER_OPTIONS, "batch.size": batch_bytes, **more}, logger=quiet)
 
 
+@dataclass(frozen=True)
 class _Report:
-    """The delivery report of some records that follow one another.
+    """The delivery report of a block.
 
     One for each record would cost a fifth of the speed: the garbage collector would visit all that wait, again and
-    again. So a record that failed is looked for among its neighbours, by its key and value.
+    again. So a record that failed is looked for in its block, by its key and value.
     """
 
-    def __init__(self, fail: Callable[[KafkaError, str, bool], None]) -> None:
-        self._fail = fail
-        self._places: list[tuple[int, tuple[str, int, int]]] = []
-
-    def cover(self, record: OutputRecord) -> bool:
-        """Take a record in, and return whether there is room for more."""
-        self._places.append((hash((record.key, record.value)), (record.topic, record.partition, record.offset)))
-        return len(self._places) < _RECORDS_IN_REPORT
+    block: OutputBlock
+    fail: Callable[[KafkaError, str, bool], None]
 
     def __call__(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and not is_consequence(error):
-            wanted = hash((message.key(), message.value()))
-            found = [place for mark, place in self._places if mark == wanted]
             # A topic refuses a valid record only if it is compacted and the record has no key.
             is_suspect = error.code() == KafkaError.INVALID_RECORD and message.key() is None
-            self._fail(error, _name((found or [self._places[0][1]])[0]), is_suspect)
+            place = self._place_by_content.get((message.key(), message.value()), 0)
+            self.fail(error, _name(self.block, place), is_suspect)
+
+    @cached_property
+    def _place_by_content(self) -> Mapping[tuple[bytes | None, bytes | None], int]:
+        columns = (reversed(self.block.records[name].to_pylist()) for name in ("key", "value"))
+        places = reversed(range(self.block.records.num_rows))
+        return dict(zip(zip(*columns, strict=True), places, strict=True))
 
 
 class RecordSender:
@@ -86,7 +88,7 @@ class RecordSender:
         producer: Producer,
         topic: str,
         partitions: int,
-        batch_id: int,
+        headers: HeaderWriter,
         *,
         look: Callable[[int], None] = lambda _: None,
         probe: Callable[[], None] = lambda: None,
@@ -95,59 +97,65 @@ class RecordSender:
         self._producer = producer
         self._topic = topic
         self._partitions = partitions
-        self._headers = HeaderWriter(batch_id)
+        self._headers = headers
         self._look = look
         self._probe = probe
         self._refused: RefusedRecordError | None = None
         self._failed = 0
         self._is_found = False
         self._acknowledged = 0
-        self._looked_at = monotonic()
+        self._looked_at = self._look_at = monotonic()
         self._silent_seconds = 0.0
 
-    def send(self, records: Iterable[OutputRecord]) -> None:
+    def send(self, blocks: Iterable[OutputBlock]) -> None:
         """Send the records and return once all of them are acknowledged.
 
         Raises RefusedRecordError, TimeoutError after ``SILENCE_SECONDS`` without an answer, and KafkaException.
         """
-        look_at = monotonic()
-        report = _Report(self._fail)
-        for record in records:
-            is_open = report.cover(record)
-            self._put(record, report)
-            if not is_open:
-                report = _Report(self._fail)
-            self.sent += 1
-            if monotonic() >= look_at:
-                self._take_answers(0)
-                look_at = monotonic() + LOOK_SECONDS
+        for block in blocks:
+            self._send_block(block)
         while len(self._producer):
             # Faster than waiting for each answer.
             self._producer.flush(LOOK_SECONDS)
             self._take_answers(0)
         self._take_answers(0)
 
-    def _put(self, record: OutputRecord, report: _Report) -> None:
-        """Hand a record to the client, which sends it when it likes.
+    def _send_block(self, block: OutputBlock) -> None:
+        """Hand the records to the client, which sends them when it likes.
 
-        Its timestamp is the moment of sending, and a header has the source's: retention by time would delete a record
-        with an old timestamp at once.
+        The timestamp of a record is the moment of sending, and a header has the source's: retention by time would
+        delete a record with an old timestamp at once. Without a key, a record goes by its source partition, which keeps
+        its order.
         """
-        partition = choose_partition(record, self._partitions)
-        headers: Any = self._headers.write(record)
-        while True:
-            try:
-                self._producer.produce(self._topic, record.value, record.key, partition, report, headers=headers)
-            except BufferError:
-                self._take_answers(LOOK_SECONDS)
-            except KafkaException as error:
-                # What the client says now may be the consequence of a record that was refused before.
-                self._take_answers(LOOK_SECONDS)
-                self._probe()
-                place = (record.topic, record.partition, record.offset)
-                raise RefusedRecordError(error.args[0], _name(place)) from error
-            else:
-                return
+        report = _Report(block, self._fail)
+        keys, values = (block.records[name].to_pylist() for name in ("key", "value"))
+        by_source = block.source.partition % self._partitions
+        # Looked up once: this loop is most of the time of a publication.
+        produce, topic, before = self._producer.produce, self._topic, self.sent
+        for place, (key, value, headers) in enumerate(zip(keys, values, self._headers.write(block), strict=True)):
+            partition = by_source if key is None else CHOSEN_BY_KEY
+            if not place % _RECORDS_BETWEEN_LOOKS:
+                self.sent = before + place
+                self._look_around()
+            while True:
+                try:
+                    produce(topic, value, key, partition, report, headers=headers)
+                except BufferError:
+                    self.sent = before + place
+                    self._take_answers(LOOK_SECONDS)
+                except KafkaException as error:
+                    # What the client says now may be the consequence of a record that was refused before.
+                    self._take_answers(LOOK_SECONDS)
+                    self._probe()
+                    raise RefusedRecordError(error.args[0], _name(block, place)) from error
+                else:
+                    break
+        self.sent = before + len(keys)
+
+    def _look_around(self) -> None:
+        if monotonic() >= self._look_at:
+            self._take_answers(0)
+            self._look_at = monotonic() + LOOK_SECONDS
 
     def _fail(self, error: KafkaError, where: str, is_suspect: bool) -> None:
         """Take note that a record has failed.
@@ -182,6 +190,6 @@ class RecordSender:
             raise TimeoutError(f"no record was acknowledged for {SILENCE_SECONDS:.0f} s")
 
 
-def _name(place: tuple[str, int, int]) -> str:
-    topic, partition, offset = place
-    return f"record {topic}[{partition}]@{offset}"
+def _name(block: OutputBlock, place: int) -> str:
+    """Name the source of a record of the block."""
+    return f"record {block.source}@{block.records['offset'][place].as_py()}"

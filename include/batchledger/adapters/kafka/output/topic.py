@@ -16,8 +16,9 @@ from batchledger.adapters.kafka.output.requirements import OutputRequirements
 from batchledger.adapters.kafka.output.transaction import OutputWriter
 from batchledger.model.batch import Attempt
 from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.rules import HeaderForm
 from batchledger.ports import OutputTopic
-from batchledger.ports.output import OutputCounts, OutputRecord
+from batchledger.ports.output import OutputBlock, OutputCounts
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class KafkaOutputTopic(OutputTopic):
     pipeline: str
     transaction_timeout_seconds: float = 60.0
     accepts_older_transactions: bool = False
+    headers: HeaderForm = HeaderForm.SEPARATE
     clock: Callable[[], float] = field(default=monotonic, repr=False)
 
     @override
@@ -44,16 +46,16 @@ class KafkaOutputTopic(OutputTopic):
         return OutputRequirements(self.options, self.name, self.accepts_older_transactions).identify()
 
     @override
-    def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
-        self._writer.require_room(attempt, record)
+    def require_room(self, attempt: Attempt, origin: OffsetRange, size_bytes: int) -> None:
+        self._writer.require_room(attempt, origin, size_bytes)
 
     @override
-    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
-        self._writer.commit(attempt, records, count)
+    def commit(self, attempt: Attempt, blocks: Iterable[OutputBlock], count: int) -> None:
+        self._writer.commit(attempt, blocks, count)
 
     @override
-    def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
-        self._writer.send(attempt, records)
+    def send(self, attempt: Attempt, blocks: Iterable[OutputBlock]) -> None:
+        self._writer.send(attempt, blocks)
 
     @override
     def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
@@ -73,4 +75,6 @@ class KafkaOutputTopic(OutputTopic):
 
     @property
     def _writer(self) -> OutputWriter:
-        return OutputWriter(self.options, self.name, self.pipeline, self.transaction_timeout_seconds, self.clock)
+        return OutputWriter(
+            self.options, self.name, self.pipeline, self.transaction_timeout_seconds, self.headers, self.clock
+        )

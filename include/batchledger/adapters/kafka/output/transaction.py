@@ -27,6 +27,7 @@ from batchledger.adapters.kafka.output.commits import (
 from batchledger.adapters.kafka.output.errors import NOTHING_VISIBLE, explain, explaining, is_fenced
 from batchledger.adapters.kafka.output.log import describe_topics, list_ends, look_at
 from batchledger.adapters.kafka.output.pace import SendingPace, Verdict
+from batchledger.adapters.kafka.output.records import HeaderWriter
 from batchledger.adapters.kafka.output.search import find_start, search
 from batchledger.adapters.kafka.output.sending import RecordSender, open_producer
 from batchledger.adapters.kafka.requests import Isolation, describe_topic_configs, kafka_call
@@ -39,9 +40,10 @@ from batchledger.model.errors import (
     StagingLostError,
     TargetRefusedError,
 )
-from batchledger.model.offsets import TopicPartition
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.rules import HeaderForm
 from batchledger.model.refusals import stage_again
-from batchledger.ports.output import OutputRecord
+from batchledger.ports.output import OutputBlock
 
 # Their sum, with the silence that a sender bears, stays below a minute. The database ends the transaction that reads
 # the rows if it is idle for longer.
@@ -65,31 +67,31 @@ class OutputWriter:
     topic: str
     pipeline: str
     transaction_timeout_seconds: float
+    headers: HeaderForm
     clock: Callable[[], float]
 
-    def require_room(self, attempt: Attempt, record: OutputRecord) -> None:
+    def require_room(self, attempt: Attempt, origin: OffsetRange, size_bytes: int) -> None:
         """See ``OutputTopic.require_room``."""
-        where = f"record {TopicPartition(record.topic, record.partition)}@{record.offset}"
-        with self._explaining(attempt, where):
+        with self._explaining(attempt, f"record {origin.partition}@{origin.start}"):
             _, largest_batch_bytes = self._find_shape(attempt)
-            if len(record.key or b"") + len(record.value or b"") + _OVERHEAD_BYTES > largest_batch_bytes:
+            if size_bytes + _OVERHEAD_BYTES > largest_batch_bytes:
                 raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
-    def commit(self, attempt: Attempt, records: Iterable[OutputRecord], count: int) -> None:
+    def commit(self, attempt: Attempt, blocks: Iterable[OutputBlock], count: int) -> None:
         """See ``OutputTopic.commit``."""
         with self._explaining(attempt, "before the transaction began"):
             partitions, largest_batch_bytes = self._find_shape(attempt)
             offsets = write_offsets(self.options, self.topic, attempt)
             producer = self._open(largest_batch_bytes)
-        # The first row may take long; the transaction begins to age only after it.
-        waiting = iter(records)
+        # The first block may take long; the transaction begins to age only after it.
+        waiting = iter(blocks)
         waiting = chain(list(islice(waiting, 1)), waiting)
         with self._ending(producer, attempt, count) as pace:
             sender = RecordSender(
                 producer,
                 self.topic,
                 partitions,
-                attempt.batch.batch_id,
+                HeaderWriter(self.headers, attempt.batch.batch_id),
                 look=lambda acknowledged: self._require_pace(attempt, pace, acknowledged),
                 probe=lambda: _require_open(producer),
             )
@@ -107,17 +109,17 @@ class OutputWriter:
             self._require_pace(attempt, pace, count)
         self._decide(producer, attempt)
 
-    def send(self, attempt: Attempt, records: Iterable[OutputRecord]) -> None:
+    def send(self, attempt: Attempt, blocks: Iterable[OutputBlock]) -> None:
         """See ``OutputTopic.send``."""
         with self._explaining(attempt, "before the first record"):
             partitions, largest_batch_bytes = self._find_shape(attempt)
         # The sender bounds the waiting. If a record timed out by itself, the client would still write the next ones.
         producer = open_producer(self.options, largest_batch_bytes, {"message.timeout.ms": 0})
-        sender = RecordSender(producer, self.topic, partitions, attempt.batch.batch_id)
+        sender = RecordSender(producer, self.topic, partitions, HeaderWriter(self.headers, attempt.batch.batch_id))
         consequence = "What was sent before stays visible: nothing takes it back."
         try:
             with explaining(self.options, self.topic, attempt, "while sending", consequence=consequence):
-                sender.send(records)
+                sender.send(blocks)
         finally:
             producer.purge()
 

@@ -1,41 +1,40 @@
 """The Sink port on a topic: rows wait in the ledger's database, and are produced in a transaction of Kafka's.
 
 A record is the row as JSON, without the columns of provenance, which are headers; a row that deletes its key is a
-tombstone. Committed records stay: nothing is withdrawn, and a replay produces its records once more. Only the ledger
-knows what was decided about message keys. A row of an earlier batch counts as accepted if it is neither listed as a
-duplicate, nor in quarantine, nor remembered with another key.
+tombstone. The tasks that write the rows make the records, too (``topic_records``). Committed records stay: nothing is
+withdrawn, and a replay produces its records once more. Only the ledger knows what was decided about message keys. A row
+of an earlier batch counts as accepted if it is neither listed as a duplicate, nor in quarantine, nor remembered with
+another key.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 from typing_extensions import override
 
-from batchledger.adapters.postgres.database import held_as_arrays, read_sql, transaction
+from batchledger.adapters.encoding.blocks import RecordEncoder
+from batchledger.adapters.postgres.database import drop_staging_tables, held_as_arrays, read_sql, transaction
 from batchledger.adapters.postgres.sinks.null_keys import require_keys
+from batchledger.adapters.postgres.sinks.topic_records import RecordStagingWriter, StagedRecords, create_pieces
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
 from batchledger.adapters.postgres.staging.staging import PostgresStaging
-from batchledger.adapters.postgres.staging.tables import hash_of, join_names, rows_table
+from batchledger.adapters.postgres.staging.tables import PostgresStagingWriter, hash_of, join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import find_replaced
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError, UnsettledError
 from batchledger.model.offsets import OffsetRange
-from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule
-from batchledger.ports import CommittingSink, OutputCounts, OutputRecord, OutputTopic, Publication, Sink, TargetAccess
+from batchledger.ports import CommittingSink, OutputCounts, OutputTopic, Publication, Sink, StagingWriter, TargetAccess
 
-_OUTPUT = sql.Identifier("pg_temp", "batchledger_output")
-"""The rows that are to be produced."""
-ROWS_AT_ONCE = 10_000
 SETTLING_SECONDS = 10.0
 
 
@@ -120,23 +119,39 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         return None if identity is None else Target(self.name, identity)
 
     @override
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
+        rows = super().open_staging(attempt, schema)
+        with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
+            pieces = PostgresStagingWriter(self.dsn, create_pieces(cursor, attempt))
+        return RecordStagingWriter(rows, pieces, RecordEncoder(self.key))
+
+    @override
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        super().seal_staging(attempt, accepted_tasks)
+        self.seal_table(attempt, "arriving", "records", accepted_tasks)
+
+    @override
+    def drop_staging(self, attempt: Attempt) -> None:
+        super().drop_staging(attempt)
+        drop_staging_tables(self.dsn, attempt, ("arriving", "records"))
+
+    @override
     def check(self, publication: Publication) -> None:
         """If the topic takes the largest record, it takes all."""
-        with publication.connection.cursor(binary=True) as cursor:
-            records = self._select_records(cursor, publication.attempt)
-            cursor.execute(read_sql(__package__, "find_largest").format(records=records))
-            largest = cursor.fetchone()
+        largest = _records(publication).find_largest()
         if largest is not None:
-            self.topic.require_room(publication.attempt, OutputRecord._make(largest))
+            self.topic.require_room(publication.attempt, *largest)
 
     @override
     def publish(self, publication: Publication) -> PreparedRows:
-        """The records to produce are a view of the transaction."""
-        attempt = publication.attempt
+        """The records to send are known to the transaction."""
         rows, accepted = self._account(publication)
-        with publication.connection.cursor() as cursor:
-            cursor.execute(sql.SQL("create temporary view {} as select * from {}").format(_OUTPUT, rows.missing))
-            self._require_keys(cursor, attempt)
+        if self.key:
+            with publication.connection.cursor() as cursor:
+                # Without a key, no partition would keep the order of its records.
+                is_null = sql.SQL("num_nulls({}) > 0").format(join_names(self.key))
+                require_keys(cursor, publication.attempt, self.key, rows.missing, is_null, done="produced")
+        _records(publication).choose(rows.missing, accepted - rows.held)
         return PreparedRows(accepted, rows.dropped)
 
     @override
@@ -156,20 +171,12 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def commit(self, publication: Publication) -> None:
-        attempt = publication.attempt
-        with publication.connection.cursor() as cursor:
-            count = _count(cursor, _OUTPUT)
-            query = self._select_records(cursor, attempt)
-            # With the default, hundreds of thousands of rows are sorted on disk.
-            cursor.execute("set local work_mem = '256MB'")
-        with publication.connection.cursor(name="batchledger_output", binary=True) as cursor:
-            cursor.execute(query)
-            with closing(_read_ahead(cursor)) as rows:
-                records = map(OutputRecord._make, rows)
-                if attempt.batch.state is BatchState.COMMITTING:
-                    self.topic.commit(attempt, records, count)
-                else:
-                    self.topic.send(attempt, records)
+        attempt, records = publication.attempt, _records(publication)
+        with closing(records.read()) as blocks:
+            if attempt.batch.state is BatchState.COMMITTING:
+                self.topic.commit(attempt, blocks, records.count())
+            else:
+                self.topic.send(attempt, blocks)
 
     @override
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
@@ -211,30 +218,6 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     def _count(self, within: Sequence[OffsetRange] | None) -> OutputCounts:
         return self.topic.count(within)
 
-    def _select_records(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
-        """Return the query for the records that are to be produced, as the fields of ``OutputRecord``."""
-        types = self.staged_columns(cursor, attempt)
-        declared = [each for each in types if each not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
-        row = sql.SQL("(select row_to_json(r)::text from (select {}) r)").format(join_names(declared))
-        deletes = sql.SQL("{} is true").format(sql.Identifier(DELETED_COLUMN))
-        return read_sql(__package__, "read_output").format(
-            rows=_OUTPUT,
-            key=self._key(types),
-            value=row if declared else sql.Literal("{}"),
-            deletes=deletes if DELETED_COLUMN in types else sql.SQL("false"),
-        )
-
-    def _key(self, types: Mapping[str, str]) -> sql.Composable:
-        names = join_names(self.key)
-        match self.key:
-            case ():
-                return sql.SQL("null::bytea")
-            case (column,):
-                return names if types[column] == "bytea" else sql.SQL("convert_to({}::text, 'UTF8')").format(names)
-            case _:
-                whole = sql.SQL("convert_to(jsonb_build_array({})::text, 'UTF8')").format(names)
-                return sql.SQL("case when num_nulls({}) = 0 then {} end").format(names, whole)
-
     def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
         """Return the claim. Raises TargetChangedError when the topic is one that the pipeline reads."""
 
@@ -257,21 +240,9 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
             )
         return TargetClaim(self.name, identity)
 
-    def _require_keys(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-        """Raise KeyConflictError when a record would have no key: no partition would keep its order."""
-        if not self.key:
-            return
-        is_null = sql.SQL("{} is null").format(self._key(self.staged_columns(cursor, attempt)))
-        require_keys(cursor, attempt, self.key, _OUTPUT, is_null, done="produced")
 
-
-def _read_ahead(cursor: psycopg.ServerCursor[Any]) -> Generator[tuple[Any, ...]]:
-    """Yield the rows of a query; the database makes the next ones while the caller sends these."""
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(cursor.fetchmany, ROWS_AT_ONCE)
-        while rows := coming.result():
-            coming = thread.submit(cursor.fetchmany, ROWS_AT_ONCE)
-            yield from rows
+def _records(publication: Publication) -> StagedRecords:
+    return StagedRecords(publication.connection, publication.attempt)
 
 
 def _count(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:

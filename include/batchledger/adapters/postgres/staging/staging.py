@@ -122,11 +122,16 @@ class PostgresStaging(Staging):
 
     @override
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        self.seal_table(attempt, "open", "rows", accepted_tasks)
+
+    def seal_table(self, attempt: Attempt, kind: str, sealed: str, accepted_tasks: Sequence[int]) -> None:
+        """Rename ``b17_a2_<kind>`` to ``b17_a2_<sealed>``, and keep what the accepted tasks have written."""
         with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
+            table, name = (f"{table_prefix(attempt)}_{each}" for each in (kind, sealed))
             try:
                 cursor.execute(
                     sql.SQL("alter table {} rename to {}").format(
-                        open_table(attempt), sql.Identifier(f"{table_prefix(attempt)}_rows")
+                        sql.Identifier(STAGING_SCHEMA, table), sql.Identifier(name)
                     )
                 )
             except psycopg.errors.LockNotAvailable as error:
@@ -136,9 +141,8 @@ class PostgresStaging(Staging):
                     advice="The next attempt writes to a staging of its own.",
                     batch_id=attempt.batch.batch_id,
                 ) from error
-            cursor.execute(
-                sql.SQL("delete from {} where _task <> all(%s)").format(rows_table(attempt)), [list(accepted_tasks)]
-            )
+            delete = sql.SQL("delete from {} where _task <> all(%s)").format(sql.Identifier(STAGING_SCHEMA, name))
+            cursor.execute(delete, [list(accepted_tasks)])
 
     @contextmanager
     @override

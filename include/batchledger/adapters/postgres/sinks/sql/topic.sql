@@ -29,16 +29,3 @@ from (
     ) as is_held
     from {rows} r
 ) judged
-
--- name: find_largest
--- The record that takes the most room.
-select *
-from ({records}) records (key, value, topic, partition, "offset", timestamp_ms)
-order by coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) desc
-limit 1
-
--- name: read_output
--- Rows are sorted before they become text, so that the database makes the next part while the last one is sent.
-select {key}, case when {deletes} then null else convert_to({value}, 'UTF8') end,
-    _topic, _partition, _offset, (extract(epoch from _timestamp) * 1000)::bigint
-from (select * from {rows} order by _topic collate "C", _partition, _offset) sorted

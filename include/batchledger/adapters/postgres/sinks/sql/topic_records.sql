@@ -1,0 +1,29 @@
+-- name: create_pieces
+-- Logged: they have to outlive a crash of the database, as the rows do. What is packed already is not packed again.
+create table {table} (
+    topic text not null, partition int not null, piece bigint not null, records int not null,
+    largest_bytes int not null, content bytea not null, _task bigint not null);
+alter table {table} alter column content set storage external
+
+-- name: create_left_out
+create temporary table batchledger_left_out (topic text, partition int, offsets bigint[]) on commit drop
+
+-- name: leave_out
+insert into batchledger_left_out
+select _topic, _partition, array_agg(_offset)
+from (({staged}) except all select _topic, _partition, _offset from {accepted}) left_out
+group by _topic, _partition
+
+-- name: count_records
+select coalesce((select sum(records) from {records}), 0)
+    - coalesce((select sum(cardinality(offsets)) from batchledger_left_out), 0)
+
+-- name: read_pieces
+select topic, partition, piece, content
+from {records}
+order by topic collate "C", partition, piece
+
+-- name: read_largest_pieces
+select topic, partition, largest_bytes, content
+from {records}
+order by largest_bytes desc
