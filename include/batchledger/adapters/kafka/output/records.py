@@ -7,7 +7,7 @@ in this order, with ``|`` between them, and an empty one for a timestamp that is
 by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,24 +42,28 @@ class HeaderWriter:
     form: HeaderForm
     batch_id: int
 
-    def write(self, block: OutputBlock) -> list[Headers]:
-        """Return the headers of each record. As a dict: the client reads a list of pairs at twice the cost."""
+    def write(self, block: OutputBlock) -> Iterator[Headers]:
+        """Yield the headers of each record.
+
+        As a dict: the client reads a list of pairs at twice the cost. One by one: the garbage collector would visit
+        those that wait.
+        """
         topic, partition = block.source.topic, str(block.source.partition)
         offsets, timestamps = (block.records[name].cast(pa.string()) for name in ("offset", "timestamp_ms"))
         match self.form:
             case HeaderForm.PACKED:
-                known = pc.fill_null(timestamps, "")
-                packed = pc.binary_join_element_wise(topic, partition, offsets, known, str(self.batch_id), "|")
-                return [{PACKED: each} for each in _to_bytes(packed)]
+                moments = pc.fill_null(timestamps, "")
+                packed = pc.binary_join_element_wise(topic, partition, offsets, moments, str(self.batch_id), "|")
+                for each in _to_bytes(packed):
+                    yield {PACKED: each}
             case HeaderForm.SEPARATE:
-                shared = {"_topic": topic.encode(), "_partition": partition.encode()}
-                batch_id = str(self.batch_id).encode()
-                return [
-                    {**shared, "_offset": offset, "_batch_id": batch_id}
-                    if timestamp is None
-                    else {**shared, "_offset": offset, "_timestamp": timestamp, "_batch_id": batch_id}
-                    for offset, timestamp in zip(_to_bytes(offsets), _to_bytes(timestamps), strict=True)
-                ]
+                place, number, batch_id = topic.encode(), partition.encode(), str(self.batch_id).encode()
+                for offset, timestamp in zip(_to_bytes(offsets), _to_bytes(timestamps), strict=True):
+                    found: Headers = {"_topic": place, "_partition": number, "_offset": offset, "_timestamp": timestamp}
+                    if timestamp is None:
+                        del found["_timestamp"]
+                    found["_batch_id"] = batch_id
+                    yield found
 
 
 def _to_bytes(texts: pa.Array) -> list[bytes | None]:
