@@ -12,9 +12,10 @@ import pytest
 from psycopg import sql
 
 from batchledger.adapters.encoding.blocks import RecordEncoder
+from batchledger.adapters.encoding.texts import make_writer, write_string
 from batchledger.adapters.postgres.database import session_options
 from batchledger.adapters.postgres.staging.tables import copy_batches, define_column, join_names
-from tests.unit.test_output_texts import rows_of
+from tests.unit.test_output_texts import plain_values, rows_of
 
 ROWS = 3_000
 DAY_MICROSECONDS = 86_400_000_000
@@ -101,3 +102,8 @@ def test_value_and_keys_are_what_postgresql_makes_of_the_staged_row(warehouse_ds
     (by_one,), (by_two,) = (list(RecordEncoder(key).encode(rows)) for key in ((name,), (name, "beside")))
     found = zip(*(each.to_pylist() for each in (by_one["value"], by_one["key"], by_two["key"])), strict=True)
     assert list(found) == wanted
+    write = make_writer(type_)
+    plain = ["null" if each is None else write(each) for each in plain_values(rows[name])]
+    assert [f"{{{write_string(name)}:{each},".encode() for each in plain] == [
+        value.rpartition(b'"beside"')[0] for value, *_ in wanted
+    ]

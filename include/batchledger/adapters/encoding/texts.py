@@ -102,8 +102,9 @@ def write_float(value: float, bits: int) -> str:
     if not -4 <= exponent < (6 if bits == 32 else 15):
         fraction = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-    whole = digits[: exponent + 1].ljust(exponent + 1, "0") or "0"
-    fraction = "0" * (-exponent - 1) + digits[max(exponent + 1, 0) :]
+    before_point = max(exponent + 1, 0)
+    whole = digits[:before_point].ljust(before_point, "0") or "0"
+    fraction = "0" * (-exponent - 1) + digits[before_point:]
     return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
 
 
