@@ -49,8 +49,8 @@ _MICROSECONDS_OF_A_DAY = 86_400_000_000
 class RecordEncoder:
     """Makes records of rows; pickled to the executors.
 
-    The value is a JSON object of all columns but the provenance columns. ``key`` names the columns of the key: the text of
-    one, the JSON array of several, none if one of them is null.
+    The value is a JSON object of all columns but the provenance columns. ``key`` names the columns of the key: the text
+    of one, the JSON array of several, none if one of them is null.
     """
 
     key: tuple[str, ...] = ()
