@@ -165,6 +165,18 @@ def test_client_without_a_certificate_learns_that_the_broker_wants_one(
     assert "it has none" in refused.why
 
 
+def test_certificate_of_another_authority_is_not_accepted_by_the_broker(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = SERVICES.home.local / "foreign-authority"
+    folder.mkdir(exist_ok=True)
+    certificate, key = Authority(folder).issue(USER)
+    foreign = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
+    refused = refuse(broker.trusting("mutual", "SSL") | foreign, workplace_there, monkeypatch)
+    assert type(refused) is CertificateUntrustedError
+    assert f"CN={USER}" in refused.why
+
+
 @pytest.mark.parametrize(
     ("login", "change"),
     [

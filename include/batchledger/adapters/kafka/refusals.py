@@ -98,7 +98,7 @@ def _find_refusal(action: str, options: Mapping[str, str]) -> ServiceUnavailable
         except ssl.SSLCertVerificationError as error:
             return _judge_broker(action, options, error)
         except ssl.SSLError as error:
-            if "CERTIFICATE" in (error.reason or ""):
+            if any(each in (error.reason or "") for each in ("CERTIFICATE", "UNKNOWN_CA")):
                 return _judge_client(action, options, error)
         except (OSError, ValueError, struct.error):
             continue
