@@ -60,6 +60,19 @@ def test_records_are_sent_in_the_order_of_their_offsets_whichever_task_has_writt
     assert_proved(warehouse)
 
 
+def test_records_that_lie_apart_are_read_apart_however_many_offsets_a_piece_may_have(
+    warehouse: TopicWarehouse,
+) -> None:
+    """So the memory of a publication does not grow with the size of records: a task writes blocks of bounded size."""
+    rows = life.batch_of_rows([(life.ORDERS_0, each) for each in range(40)])
+    attempt = stage_in_parts(warehouse, rows.slice(20), rows.slice(0, 15), rows.slice(15, 5))
+    with warehouse.ledger.publication(attempt) as publication:
+        warehouse.sink.publish(publication)
+        blocks = list(topic_records.StagedRecords(publication.connection, attempt).read())
+        publication.connection.rollback()
+    assert [each.records.num_rows for each in blocks] == [15, 5, 20]
+
+
 def test_records_of_rows_that_were_set_aside_are_not_sent(warehouse: TopicWarehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, LONG, OTHER))
     aside = merge_ranges([single_offset("orders", 0, 3), OffsetRange(life.ORDERS_0, 30, 40), OTHER])

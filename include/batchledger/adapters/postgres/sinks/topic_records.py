@@ -2,16 +2,16 @@
 
 Tasks make them once. They wait in ``batchledger_staging.b17_a2_arriving``, sealed ``b17_a2_records``: a row of the
 table is a *piece*, the records of one source partition within ``OFFSETS_IN_PIECE`` offsets that one task has written at
-once. So PostgreSQL orders pieces, not records, and a piece travels and is unpacked as a whole. Pieces of the same
-offsets are merged: a transform may have shuffled its rows. Which rows are accepted is judged by the rows; the records
+once. So PostgreSQL orders pieces, not records, and a piece travels and is unpacked as a whole. Pieces whose offsets
+overlap are merged: a transform may have shuffled its rows. Which rows are accepted is judged by the rows; the records
 of the others are left out.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,8 @@ _PIECE_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
-        ("piece", pa.int64()),
+        ("first_offset", pa.int64()),
+        ("last_offset", pa.int64()),
         ("records", pa.int32()),
         ("largest_bytes", pa.int32()),
         ("content", pa.binary()),
@@ -71,15 +72,16 @@ class RecordStagingWriter(StagingWriter):
 def pack(records: pa.RecordBatch) -> pa.RecordBatch:
     """Return the pieces of some records of the encoder, with the columns of ``_PIECE_SCHEMA``.
 
-    Example: offsets 8190, 8191 and 8192 of one partition are two pieces, numbers 0 and 1.
+    Example: offsets 8190, 8191 and 8192 of one partition are two pieces, one from 8190 to 8191, one of 8192 alone.
     """
-    placed = records.append_column("piece", pc.divide(records["offset"], OFFSETS_IN_PIECE))
+    placed = records.append_column("window", pc.divide(records["offset"], OFFSETS_IN_PIECE))
     order = pc.sort_indices(placed, [(name, "ascending") for name in ("topic", "partition", "offset")])
     if not np.array_equal(order, np.arange(len(order))):
         placed = placed.take(order)
     before, after = placed.slice(0, placed.num_rows - 1), placed.slice(1)
     is_next = [
-        pc.not_equal(before[name], after[name]).to_numpy(zero_copy_only=False) for name in _PIECE_SCHEMA.names[:3]
+        pc.not_equal(before[name], after[name]).to_numpy(zero_copy_only=False)
+        for name in ("topic", "partition", "window")
     ]
     starts = [0, *(np.logical_or.reduce(is_next).nonzero()[0] + 1).tolist(), placed.num_rows]
     pieces = [placed.slice(start, until - start) for start, until in pairwise(starts)]
@@ -92,9 +94,14 @@ def _describe(piece: pa.RecordBatch) -> dict[str, Any]:
         with pa.ipc.new_stream(stream, content.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
             writer.write_batch(content)
         packed = stream.getvalue()
-    place = {name: piece[name][0].as_py() for name in _PIECE_SCHEMA.names[:3]}
-    largest_bytes = pc.max(_sizes(piece)).as_py()
-    return {**place, "records": piece.num_rows, "largest_bytes": largest_bytes, "content": packed.to_pybytes()}
+    return {
+        **{name: piece[name][0].as_py() for name in ("topic", "partition")},
+        "first_offset": piece["offset"][0].as_py(),
+        "last_offset": piece["offset"][-1].as_py(),
+        "records": piece.num_rows,
+        "largest_bytes": pc.max(_sizes(piece)).as_py(),
+        "content": packed.to_pybytes(),
+    }
 
 
 def _sizes(records: pa.RecordBatch) -> pa.Array:
@@ -151,9 +158,8 @@ class StagedRecords:
         """Yield the records by topic, partition and offset; the database reads ahead while the caller sends."""
         left_out = self._find_left_out()
         with self._select("read_pieces") as cursor, closing(_read_ahead(cursor)) as rows:
-            for (topic, partition, _), pieces in groupby(rows, key=lambda row: row[:3]):
-                records = _unpack([content for *_, content in pieces])
-                block = _leave_out(OutputBlock(TopicPartition(topic, partition), records), left_out)
+            for partition, contents in _join_overlapping(rows):
+                block = _leave_out(OutputBlock(partition, _unpack(contents)), left_out)
                 if block.records.num_rows:
                     yield block
 
@@ -191,8 +197,25 @@ class StagedRecords:
         return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(self.attempt)}_records")
 
 
+def _join_overlapping(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[TopicPartition, list[bytes]]]:
+    """Yield the contents of pieces, which are in the order of their first offsets; if some overlap, these together."""
+    found: tuple[TopicPartition, list[bytes]] | None = None
+    until = 0
+    for topic, number, first, last, content in rows:
+        partition = TopicPartition(topic, number)
+        if found is not None and found[0] == partition and first < until:
+            found[1].append(content)
+            until = max(until, last + 1)
+            continue
+        if found is not None:
+            yield found
+        found, until = (partition, [content]), last + 1
+    if found is not None:
+        yield found
+
+
 def _unpack(contents: Sequence[bytes]) -> pa.RecordBatch:
-    """Return the records of pieces of the same offsets, in the order of these."""
+    """Return the records of pieces that overlap, in the order of their offsets."""
     tables = [pa.ipc.open_stream(each).read_all() for each in contents]
     records = pa.concat_tables(tables).combine_chunks().to_batches()[0]
     return records if len(tables) == 1 else records.sort_by("offset")

@@ -1,8 +1,8 @@
 -- name: create_pieces
 -- Logged: they have to outlive a crash of the database, as the rows do. What is packed already is not packed again.
 create table {table} (
-    topic text not null, partition int not null, piece bigint not null, records int not null,
-    largest_bytes int not null, content bytea not null, _task bigint not null);
+    topic text not null, partition int not null, first_offset bigint not null, last_offset bigint not null,
+    records int not null, largest_bytes int not null, content bytea not null, _task bigint not null);
 alter table {table} alter column content set storage external
 
 -- name: create_left_out
@@ -19,9 +19,9 @@ select coalesce((select sum(records) from {records}), 0)
     - coalesce((select sum(cardinality(offsets)) from batchledger_left_out), 0)
 
 -- name: read_pieces
-select topic, partition, piece, content
+select topic, partition, first_offset, last_offset, content
 from {records}
-order by topic collate "C", partition, piece
+order by topic collate "C", partition, first_offset
 
 -- name: read_largest_pieces
 select topic, partition, largest_bytes, content
