@@ -25,6 +25,9 @@ OAUTH = {
 }
 
 
+AWS = {**SASL, "sasl.mechanism": "AWS_MSK_IAM", "aws.region": "eu-west-1"}
+
+
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
@@ -35,6 +38,13 @@ OAUTH = {
         ({**PLAIN, "security.protocol": "TLS"}, "TLS is not one of PLAINTEXT, SSL"),
         ({**PLAIN, "sasl.mechanism": "PLAIN"}, "PLAINTEXT and its sasl.mechanism PLAIN do not fit together"),
         ({**PLAIN, "security.protocol": "sasl_ssl"}, r"SASL_SSL and its sasl.mechanism \(none\) do not fit together"),
+        ({**PLAIN, "sasl.username": "ana", "sasl.password": "x"}, r"sasl.username has no effect with .* \(none\)"),
+        ({**PLAIN, "https.ca.location": "ca.pem"}, "https.ca.location has no effect"),
+        ({**OAUTH, "sasl.password": "x"}, "sasl.password has no effect with sasl.mechanism OAUTHBEARER"),
+        ({**AWS, "sasl.oauthbearer.scope": "x"}, "sasl.oauthbearer.scope has no effect"),
+        ({**AWS, "security.protocol": "SASL_PLAINTEXT"}, "AWS_MSK_IAM needs security.protocol SASL_SSL"),
+        ({"bootstrap.servers": None}, "bootstrap.servers is missing"),
+        ({**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": None}, "needs sasl.password"),
         ({**PLAIN, "ssl.ca.location": "ca.pem"}, "ssl.ca.location has no effect with security.protocol PLAINTEXT"),
         ({**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ana"}, "SCRAM-SHA-256 needs sasl.password"),
         ({**SASL, "sasl.mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM needs aws.region"),

@@ -36,6 +36,14 @@ OPTIONS_BY_MECHANISM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )  # fmt: skip
 """What each login needs. Java's clients call the one by AWS's identities so, too."""
+MORE_BY_MECHANISM: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "OAUTHBEARER": (
+            "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions", "https.ca.location", "https.ca.pem",
+        ),
+    }
+)  # fmt: skip
+"""What a login may have besides."""
 
 ALLOWED_ENDPOINTS = "BATCHLEDGER_TOKEN_ENDPOINTS"
 """The variable that lists the token endpoints which a connection may name, with commas between them."""
@@ -89,7 +97,7 @@ def check_connection_options(
     ``token_endpoints`` are the addresses that the deployment allows as token endpoint. Raises ConfigurationError naming
     the connection.
     """
-    given = {option: str(value) for option, value in options.items()}
+    given = {option: str(value) for option, value in options.items() if value is not None}
     fault = next(_find_faults(given, token_endpoints), None)
     if fault is not None:
         raise ConfigurationError(
@@ -126,16 +134,27 @@ def _find_faults(options: Mapping[str, str], token_endpoints: Collection[str]) -
     unused = _begin_with(options, "ssl.")
     if unused and not protocol.endswith("SSL"):
         yield f"{unused[0]} has no effect with security.protocol {protocol}, which does not encrypt"
-    needed = OPTIONS_BY_MECHANISM[mechanism] if mechanism else ()
-    missing = [each for each in needed if not options.get(each)]
-    if missing:
-        yield f"Its sasl.mechanism {mechanism} needs {', '.join(missing)}"
+    yield from _find_faults_of_login(options, mechanism)
     for what in ("ssl.ca", "ssl.certificate", "ssl.key", "https.ca"):
         if f"{what}.location" in options and f"{what}.pem" in options:
             yield f"{what}.location and {what}.pem say the same thing twice"
     if bool(_begin_with(options, "ssl.certificate.")) != bool(_begin_with(options, "ssl.key.")):
         yield "A client certificate needs ssl.certificate.location or .pem, and ssl.key.location or .pem"
     yield from _find_faults_of_tokens(options, token_endpoints)
+
+
+def _find_faults_of_login(options: Mapping[str, str], mechanism: str | None) -> Iterator[str]:
+    protocol = options.get("security.protocol", "").upper()
+    if mechanism == "AWS_MSK_IAM" and protocol != "SASL_SSL":
+        yield f"Its sasl.mechanism {mechanism} needs security.protocol SASL_SSL, since its token would let others in"
+    needed = OPTIONS_BY_MECHANISM[mechanism] if mechanism else ()
+    missing = [each for each in needed if not options.get(each)]
+    if missing:
+        yield f"Its sasl.mechanism {mechanism} needs {', '.join(missing)}"
+    known = ("sasl.mechanism", *needed, *MORE_BY_MECHANISM.get(mechanism or "", ()))
+    for option in _begin_with(options, "sasl.", "https.", "aws."):
+        if option not in known:
+            yield f"{option} has no effect with sasl.mechanism {mechanism or '(none)'}"
 
 
 def _find_faults_of_tokens(options: Mapping[str, str], token_endpoints: Collection[str]) -> Iterator[str]:
@@ -148,5 +167,5 @@ def _find_faults_of_tokens(options: Mapping[str, str], token_endpoints: Collecti
         yield f"Its token endpoint {endpoint} is not https, so the client's secret would travel in clear text"
 
 
-def _begin_with(options: Mapping[str, str], prefix: str) -> list[str]:
-    return [option for option in options if option.startswith(prefix)]
+def _begin_with(options: Mapping[str, str], *prefixes: str) -> list[str]:
+    return [option for option in options if option.startswith(prefixes)]

@@ -4,7 +4,8 @@
 
 Over Spark Connect the same step runs without this program. Connections come from Airflow's environment variables or
 secrets backend, never from the arguments. Exit codes: 0 staged, 1 failed or left to a run that is at work on the batch,
-2 usage, 3 blocked.
+2 usage, 3 a person has to decide or to change something: blocked, or
+Kafka lets no one in.
 """
 
 import argparse

@@ -35,7 +35,8 @@ RECORD_SCHEMA = pa.schema(
 """Where the source record lies, its timestamp, and what the output topic gets. Without a value it is a tombstone."""
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Larger blocks of rows are divided, so that no array of texts is too long."""
+"""Blocks of rows whose texts would be larger are divided, so that no array of texts is too long."""
+_BYTES_OF_A_TOKEN = 8
 
 _ESCAPED = r'["\\\x00-\x1f]'
 # Numbers between these bounds have no exponent, neither here nor there.
@@ -57,7 +58,7 @@ class RecordEncoder:
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the records of the rows, in their order, with the columns of ``RECORD_SCHEMA``."""
-        if rows.nbytes > MOST_BYTES and rows.num_rows > 1:
+        if rows.num_rows > 1 and _estimate_bytes(rows) > MOST_BYTES:
             half = rows.num_rows // 2
             yield from self.encode(rows.slice(0, half))
             yield from self.encode(rows.slice(half))
@@ -79,6 +80,12 @@ class RecordEncoder:
             case columns:
                 joined = pc.binary_join_element_wise(*(_write_elements(rows[each]) for each in columns), ", ")
                 return pc.binary_join_element_wise("[", joined, "]", "")
+
+
+def _estimate_bytes(rows: pa.RecordBatch) -> int:
+    """Return about how many bytes the values get: each names all columns, also columns that are null."""
+    size_bytes: int = rows.nbytes + rows.num_rows * sum(len(name) + _BYTES_OF_A_TOKEN for name in rows.schema.names)
+    return size_bytes
 
 
 def _encode_values(rows: pa.RecordBatch) -> pa.Array:

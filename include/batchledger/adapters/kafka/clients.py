@@ -4,11 +4,11 @@ librdkafka fetches tokens of OAuth by itself. Tokens of AWS come from Amazon's s
 """
 
 import logging
+import os
 import ssl
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 from batchledger.model.errors import ConfigurationError, LoginRefusedError, ServiceUnavailableError
@@ -50,27 +50,33 @@ def _to_login(options: Mapping[str, str]) -> dict[str, Any]:
 def fetch_token(options: Mapping[str, str]) -> str:
     """Return a token of the connection, for a client that cannot fetch one by itself.
 
-    Raises ServiceUnavailableError when the token endpoint has none, and what ``sign_for_aws`` raises.
+    Raises LoginRefusedError when the token endpoint refuses (RFC 6749, 5.2), ServiceUnavailableError when it has no
+    token, and what ``sign_for_aws`` raises.
     """
     if options["sasl.mechanism"] == "AWS_MSK_IAM":
         return sign_for_aws(options["aws.region"])[0]
     import httpx
 
+    # It writes the address of each request into the log.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     url = options["sasl.oauthbearer.token.endpoint.url"]
     form = {"grant_type": "client_credentials"}
     if scope := options.get("sasl.oauthbearer.scope"):
         form["scope"] = scope
     login = options["sasl.oauthbearer.client.id"], options["sasl.oauthbearer.client.secret"]
-    trust = _trust(options.get("https.ca.location"), options.get("https.ca.pem"))
+    kind: type[ServiceUnavailableError] = ServiceUnavailableError
     try:
+        trust = _trust(options.get("https.ca.location"), options.get("https.ca.pem"))
         answer = httpx.post(url, data=form, auth=login, verify=trust, timeout=REQUEST_TIMEOUT_SECONDS)
+        if answer.status_code in (httpx.codes.BAD_REQUEST, httpx.codes.UNAUTHORIZED):
+            kind = LoginRefusedError
         answer.raise_for_status()
         return str(answer.json()["access_token"])
-    except (httpx.HTTPError, ValueError, KeyError) as error:
-        raise ServiceUnavailableError(
+    except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError) as error:
+        raise kind(
             f"could not get a token from {url}. Nothing was changed.",
-            why=f"It says: {type(error).__name__}: {error}.",
-            advice="Run the step again when it answers.",
+            why=f"{type(error).__name__}: {error}.",
+            advice="Run the step again when it answers, or correct the sasl.oauthbearer options of the connection.",
             subject=url,
         ) from error
 
@@ -78,10 +84,12 @@ def fetch_token(options: Mapping[str, str]) -> str:
 def sign_for_aws(region: str) -> tuple[str, float]:
     """Return a token of the identity that AWS's own chain of credentials finds, and when it ends, in Unix seconds.
 
-    Raises ConfigurationError when the extra is not installed, LoginRefusedError when AWS finds no identity.
+    Raises ConfigurationError when the extra is not installed, LoginRefusedError when AWS finds no identity, and
+    ServiceUnavailableError when AWS does not give its credentials.
     """
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        from botocore.exceptions import BotoCoreError, ClientError
         from botocore.session import Session
     except ImportError as error:
         raise ConfigurationError(
@@ -91,34 +99,55 @@ def sign_for_aws(region: str) -> tuple[str, float]:
         ) from error
     # It says with each token where it has found an identity.
     logging.getLogger("botocore.credentials").setLevel(logging.WARNING)
-    if Session().get_credentials() is None:
-        raise LoginRefusedError(
-            "AWS knows no identity here. Nothing was opened.",
-            why="sasl.mechanism AWS_MSK_IAM logs in as the identity of the machine or of AWS's own settings.",
-            advice="Give it one: a role of the machine, or AWS's environment variables; to Spark's workers, too.",
-        )
-    token, end_ms = MSKAuthTokenProvider.generate_auth_token(region)
+    try:
+        if Session().get_credentials() is None:
+            raise LoginRefusedError(
+                "AWS knows no identity here. Nothing was opened.",
+                why="sasl.mechanism AWS_MSK_IAM logs in as the identity of the machine or of AWS's own settings.",
+                advice="Give it one: a role of the machine, or AWS's environment variables; to Spark's workers, too.",
+            )
+        token, end_ms = MSKAuthTokenProvider.generate_auth_token(region)
+    except (BotoCoreError, ClientError) as error:
+        raise ServiceUnavailableError(
+            "AWS did not give credentials for a token. Nothing was opened.",
+            why=f"It says: {type(error).__name__}: {error}.",
+            advice="Run the step again. If it stays so, look at the role and at AWS's settings of this machine.",
+        ) from error
     return token, end_ms / 1000
 
 
 def open_tls(options: Mapping[str, str]) -> ssl.SSLContext:
-    """Return what Python's own TLS needs to be as strict as librdkafka is with these options."""
-    context = _trust(options.get("ssl.ca.location"), options.get("ssl.ca.pem"))
-    context.check_hostname = options.get("ssl.endpoint.identification.algorithm", "https") != "none"
-    with ExitStack() as files:
-        # Python reads a certificate of its own only from files.
-        certificate = _as_file(files, options.get("ssl.certificate.location"), options.get("ssl.certificate.pem"))
-        key = _as_file(files, options.get("ssl.key.location"), options.get("ssl.key.pem"))
-        if certificate is not None:
-            # Without this, Python would ask for a password on the terminal.
-            context.load_cert_chain(certificate, key, password=options.get("ssl.key.password", ""))
+    """Return what Python's own TLS needs to be as strict as librdkafka is with these options.
+
+    Raises ConfigurationError when a certificate or key cannot be read.
+    """
+    try:
+        context = _trust(options.get("ssl.ca.location"), options.get("ssl.ca.pem"))
+        context.check_hostname = options.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        with ExitStack() as files:
+            # Python reads a certificate of its own only from files.
+            certificate = _as_file(files, options.get("ssl.certificate.location"), options.get("ssl.certificate.pem"))
+            key = _as_file(files, options.get("ssl.key.location"), options.get("ssl.key.pem"))
+            if certificate is not None:
+                # Without this, Python would ask for a password on the terminal.
+                context.load_cert_chain(certificate, key, password=options.get("ssl.key.password", ""))
+    except (OSError, ValueError) as error:
+        servers = options.get("bootstrap.servers")
+        raise ConfigurationError(
+            f"A certificate or key for Kafka at {servers} cannot be read. Nothing was opened.",
+            why=f"{type(error).__name__}: {error}.",
+            advice="Correct the ssl options of the Kafka connection, or the files that they name.",
+            subject=servers,
+        ) from error
     return context
 
 
 def _trust(location: str | None, pem: str | None) -> ssl.SSLContext:
-    is_folder = location is not None and Path(location).is_dir()
+    # librdkafka's word for the authorities that the machine knows.
+    place = None if location == "probe" else location
+    is_folder = place is not None and Path(place).is_dir()
     context = ssl.create_default_context(
-        cafile=None if is_folder else location, capath=location if is_folder else None, cadata=pem
+        cafile=None if is_folder else place, capath=place if is_folder else None, cadata=pem
     )
     # Python 3.13 refuses authorities that librdkafka accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -126,10 +155,10 @@ def _trust(location: str | None, pem: str | None) -> ssl.SSLContext:
 
 
 def _as_file(files: ExitStack, location: str | None, pem: str | None) -> str | None:
-    """Return the file of a certificate or key; PEM text lies in one that only its owner can read, for a moment."""
+    """Return the path of a certificate or key. PEM text lies in memory only, so a kill leaves no file behind."""
     if pem is None:
         return location
-    file = files.enter_context(NamedTemporaryFile("w", suffix=".pem"))  # noqa: SIM115 -- the stack closes it
-    file.write(pem)
-    file.flush()
-    return file.name
+    number = os.memfd_create("pem")
+    files.callback(os.close, number)
+    os.write(number, pem.encode())
+    return f"/proc/self/fd/{number}"

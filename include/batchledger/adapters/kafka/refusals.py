@@ -4,14 +4,15 @@ librdkafka tries again whatever the reason, and in the end says that the time is
 wrong, on connections of its own and only after a failure.
 """
 
+import logging
 import re
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -31,7 +32,12 @@ from batchledger.model.errors import (
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
+_log = logging.getLogger(__name__)
+
+GREETING_SECONDS = 1.0
 ASKING_SECONDS = 3.0
+MOST_GREETED = 6
+NOTHING_CHANGED = "Nothing was changed."
 
 _RIGHT_BY_CODE = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "on the topic: DESCRIBE to plan, READ to read, WRITE to write",
@@ -56,6 +62,28 @@ _REFUSED_TOKEN = re.compile(
     "invalid_request|invalid_client|invalid_grant|unauthorized_client|unsupported_grant_type|invalid_scope"
 )
 _UNFETCHED = "Failed to acquire SASL OAUTHBEARER token"
+# The client reports a connection that breaks during the handshake as a failed login, too.
+_WEATHER = re.compile("handshake failed: Local: ")
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the client wanted to do, and where: what every refusal says."""
+
+    action: str
+    options: Mapping[str, str]
+    consequence: str
+    batch_id: int | None
+
+    def refusal(self, kind: type[ServiceUnavailableError], what: str, advice: str) -> ServiceUnavailableError:
+        servers = self.options.get("bootstrap.servers")
+        return kind(
+            f"could not {self.action}. {self.consequence}",
+            why=f"Kafka at {servers} {what}.",
+            advice=advice,
+            subject=servers,
+            batch_id=self.batch_id,
+        )
 
 
 def find_cause(error: KafkaException | TimeoutError) -> KafkaError:
@@ -64,80 +92,96 @@ def find_cause(error: KafkaException | TimeoutError) -> KafkaError:
     return known if isinstance(known, KafkaError) else KafkaError(KafkaError._TIMED_OUT, str(error) or "no answer")
 
 
-def refuse(action: str, options: Mapping[str, str], cause: KafkaError) -> BatchledgerError | None:
+def refuse(
+    action: str,
+    options: Mapping[str, str],
+    cause: KafkaError,
+    *,
+    consequence: str = NOTHING_CHANGED,
+    batch_id: int | None = None,
+) -> BatchledgerError | None:
     """Return the error of a client that is not let in, None when that is not the reason.
 
-    ``action`` continues "could not". Takes twice ``ASKING_SECONDS`` if no broker answers.
+    ``action`` continues "could not". Takes ``GREETING_SECONDS`` for each of up to ``MOST_GREETED`` addresses that are
+    silent, and ``ASKING_SECONDS`` if a broker greets and then says no more.
     """
+    look = _Look(action, options, consequence, batch_id)
     if cause.code() == KafkaError._INVALID_ARG:
         return ConfigurationError(
-            f"could not {action}. Nothing was changed.",
+            f"could not {action}. {consequence}",
             why=f"The Kafka client refuses an option: {cause.str().strip()}.",
             advice="Correct the extra of the Kafka connection, or source.options in the pipeline file.",
             subject=options.get("bootstrap.servers"),
+            batch_id=batch_id,
         )
     if cause.code() in _RIGHT_BY_CODE:
-        return _refusal(
-            RightMissingError,
-            action,
-            options,
-            f"says: {cause.str()}",
-            f"Grant the user of the connection rights {_RIGHT_BY_CODE[cause.code()]}.",
-        )
-    return _find_refusal(action, options) if cause.code() in _SILENCE else None
+        advice = f"Grant the user of the connection rights {_RIGHT_BY_CODE[cause.code()]}."
+        return look.refusal(RightMissingError, f"says: {cause.str()}", advice)
+    if cause.code() not in _SILENCE:
+        return None
+    try:
+        return _find_refusal(look)
+    except (OSError, ValueError, KafkaException) as error:
+        # A second look that fails must not hide the first error.
+        _log.info("why Kafka does not let this client in is unknown: %s", error)
+        return None
 
 
-def _find_refusal(action: str, options: Mapping[str, str]) -> ServiceUnavailableError | None:
-    deadline = monotonic() + ASKING_SECONDS
-    for host, port in list_addresses(options["bootstrap.servers"]):
-        left_seconds = deadline - monotonic()
-        if left_seconds <= 0:
-            break
+def _find_refusal(look: _Look) -> ServiceUnavailableError | None:
+    """Ask the brokers that the connection names; if one of them greets, log in there, and ask all that it knows."""
+    named = list(list_addresses(look.options["bootstrap.servers"]))[:MOST_GREETED]
+    is_greeted, refusal = _greet_all(look, named)
+    if not is_greeted:
+        return refusal
+    known, refusal = _log_in(look)
+    if refusal is not None:
+        return refusal
+    # The brokers themselves may have other names and certificates than a load balancer before them.
+    return _greet_all(look, [each for each in known if each not in named][:MOST_GREETED])[1]
+
+
+def _greet_all(look: _Look, addresses: Sequence[tuple[str, int]]) -> tuple[bool, ServiceUnavailableError | None]:
+    """Return whether any address greets, and the first refusal of the others."""
+    is_greeted, refusal = False, None
+    for host, port in addresses:
         try:
-            greet(host, port, options, left_seconds)
+            greet(host, port, look.options, GREETING_SECONDS)
+            is_greeted = True
         except ssl.SSLCertVerificationError as error:
-            return _judge_broker(action, options, error)
+            refusal = refusal or _judge_broker(look, error)
         except ssl.SSLError as error:
             if any(each in (error.reason or "") for each in ("CERTIFICATE", "UNKNOWN_CA")):
-                return _judge_client(action, options, error)
+                refusal = refusal or _judge_client(look, error)
         except (OSError, ValueError, struct.error):
             continue
-        else:
-            return _judge_login(action, options)
-    return None
+    return is_greeted, refusal
 
 
-def _judge_broker(
-    action: str, options: Mapping[str, str], error: ssl.SSLCertVerificationError
-) -> ServiceUnavailableError:
+def _judge_broker(look: _Look, error: ssl.SSLCertVerificationError) -> ServiceUnavailableError:
     why = f"shows a certificate that is not accepted here: {error.verify_message}"
     if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
         advice = "Renew the certificate of the broker, and look at the clock of this machine."
-        return _refusal(CertificateExpiredError, action, options, why, advice)
+        return look.refusal(CertificateExpiredError, why, advice)
     advice = (
         "Name the authority that has issued it as ssl.ca.location or ssl.ca.pem in the connection, and the broker by "
         "a name that its certificate has."
     )
-    return _refusal(CertificateUntrustedError, action, options, why, advice)
+    return look.refusal(CertificateUntrustedError, why, advice)
 
 
-def _judge_client(action: str, options: Mapping[str, str], error: ssl.SSLError) -> ServiceUnavailableError:
-    certificate = _read_own_certificate(options)
+def _judge_client(look: _Look, error: ssl.SSLError) -> ServiceUnavailableError:
+    certificate = _read_own_certificate(look.options)
     now = datetime.now(UTC)
     if certificate and not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         until = certificate.not_valid_after_utc.isoformat(" ", "minutes")
-        return _refusal(
+        return look.refusal(
             CertificateExpiredError,
-            action,
-            options,
             f"does not accept the certificate of this client, which is valid until {until}",
             "Renew it, and name the new one as ssl.certificate.location or ssl.certificate.pem in the connection.",
         )
     owner = certificate.subject.rfc4514_string() if certificate else "it has none"
-    return _refusal(
+    return look.refusal(
         CertificateUntrustedError,
-        action,
-        options,
         f"does not accept the certificate of this client ({owner}): {error.reason}",
         "Name one that an authority of the broker has issued as ssl.certificate.location and ssl.key.location in the "
         "connection.",
@@ -153,41 +197,32 @@ def _read_own_certificate(options: Mapping[str, str]) -> "Certificate | None":
     return None if pem is None else x509.load_pem_x509_certificate(pem.encode())
 
 
-def _judge_login(action: str, options: Mapping[str, str]) -> ServiceUnavailableError | None:
+def _log_in(look: _Look) -> tuple[Sequence[tuple[str, int]], ServiceUnavailableError | None]:
+    """Return the brokers that a client learns of when it has logged in, or why it is not let in."""
     reported: list[KafkaError] = []
-    settings = {**client_options(options), **OUTSIDE_OF_GROUPS, "error_cb": reported.append}
+    settings = {**client_options(look.options), **OUTSIDE_OF_GROUPS, "error_cb": reported.append}
     with closing(Consumer(settings)) as consumer:
         try:
-            consumer.list_topics(timeout=ASKING_SECONDS)
+            known = consumer.list_topics(timeout=ASKING_SECONDS)
         except KafkaException:
             # Reports wait for a call.
             consumer.poll(0)
-    refused = next((each for each in reported if each.code() == KafkaError._AUTHENTICATION), None)
-    if refused is None:
-        return None
-    text = re.sub(r" \(after \d+ms in state \w+\)", "", refused.str())
+        else:
+            return [(each.host, each.port) for each in known.brokers.values()], None
+    refused = [each.str() for each in reported if each.code() == KafkaError._AUTHENTICATION]
+    refused = [each for each in refused if not _WEATHER.search(each)]
+    return (), _judge_login(look, refused[0]) if refused else None
+
+
+def _judge_login(look: _Look, report: str) -> ServiceUnavailableError:
+    text = re.sub(r" \(after \d+ms in state \w+\)", "", report)
     if not text.startswith(_UNFETCHED):
         advice = "Correct mechanism, name and password, or the identity, in the connection; the broker's log says more."
-        return _refusal(LoginRefusedError, action, options, f"refuses the login: {text}", advice)
+        return look.refusal(LoginRefusedError, f"refuses the login: {text}", advice)
+    why = f"was not asked, because there is no token: {text}"
     if _REFUSED_TOKEN.search(text):
-        advice = "Correct the sasl.oauthbearer options of the connection."
-        return _refusal(LoginRefusedError, action, options, f"was not asked, because there is no token: {text}", advice)
+        return look.refusal(LoginRefusedError, why, "Correct the sasl.oauthbearer options of the connection.")
     if "certificate" in text or "trust anchors" in text:
         advice = "Name the authority of the token endpoint as https.ca.location or https.ca.pem in the connection."
-        return _refusal(CertificateUntrustedError, action, options, f"was not asked: {text}", advice)
-    return _refusal(
-        ServiceUnavailableError,
-        action,
-        options,
-        f"was not asked, because there is no token: {text}",
-        "Run the step again when the token endpoint answers.",
-    )
-
-
-def _refusal(
-    kind: type[ServiceUnavailableError], action: str, options: Mapping[str, str], what: str, advice: str
-) -> ServiceUnavailableError:
-    servers = options.get("bootstrap.servers")
-    return kind(
-        f"could not {action}. Nothing was changed.", why=f"Kafka at {servers} {what}.", advice=advice, subject=servers
-    )
+        return look.refusal(CertificateUntrustedError, why, advice)
+    return look.refusal(ServiceUnavailableError, why, "Run the step again when the token endpoint answers.")

@@ -16,7 +16,7 @@ from batchledger.interfaces.page import acting, data_docs, reading
 from batchledger.interfaces.page.access import AS_TEXT, FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
 from batchledger.interfaces.page.lookout import Lookout
 from batchledger.interfaces.page.rendering import HEADERS, read_static, show
-from batchledger.model.errors import BatchledgerError, ServiceUnavailableError, UnknownBatchError
+from batchledger.model.errors import AccessRefusedError, BatchledgerError, ServiceUnavailableError, UnknownBatchError
 
 ORDERS_AT_ONCE = 8
 _METHODS = ["GET", "TRACE", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -85,7 +85,9 @@ async def _guard(request: Request, call_next: Callable[[Request], Awaitable[Resp
 
 def _show_error(request: Request, error: Exception) -> HTMLResponse:
     """Show what an error of the family says, which is made to be read by people, and nothing else of it."""
-    if isinstance(error, ServiceUnavailableError):
+    if isinstance(error, AccessRefusedError):
+        code, title = status.HTTP_503_SERVICE_UNAVAILABLE, "Something does not let Batchledger in"
+    elif isinstance(error, ServiceUnavailableError):
         code, title = status.HTTP_503_SERVICE_UNAVAILABLE, "Something does not answer"
     elif isinstance(error, UnknownBatchError):
         code, title = status.HTTP_404_NOT_FOUND, "There is no such batch"

@@ -124,7 +124,8 @@ def explaining(
         cause, place = _find_cause(error, where)
         servers = options["bootstrap.servers"]
         if not (is_fenced(cause) or is_refused(cause)):
-            refusal = refuse(f"write {attempt.batch.label} to topic {topic}", options, cause)
+            action, batch_id = f"write {attempt.batch.label} to topic {topic}", attempt.batch.batch_id
+            refusal = refuse(action, options, cause, consequence=consequence, batch_id=batch_id)
             if refusal is not None:
                 raise refusal from error
         raise explain(cause, topic, servers, attempt, place, consequence=consequence) from error

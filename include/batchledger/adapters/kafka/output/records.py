@@ -76,7 +76,7 @@ def read_origin(headers: Sequence[tuple[str, bytes | None]] | None) -> Origin | 
     found = dict(headers or ())
     packed = found.get(PACKED)
     if packed is not None:
-        texts = packed.split(b"|")
+        texts = packed.split(b"|", _PARTS)
         return Origin(texts[4], *texts[:3]) if len(texts) >= _PARTS else None
     parts = found.get("_batch_id"), found.get("_topic"), found.get("_partition"), found.get("_offset")
     batch_id, topic, partition, offset = parts

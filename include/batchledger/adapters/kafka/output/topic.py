@@ -23,7 +23,7 @@ from batchledger.ports.output import OutputBlock, OutputCounts
 
 @dataclass(frozen=True)
 class KafkaOutputTopic(OutputTopic):
-    """``options`` are checked librdkafka options (``requests.client_options``).
+    """``options`` are checked librdkafka options (``clients.client_options``).
 
     ``accepts_older_transactions``: the cluster need not have the transactions of KIP-890.
     """

@@ -21,7 +21,12 @@ from typing_extensions import override
 from batchledger.adapters.encoding.blocks import RecordEncoder
 from batchledger.adapters.postgres.database import drop_staging_tables, held_as_arrays, read_sql, transaction
 from batchledger.adapters.postgres.sinks.null_keys import require_keys
-from batchledger.adapters.postgres.sinks.topic_records import RecordStagingWriter, StagedRecords, create_pieces
+from batchledger.adapters.postgres.sinks.topic_records import (
+    RecordStagingWriter,
+    StagedRecords,
+    create_pieces,
+    require_records,
+)
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
 from batchledger.adapters.postgres.staging.staging import PostgresStaging
 from batchledger.adapters.postgres.staging.tables import PostgresStagingWriter, hash_of, join_names, rows_table
@@ -129,6 +134,8 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
         super().seal_staging(attempt, accepted_tasks)
         self.seal_table(attempt, "arriving", "records", accepted_tasks)
+        with transaction(self.dsn, f"count the records of {attempt.batch.label}", attempt) as cursor:
+            require_records(cursor, attempt)
 
     @override
     def drop_staging(self, attempt: Attempt) -> None:

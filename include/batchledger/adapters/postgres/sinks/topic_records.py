@@ -25,15 +25,21 @@ from batchledger.adapters.encoding.blocks import RecordEncoder
 from batchledger.adapters.postgres.database import STAGING_SCHEMA, read_sql, read_statement
 from batchledger.adapters.postgres.staging.tables import find_aside, rows_table, table_prefix
 from batchledger.model.batch import Attempt
-from batchledger.model.errors import StagingLostError
+from batchledger.model.errors import StagingError, StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, single_offset
 from batchledger.model.refusals import stage_again
 from batchledger.ports import OutputBlock, StagingWriter
 
 OFFSETS_IN_PIECE = 8192
 PIECES_AT_ONCE = 8
+HELD_BYTES = 16 * 1024 * 1024
+"""A task holds so many bytes of records before it packs them: after a shuffle, few of a block are of one partition."""
+MERGED_BYTES = 16 * 1024 * 1024
 
 _CONTENT = ("offset", "timestamp_ms", "key", "value")
+_MERGED_SCHEMA = pa.schema(
+    [("offset", pa.int64()), ("timestamp_ms", pa.int64()), ("key", pa.large_binary()), ("value", pa.large_binary())]
+)
 _PIECE_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -60,13 +66,22 @@ class RecordStagingWriter(StagingWriter):
     def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
         with ExitStack() as stack:
             write_rows, write_pieces = (stack.enter_context(each.open(task)) for each in (self.rows, self.pieces))
+            held: list[pa.RecordBatch] = []
+
+            def flush() -> None:
+                if held:
+                    write_pieces(pack(pa.concat_batches(held)))
+                held.clear()
 
             def write(batch: pa.RecordBatch) -> None:
                 write_rows(batch)
                 for records in self.encoder.encode(batch):
-                    write_pieces(pack(records))
+                    if held and sum(each.nbytes for each in (*held, records)) > HELD_BYTES:
+                        flush()
+                    held.append(records)
 
             yield write
+            flush()
 
 
 def pack(records: pa.RecordBatch) -> pa.RecordBatch:
@@ -109,6 +124,19 @@ def _sizes(records: pa.RecordBatch) -> pa.Array:
     return pc.add(*(pc.fill_null(pc.binary_length(records[name]), 0) for name in ("key", "value")))
 
 
+def require_records(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+    """Raise StagingError unless as many records are sealed as rows."""
+    records = sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_records")
+    cursor.execute(read_sql(__package__, "find_missing").format(rows=rows_table(attempt), records=records))
+    for rows, count in cursor:
+        raise StagingError(
+            f"{attempt.batch.label} attempt {attempt.number} has not staged a record for each row. Nothing is visible.",
+            why=f"Tasks wrote {rows:,} rows, and {count:,} records.",
+            advice="The next attempt writes to a staging of its own.",
+            batch_id=attempt.batch.batch_id,
+        )
+
+
 def create_pieces(cursor: psycopg.Cursor[Any], attempt: Attempt) -> str:
     """Create the table that tasks write to, and return its name."""
     name = f"{table_prefix(attempt)}_arriving"
@@ -138,15 +166,7 @@ class StagedRecords:
                     sql.SQL("select _topic, _partition, _offset from {}").format(each) for each in tables
                 )
                 cursor.execute(read_sql(__package__, "leave_out").format(staged=places, accepted=accepted))
-        ready = self.count()
-        if ready != count:
-            raise StagingLostError(
-                f"{self.attempt.batch.label} lacks staged records of attempt {self.attempt.number}. Nothing was "
-                "published.",
-                why=f"It has {count:,} rows to publish, and {ready:,} records.",
-                advice=stage_again(self.attempt.batch),
-                batch_id=self.attempt.batch.batch_id,
-            )
+        self._require(count, self.count())
 
     def count(self) -> int:
         """Return how many records are to be sent."""
@@ -155,13 +175,29 @@ class StagedRecords:
             return int(cursor.fetchall()[0][0])
 
     def read(self) -> Generator[OutputBlock]:
-        """Yield the records by topic, partition and offset; the database reads ahead while the caller sends."""
+        """Yield the records by topic, partition and offset; the database reads ahead while the caller sends.
+
+        Raises StagingLostError at the end when they were not as many as ``count`` says.
+        """
         left_out = self._find_left_out()
+        wanted, found = self.count(), 0
         with self._select("read_pieces") as cursor, closing(_read_ahead(cursor)) as rows:
             for partition, contents in _join_overlapping(rows):
-                block = _leave_out(OutputBlock(partition, _unpack(contents)), left_out)
-                if block.records.num_rows:
-                    yield block
+                for records in _unpack(contents):
+                    block = _leave_out(OutputBlock(partition, records), left_out)
+                    if block.records.num_rows:
+                        found += block.records.num_rows
+                        yield block
+        self._require(wanted, found)
+
+    def _require(self, rows: int, records: int) -> None:
+        if records != rows:
+            raise StagingLostError(
+                f"{self.attempt.batch.label} lacks staged records of attempt {self.attempt.number}.",
+                why=f"It has {rows:,} rows to publish, and {records:,} records.",
+                advice=stage_again(self.attempt.batch),
+                batch_id=self.attempt.batch.batch_id,
+            )
 
     def find_largest(self) -> tuple[OffsetRange, int] | None:
         """Return where the largest record is from, and the bytes of its key and value; None without records."""
@@ -171,7 +207,8 @@ class StagedRecords:
             for topic, partition, bound, content in cursor:
                 if found is not None and bound <= found[1]:
                     break
-                block = _leave_out(OutputBlock(TopicPartition(topic, partition), _unpack([content])), left_out)
+                (records,) = _unpack([content])
+                block = _leave_out(OutputBlock(TopicPartition(topic, partition), records), left_out)
                 if block.records.num_rows:
                     sizes = _sizes(block.records)
                     largest = pc.max(sizes).as_py()
@@ -214,18 +251,27 @@ def _join_overlapping(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[TopicPa
         yield found
 
 
-def _unpack(contents: Sequence[bytes]) -> pa.RecordBatch:
-    """Return the records of pieces that overlap, in the order of their offsets."""
+def _unpack(contents: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of pieces that overlap, in the order of their offsets, in batches of bounded size."""
     tables = [pa.ipc.open_stream(each).read_all() for each in contents]
-    records = pa.concat_tables(tables).combine_chunks().to_batches()[0]
-    return records if len(tables) == 1 else records.sort_by("offset")
+    if len(tables) == 1:
+        yield from tables[0].to_batches()
+        return
+    # Together they may have more bytes than a plain array of Arrow can hold.
+    merged = pa.concat_tables([each.cast(_MERGED_SCHEMA) for each in tables]).combine_chunks().sort_by("offset")
+    step = max(1, merged.num_rows * MERGED_BYTES // max(1, merged.nbytes))
+    for start in range(0, merged.num_rows, step):
+        yield from merged.slice(start, step).combine_chunks().to_batches()
 
 
 def _leave_out(block: OutputBlock, left_out: Mapping[TopicPartition, np.ndarray]) -> OutputBlock:
     """Return the block without the offsets that are left out of its partition."""
     if block.source not in left_out:
         return block
-    is_left = np.isin(block.records["offset"].to_numpy(), left_out[block.source])
+    offsets, listed = block.records["offset"].to_numpy(), left_out[block.source]
+    # Both are in order, so only what lies between the first and the last offset matters.
+    near = listed[np.searchsorted(listed, offsets[0]) : np.searchsorted(listed, offsets[-1], side="right")]
+    is_left = np.isin(offsets, near, assume_unique=True)
     return OutputBlock(block.source, block.records.filter(pa.array(~is_left)))
 
 

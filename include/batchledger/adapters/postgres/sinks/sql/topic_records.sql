@@ -10,9 +10,15 @@ create temporary table batchledger_left_out (topic text, partition int, offsets 
 
 -- name: leave_out
 insert into batchledger_left_out
-select _topic, _partition, array_agg(_offset)
+select _topic, _partition, array_agg(_offset order by _offset)
 from (({staged}) except all select _topic, _partition, _offset from {accepted}) left_out
 group by _topic, _partition
+
+-- name: find_missing
+-- How many rows and how many records are sealed, if they are not the same.
+select rows, records
+from (select count(*) as rows from {rows}) r, (select coalesce(sum(records), 0) as records from {records}) s
+where rows <> records
 
 -- name: count_records
 select coalesce((select sum(records) from {records}), 0)
