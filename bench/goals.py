@@ -152,7 +152,7 @@ FIXED: tuple[Goal, ...] = (
             against=Source(types.PART, types.TEXTS, "rows_per_second"),
             at_least=0.8,
         )
-        for name in (types.DECIMAL, types.FLOAT)
+        for name in (types.DECIMAL, types.FLOAT, types.NESTED)
     ),
     Goal(
         "rows/s of a backlog of ten batches against one batch",

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from confluent_kafka.admin import NewPartitions
 from rich.progress import track
@@ -35,7 +36,15 @@ class Topic:
         return sum(self.end_by_partition.values())
 
 
-def describe(number: int, *, as_texts: bool = False) -> bytes:
+class Fields(StrEnum):
+    """How the fields of a record are written."""
+
+    PLAIN = "plain"
+    TEXTS = "texts"
+    NESTED = "nested"
+
+
+def describe(number: int, fields: Fields = Fields.PLAIN) -> bytes:
     """Return one record: number ``seq`` of its device, and a message id of its own."""
     record = {
         "message_id": f"{number:032x}",
@@ -44,26 +53,31 @@ def describe(number: int, *, as_texts: bool = False) -> bytes:
         "amount": number % 9973 / 4,
         "note": "forty characters that no one reads again",
     }
-    if as_texts:
-        record = {name: str(value) for name, value in record.items()}
+    match fields:
+        case Fields.PLAIN:
+            pass
+        case Fields.TEXTS:
+            record = {name: str(value) for name, value in record.items()}
+        case Fields.NESTED:
+            record["note"] = {"words": "forty characters", "tags": ["that", "no one"], "count": 3}
     return json.dumps(record, separators=(",", ":")).encode()
 
 
-def to_record(number: int, timestamp_ms: int = 0, *, as_texts: bool = False) -> SampleRecord:
+def to_record(number: int, timestamp_ms: int = 0, fields: Fields = Fields.PLAIN) -> SampleRecord:
     """Return one record. Its key is its device, so the records of a device lie in one partition, in their order."""
-    return SampleRecord(str(number % DEVICES).encode(), describe(number, as_texts=as_texts), timestamp_ms)
+    return SampleRecord(str(number % DEVICES).encode(), describe(number, fields), timestamp_ms)
 
 
 def write_topic(
-    services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS, *, as_texts: bool = False
+    services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS, fields: Fields = Fields.PLAIN
 ) -> Topic:
-    """Create the topic and write ``count`` records, with all fields as texts if asked for."""
+    """Create the topic and write ``count`` records."""
     value_bytes = 0
 
     def records() -> Iterator[SampleRecord]:
         nonlocal value_bytes
         for number in track(range(count), f"writing {count:,} records to {name}", transient=True):
-            record = to_record(number, as_texts=as_texts)
+            record = to_record(number, fields=fields)
             if partitions > DEVICES:
                 # So many partitions have records only if there are more keys.
                 record = replace(record, key=str(number).encode())

@@ -7,25 +7,29 @@ from bench.bench import Bench
 from bench.contenders import batchledger
 from bench.figures import Figure
 from bench.parts.throughput import describe_taken
-from bench.records import SCHEMA, write_topic
+from bench.records import SCHEMA, Fields, write_topic
 from bench.taking import take, warm_up
 
 PART = "types"
 TEXTS = "all columns as strings"
-DOUBLE, FLOAT, DECIMAL = "a double", "a float", "a decimal"
+DOUBLE, FLOAT, DECIMAL, NESTED = "a double", "a float", "a decimal", "nested JSON, as its text"
 _SCHEMA_BY_SUBJECT = {
     TEXTS: "message_id string, device_id string, seq string, amount string, note string",
     DOUBLE: SCHEMA,
     FLOAT: SCHEMA.replace("double", "float"),
     DECIMAL: SCHEMA.replace("double", "decimal(18,2)"),
+    NESTED: SCHEMA,
 }
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Yield the figures of one batch of each schema in every round."""
-    texts = write_topic(bench.services, bench.topic.records, "texts", as_texts=True)
+    others = {
+        name: write_topic(bench.services, bench.topic.records, fields, fields=fields)
+        for name, fields in ((TEXTS, Fields.TEXTS), (NESTED, Fields.NESTED))
+    }
     contender = batchledger.describe("exactly_once", bench.topic.records)
-    topics = {name: texts if name == TEXTS else bench.topic for name in _SCHEMA_BY_SUBJECT}
+    topics = {name: others.get(name, bench.topic) for name in _SCHEMA_BY_SUBJECT}
     subjects = {
         name: replace(contender.subject, settings={**contender.subject.settings, "schema": schema})
         for name, schema in _SCHEMA_BY_SUBJECT.items()

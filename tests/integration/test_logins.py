@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from batchledger.adapters.kafka import log
+from batchledger.adapters.kafka import log, refusals
 from batchledger.config.kafka_options import ALLOWED_ENDPOINTS
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import BatchState
@@ -24,6 +25,7 @@ from batchledger.wiring import choose_stage_step, verify_pipeline
 from tests.conftest import SERVICES
 from tests.secured_kafka import (
     ACCESS_KEY,
+    PASSWORD,
     SECRET_KEY,
     STRANGERS,
     USER,
@@ -36,6 +38,7 @@ from tests.support import TestPipeline, Workplace, admin_client
 __all__ = ["broker"]
 
 STRANGER = STRANGERS[0]
+GUESS = "correct-horse"
 
 
 @pytest.fixture(autouse=True)
@@ -180,9 +183,9 @@ def test_certificate_of_another_authority_is_not_accepted_by_the_broker(
 @pytest.mark.parametrize(
     ("login", "change"),
     [
-        ("PLAIN", {"sasl.password": "wrong"}),
-        ("SCRAM-SHA-512", {"sasl.password": "wrong"}),
-        ("OAUTHBEARER", {"sasl.oauthbearer.client.secret": "wrong"}),
+        ("PLAIN", {"sasl.password": GUESS}),
+        ("SCRAM-SHA-512", {"sasl.password": GUESS}),
+        ("OAUTHBEARER", {"sasl.oauthbearer.client.secret": GUESS}),
         ("AWS_MSK_IAM", {"aws.region": "eu-other-1"}),
     ],
 )
@@ -195,7 +198,32 @@ def test_wrong_login_is_an_error_of_its_own(
 ) -> None:
     refused = refuse(LOGINS[login](broker) | change, workplace_there, monkeypatch)
     assert type(refused) is LoginRefusedError
-    assert "wrong" not in str(refused) or "secret of the client is wrong" in str(refused)
+    assert not any(each in str(refused) for each in (GUESS, PASSWORD, SECRET_KEY))
+
+
+def test_address_that_does_not_answer_hides_no_wrong_password(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = f"127.0.0.1:1,{broker.servers('sasl')}"
+    options = broker.password("PLAIN") | {"bootstrap.servers": servers, "sasl.password": GUESS}
+    assert type(refuse(options, workplace_there, monkeypatch)) is LoginRefusedError
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_client_that_is_let_in_is_not_taken_for_a_refused_one(login: str, broker: SecuredKafka) -> None:
+    """Negative control: a call may time out for other reasons."""
+    assert refusals.refuse("read", LOGINS[login](broker), KafkaError(KafkaError._TIMED_OUT)) is None
+
+
+def test_second_look_that_fails_hides_no_error(broker: SecuredKafka, tmp_path: Path) -> None:
+    """A certificate that is being renewed may be half of a file."""
+    options = broker.trusting("mutual", "SSL")
+    half = tmp_path / "half.pem"
+    half.write_text("-----BEGIN CERTIFICATE-----\n")
+    silence = KafkaError(KafkaError._TIMED_OUT)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        refusals.refuse("read", options | {"ssl.certificate.location": str(half), "ssl.key.location": "/"}, silence)
+    assert refusals.refuse("read", options | {"bootstrap.servers": "127.0.0.1:1"}, silence) is None
 
 
 def test_missing_right_is_an_error_of_its_own_and_goes_with_the_grant(

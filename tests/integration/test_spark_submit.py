@@ -18,7 +18,7 @@ from batchledger.wiring import choose_stage_step
 from tests.support import Workplace
 
 
-@pytest.mark.parametrize("into", ["table", "lake"])  # Into a topic, rows are staged as for a table.
+@pytest.mark.parametrize("into", ["table", "topic", "lake"])
 def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local: str, into: str) -> None:
     schema = "message_id string, number int, amount double, moment timestamp"
     pipeline = workplace.create(into=into, spark=spark_local, source={"schema": schema})
@@ -43,6 +43,9 @@ def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local
     if into == "table":
         moments = pipeline.query("select (moment at time zone 'UTC')::text from {target} where moment is not null")
         assert moments == [("2026-07-01 10:00:00",)]
+    elif into == "topic":
+        (text,) = (each["moment"] for each in pipeline.read_output() if each["moment"])
+        assert text == "2026-07-01T10:00:00+00:00"
     else:
         (moment,) = (each["moment"] for each in pipeline.read_output() if each["moment"])
         assert moment == datetime(2026, 7, 1, 10, tzinfo=UTC)
