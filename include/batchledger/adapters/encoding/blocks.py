@@ -22,7 +22,7 @@ from batchledger.adapters.encoding.texts import (
 )
 from batchledger.model.records.columns import COORDINATE_COLUMNS, DELETED_COLUMN, PROVENANCE_COLUMNS
 
-RECORD_SCHEMA = pa.schema(
+OUTPUT_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
@@ -57,7 +57,7 @@ class RecordEncoder:
     key: tuple[str, ...] = ()
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the rows, in their order, with the columns of ``RECORD_SCHEMA``."""
+        """Yield the records of the rows, in their order, with the columns of ``OUTPUT_SCHEMA``."""
         if rows.num_rows > 1 and _estimate_bytes(rows) > MOST_BYTES:
             half = rows.num_rows // 2
             yield from self.encode(rows.slice(0, half))
@@ -66,8 +66,8 @@ class RecordEncoder:
             places = [rows[each] for each in COORDINATE_COLUMNS]
             moments = pc.divide(rows[PROVENANCE_COLUMNS[-1]].cast(pa.int64()), 1000)
             columns = [*places, moments, self._encode_keys(rows), _encode_values(rows)]
-            columns = [each.cast(field.type) for each, field in zip(columns, RECORD_SCHEMA, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+            columns = [each.cast(field.type) for each, field in zip(columns, OUTPUT_SCHEMA, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)
 
     def _encode_keys(self, rows: pa.RecordBatch) -> pa.Array:
         match self.key:

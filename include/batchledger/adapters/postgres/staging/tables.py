@@ -58,18 +58,15 @@ class PostgresStagingWriter(StagingWriter):
             yield write
 
 
-def copy_batches(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: Iterable[pa.RecordBatch]) -> int:
-    """Copy batches of one schema to a table; return how many rows these are."""
+def copy_batches(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: Iterable[pa.RecordBatch]) -> None:
+    """Copy batches of one schema to a table."""
     iterator = iter(batches)
     first = next(iterator, None)
     if first is None:
-        return 0
-    rows = 0
+        return
     with _copying(cursor, table, first.schema) as write:
         for batch in chain([first], iterator):
             write(batch)
-            rows += batch.num_rows
-    return rows
 
 
 @contextmanager
