@@ -18,6 +18,7 @@ from bench.services import ROOT, Services
 
 START_SECONDS = 180.0
 ORDER_SECONDS = 3600.0
+_LINES_SHOWN = 12
 
 
 class ProgramEndedError(Exception):
@@ -70,7 +71,11 @@ class Program:
         return answer
 
     def _ended(self) -> ProgramEndedError:
-        return ProgramEndedError(f"{self.log_file.stem} ended before its order was carried out; see {self.log_file}")
+        # The folder of the services, with this log, goes at the end of the bench.
+        last = "\n".join(self.log_file.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])
+        return ProgramEndedError(
+            f"{self.log_file.stem} ended before its order was carried out. Its last words:\n{last}"
+        )
 
 
 @contextmanager

@@ -279,6 +279,9 @@ def _properties(plain: str, ports: Mapping[str, int], authority: Authority, toke
         "listener.name.sasl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": tokens.jwks.as_uri(),
         "listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
         "listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.issuer": "batchledger-test",
+        "listener.name.sasl.oauthbearer.sasl.oauthbearer.clock.skew.seconds": "0",
+        # Without a longest session, the broker would let a client go on after the end of its token.
+        **{f"listener.name.{each}.oauthbearer.connections.max.reauth.ms": "3600000" for each in ("sasl", "aws")},
         "listener.name.aws.sasl.enabled.mechanisms": "OAUTHBEARER",
         "listener.name.aws.oauthbearer.sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required "
         f'unsecuredLoginStringClaim_sub="unused";',

@@ -105,9 +105,9 @@ class TestPipeline:
         for partition, key, value in records:
             self.send_raw([(partition, value)], key=key)
 
-    def send_in_transaction(self, values: Sequence[bytes], partition: int, commit: bool) -> None:
-        """Write values in one transaction, then commit or abort it."""
-        producer = Producer({**self.workplace.kafka_options, "transactional.id": uuid.uuid4().hex})
+    def send_in_transaction(self, values: Sequence[bytes], partition: int, commit: bool, **options: Any) -> None:
+        """Write values in one transaction, then commit or abort it; ``options`` are more options of the producer."""
+        producer = Producer({**self.workplace.kafka_options, "transactional.id": uuid.uuid4().hex, **options})
         producer.init_transactions(30)
         producer.begin_transaction()
         for value in values:

@@ -7,7 +7,7 @@ import pytest
 
 from batchledger.adapters.kafka import requests
 from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS
-from batchledger.adapters.kafka.requests import LATEST, list_offsets
+from batchledger.adapters.kafka.requests import LATEST, ask_offsets, list_offsets
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import TopicPartition
 from tests.conftest import Kafka
@@ -26,7 +26,7 @@ def test_partition_that_has_no_leader_yet_is_asked_for_again(source: KafkaSource
     partition = TopicPartition(source.topic, 0)
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(list_offsets, kafka.options, [partition], LATEST)
-        wait_until(lambda: list_offsets.statistics.get("attempt_number", 0) > 1)
+        wait_until(lambda: ask_offsets.statistics.get("attempt_number", 0) > 1)
         source.create_topic(1)
         assert found.result() == {partition: 0}
 

@@ -73,6 +73,25 @@ def test_records_that_lie_apart_are_read_apart_however_many_offsets_a_piece_may_
     assert [each.records.num_rows for each in blocks] == [15, 5, 20]
 
 
+def test_what_is_merged_is_bounded_by_bytes_however_large_records_are(
+    warehouse: TopicWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks have every other record, one of them small ones, so that their windows differ."""
+    monkeypatch.setattr(topic_records, "BYTES_IN_WINDOW", 4096)
+    rows = life.batch_of_rows([(life.ORDERS_0, each) for each in range(40)])
+    texts = pa.array(["x" * (500 if each % 2 else 100) for each in range(40)])
+    rows = rows.set_column(rows.schema.get_field_index("message_id"), "message_id", texts)
+    halves = [rows.take(pa.array(range(first, 40, 2))) for first in (0, 1)]
+    attempt = stage_in_parts(warehouse, *halves)
+    with warehouse.ledger.publication(attempt) as publication:
+        warehouse.sink.publish(publication)
+        blocks = list(topic_records.StagedRecords(publication.connection, attempt).read())
+        publication.connection.rollback()
+    offsets = [each.records["offset"].to_pylist() for each in blocks]
+    assert [offset for each in offsets for offset in each] == list(range(40))
+    assert [each[0] for each in offsets] == [0, 16, 32]
+
+
 def test_records_of_rows_that_were_set_aside_are_not_sent(warehouse: TopicWarehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, LONG, OTHER))
     aside = merge_ranges([single_offset("orders", 0, 3), OffsetRange(life.ORDERS_0, 30, 40), OTHER])

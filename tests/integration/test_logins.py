@@ -1,14 +1,19 @@
 """Every login that a connection can name, against a broker that asks for it; and what is said if it is refused."""
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from batchledger.adapters.kafka import log, refusals
+from batchledger.adapters.kafka import clients, log, refusals
+from batchledger.adapters.kafka.records import read_share
 from batchledger.config.kafka_options import ALLOWED_ENDPOINTS
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import BatchState
@@ -21,6 +26,7 @@ from batchledger.model.errors import (
     RightMissingError,
     ServiceUnavailableError,
 )
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.wiring import choose_stage_step, verify_pipeline
 from tests.conftest import SERVICES
 from tests.secured_kafka import (
@@ -33,7 +39,7 @@ from tests.secured_kafka import (
     SecuredKafka,
     broker,
 )
-from tests.support import TestPipeline, Workplace, admin_client
+from tests.support import TestPipeline, Workplace, admin_client, wait_until
 
 __all__ = ["broker"]
 
@@ -111,6 +117,57 @@ def test_tokens_are_asked_for_with_the_scope(
     connect(broker.client_credentials(), monkeypatch)
     assert plans.preview(pipeline.platform()) is not None
     assert broker.tokens.served[-1] == {"grant_type": "client_credentials", "scope": "kafka", "user": USER}
+
+
+@pytest.fixture
+def short_tokens(broker: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Let tokens last three seconds; return what counts the tokens that were issued since."""
+    signed: list[str] = []
+    sign_once = clients.sign_for_aws
+
+    def sign(region: str) -> tuple[str, float]:
+        signed.append(region)
+        return sign_once(region)
+
+    monkeypatch.setattr(clients, "sign_for_aws", sign)
+    monkeypatch.setattr(MSKAuthTokenProvider, "DEFAULT_TOKEN_EXPIRY_SECONDS", 3)
+    monkeypatch.setattr(broker.tokens, "lifetime_seconds", 3)
+    before = len(broker.tokens.served)
+    return lambda: len(signed) + len(broker.tokens.served) - before
+
+
+@pytest.mark.parametrize("login", ["OAUTHBEARER", "AWS_MSK_IAM"])
+def test_read_outlives_its_token(
+    login: str, broker: SecuredKafka, workplace_there: Workplace, short_tokens: Callable[[], int]
+) -> None:
+    """The broker ends a session with its token (KIP-368)."""
+    pipeline = workplace_there.create()
+    pipeline.send(1, partitions=1)
+    both = OffsetRange(TopicPartition(pipeline.name, 0), 0, 2)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(list, read_share(LOGINS[login](broker), [both]))
+        wait_until(lambda: short_tokens() >= 5)
+        pipeline.send(1, partitions=1)
+        assert sum(each.num_rows for each in read.result(30)) == 2
+
+
+def test_client_that_keeps_its_token_is_not_let_in_any_longer(
+    broker: SecuredKafka, short_tokens: Callable[[], int]
+) -> None:
+    """Negative control: the broker of the tests looks at the end of a token."""
+    options = broker.client_credentials()
+    token, troubles = clients.fetch_token(options), []
+    settings = broker.trusting("sasl", "SASL_SSL") | {
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (token, time.time() + 60),
+        "error_cb": lambda trouble: troubles.append(trouble.code()),
+        "group.id": "unused",
+        "log_level": 0,
+    }
+    with closing(Consumer(settings)) as consumer:
+        assert consumer.list_topics(timeout=20).brokers
+        wait_until(lambda: consumer.poll(0.1) is None and KafkaError._AUTHENTICATION in troubles)
+    assert short_tokens() == 1
 
 
 def refuse(
@@ -207,6 +264,15 @@ def test_address_that_does_not_answer_hides_no_wrong_password(
     servers = f"127.0.0.1:1,{broker.servers('sasl')}"
     options = broker.password("PLAIN") | {"bootstrap.servers": servers, "sasl.password": GUESS}
     assert type(refuse(options, workplace_there, monkeypatch)) is LoginRefusedError
+
+
+@pytest.mark.parametrize("order", [("mutual", "expired"), ("expired", "mutual")])
+def test_one_broker_of_several_with_an_expired_certificate_names_itself(
+    order: tuple[str, str], broker: SecuredKafka
+) -> None:
+    options = broker.certificate() | {"bootstrap.servers": ",".join(map(broker.servers, order))}
+    refused = refusals.refuse("read", options, KafkaError(KafkaError._TIMED_OUT))
+    assert type(refused) is CertificateExpiredError
 
 
 @pytest.mark.parametrize("login", LOGINS)

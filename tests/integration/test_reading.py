@@ -1,6 +1,8 @@
 """What Spark reads of exactly the stored ranges: the same rows every time, whatever records and log are like."""
 
+import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,15 +10,29 @@ from typing import Any
 import psycopg
 import pytest
 import yaml
+from aiokafka import TopicPartition as SecondPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from psycopg import sql
+from typing_extensions import override
 
+from batchledger.adapters.kafka import range_reader
 from batchledger.adapters.kafka.range_reader import SILENCE_SECONDS
+from batchledger.adapters.kafka.records import read_share
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch
 from batchledger.model.checks import IntegrityCheck
-from batchledger.model.errors import BatchBlockedError, BatchledgerError, LossError, StagingError, TopicChangedError
+from batchledger.model.errors import (
+    BatchBlockedError,
+    BatchledgerError,
+    LossError,
+    ServiceUnavailableError,
+    StagingError,
+    TopicChangedError,
+)
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import NO_PATIENCE
 from batchledger.planning.live import Plan
@@ -150,12 +166,76 @@ def test_s45_transform_that_multiplies_rows_is_stopped_by_the_audit(workplace: W
 def test_s49_record_that_is_larger_than_a_fetch_is_read(workplace: Workplace) -> None:
     """Also by the second read, which looks at the hole beside it."""
     fetches = {"max.partition.fetch.bytes": "1000", "fetch.max.bytes": "2000"}
-    pipeline = workplace.create(partitions=1, source={"options": fetches, "holes": "transactional"})
-    large = json.dumps({"message_id": "x" * 500_000, "number": 1}).encode()
-    pipeline.send_in_transaction([large] * 3, partition=0, commit=True)
-    pipeline.send_in_transaction([large], partition=0, commit=False)
+    pipeline = workplace.create(
+        partitions=1,
+        topic_config={"max.message.bytes": "8000000"},
+        source={"options": fetches, "holes": "transactional"},
+    )
+    # The second read has no settings for its fetches; a client asks for a megabyte at once.
+    large = json.dumps({"message_id": "x" * 2_000_000, "number": 1}).encode()
+    more = {"message.max.bytes": 8_000_000}
+    pipeline.send_in_transaction([large] * 3, partition=0, commit=True, **more)
+    pipeline.send_in_transaction([large], partition=0, commit=False, **more)
     run_batch.run_once(pipeline.platform(), "run")
-    assert pipeline.query("select length(message_id) from {target}") == [(500_000,)] * 3
+    assert pipeline.query("select length(message_id) from {target}") == [(2_000_000,)] * 3
+
+
+class NoText(str):
+    """A header's name as a producer in C may write it."""
+
+    __slots__ = ()
+
+    @override
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return b"caf\xe9"
+
+
+async def send_with_broken_name(options: Mapping[str, str], topic: str, value: bytes) -> None:
+    """Write a record with such a header, which no client library at hand does: the bytes of a batch are made here."""
+    batch = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, -1, 100_000)
+    batch.append(0, 1_700_000_000_000, b"key", value, [(NoText("cafe"), b"1"), ("good", b"2")])
+    client = AIOKafkaClient(bootstrap_servers=options["bootstrap.servers"])
+    await client.bootstrap()
+    try:
+        await client.add_topic(topic)
+        request = ProduceRequest(
+            transactional_id=None, required_acks=1, timeout=10_000, topics=[(topic, [(0, bytes(batch.build()))])]
+        )
+        answer = await client.send(client.cluster.leader_for_partition(SecondPartition(topic, 0)), request)
+        assert answer.topics[0][1][0][1] == 0
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_record_whose_header_has_a_name_that_is_no_text_stops_nothing(is_good: bool, workplace: Workplace) -> None:
+    """Headers are kept in quarantine only, which says that these cannot be read."""
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(3, partitions=1)
+    value = json.dumps({"message_id": "odd", "number": 1 if is_good else "x"}).encode()
+    asyncio.run(send_with_broken_name(workplace.kafka_options, pipeline.name, value))
+    run_batch.run_once(pipeline.platform(), "run")
+    assert pipeline.count_target_rows() == (4 if is_good else 3)
+    query = "select headers::text from batchledger.quarantine where pipeline = %s"
+    assert pipeline.query(query, pipeline.name) == ([] if is_good else [('[{"key": "(a name that is not UTF-8)"}]',)])
+
+
+def test_aborted_records_are_passed_however_long_that_takes(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is shown for longer than a broker may be silent, and within a transaction no position moves."""
+    pipeline = workplace.create(partitions=1)
+    pipeline.send_in_transaction([b"x" * 1000] * 60_000, partition=0, commit=False, **{"batch.size": 1})
+    pipeline.send(1, partitions=1)
+    # Each fetch takes one record.
+    slowly = {**workplace.kafka_options, "message.max.bytes": "1000", "fetch.max.bytes": "1000"}
+    whole = OffsetRange(TopicPartition(pipeline.name, 0), 0, 60_002)
+    found = list(read_share(slowly, [whole], silence_seconds=2))
+    assert sum(each.num_rows for each in found) == 1
+    # Negative control: without a look at the statistics, the time is over before.
+    monkeypatch.setattr(range_reader._PatientReader, "_look", lambda *_: None)
+    with pytest.raises(ServiceUnavailableError, match="not read through in time"):
+        list(read_share(slowly, [whole], silence_seconds=2))
 
 
 def test_s92_s112_job_that_fails_when_other_tasks_have_written_shows_nothing_and_leaves_nothing(

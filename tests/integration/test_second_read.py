@@ -95,6 +95,24 @@ def test_both_clients_agree_with_the_producers_about_any_holes(
             assert see(kafka, isolation, holes) == pick(places, holes)
 
 
+def test_partitions_are_assigned_a_few_at_a_time(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty ranges, markers at their ends, and partitions that the caller leaves before their turn."""
+    monkeypatch.setattr(range_reader, "PARTITIONS_AT_ONCE", 3)
+    topic = f"many-{uuid.uuid4().hex[:12]}"
+    ensure_topic(kafka.options, topic, 11, KEEP_FOREVER)
+    counts = [5, 0, 3, 1, 7, 2, 0, 4, 6, 1, 9]
+    producer = transactional_producer(kafka)
+    places = transact(producer, topic, counts, commit=True)
+    transact(producer, topic, [2] * 11, commit=False)
+    ranges = [OffsetRange(TopicPartition(topic, each), 0, count + 3 + (count > 0)) for each, count in enumerate(counts)]
+    assert see(kafka, Isolation.COMMITTED, ranges) == pick(places, ranges)
+    left = {TopicPartition(topic, each) for each in (0, 4, 10)}
+    with RangeReader(kafka.options, Isolation.COMMITTED, ranges, monotonic() + 60) as reader:
+        reader.leave(*left)
+        found = merge_ranges(OffsetRange(partition, offset, offset + 1) for partition, offset, _ in reader)
+    assert found == pick(places, [each for each in ranges if each.partition not in left])
+
+
 def test_s31_hundred_thousand_aborted_records_are_looked_into_within_ten_seconds(
     kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

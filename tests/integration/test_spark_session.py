@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+from pyspark.sql.functions import spark_partition_id
 
-from batchledger.adapters.spark.session import open_connect_session
+from batchledger.adapters.spark.session import count_slots, open_connect_session
 
 
 @pytest.mark.usefixtures("spark")
@@ -22,6 +23,17 @@ def test_session_is_kept_from_one_use_to_the_next_and_replaced_once_it_was_close
     with open_connect_session(url, "kept") as third:
         assert third.session_id != kept_id
         assert third.range(3).count() == 3
+
+
+@pytest.mark.usefixtures("spark")
+def test_server_says_how_many_tasks_run_side_by_side() -> None:
+    url = SparkConnectHook(conn_id="spark_default").get_connection_url()
+    with open_connect_session(url, "slots") as session:
+        tasks = session.range(1_000).select(spark_partition_id()).distinct().collect()
+        assert count_slots(session) == len(tasks)
+        session.conf.set("spark.sql.leafNodeDefaultParallelism", "7")
+        assert count_slots(session) == 7
+        session.conf.unset("spark.sql.leafNodeDefaultParallelism")
 
 
 @pytest.mark.usefixtures("spark")

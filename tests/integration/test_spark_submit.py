@@ -60,7 +60,9 @@ def test_failing_stage_job_fails_the_step_and_publishes_nothing(workplace: Workp
     assert pipeline.count_target_rows() == 0
 
 
+@pytest.mark.parametrize("daemon", ["pyspark.daemon", "batchledger.jobs.python_workers"])
 def test_cluster_without_librdkafka_is_refused_with_the_name_of_the_package(
+    daemon: str,
     workplace: Workplace,
     spark_local: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -81,6 +83,8 @@ def test_cluster_without_librdkafka_is_refused_with_the_name_of_the_package(
     workers.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
     workers.chmod(0o700)
     monkeypatch.setenv("PYSPARK_PYTHON", str(workers))
+    with (tmp_path / "spark-defaults.conf").open("a") as settings:
+        settings.write(f"spark.python.daemon.module {daemon}\n")
     pipeline = workplace.create(spark=spark_local)
     pipeline.send(10)
     with pytest.raises(StageRefusedError, match="ended with exit code 2"):

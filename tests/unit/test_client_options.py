@@ -43,6 +43,7 @@ AWS = {**SASL, "sasl.mechanism": "AWS_MSK_IAM", "aws.region": "eu-west-1"}
         ({**OAUTH, "sasl.password": "x"}, "sasl.password has no effect with sasl.mechanism OAUTHBEARER"),
         ({**AWS, "sasl.oauthbearer.scope": "x"}, "sasl.oauthbearer.scope has no effect"),
         ({**AWS, "security.protocol": "SASL_PLAINTEXT"}, "AWS_MSK_IAM needs security.protocol SASL_SSL"),
+        ({**OAUTH, "security.protocol": "SASL_PLAINTEXT"}, "OAUTHBEARER needs security.protocol SASL_SSL"),
         ({"bootstrap.servers": None}, "bootstrap.servers is missing"),
         ({**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": None}, "needs sasl.password"),
         ({**PLAIN, "ssl.ca.location": "ca.pem"}, "ssl.ca.location has no effect with security.protocol PLAINTEXT"),

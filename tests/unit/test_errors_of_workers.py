@@ -39,8 +39,17 @@ def test_refusal_keeps_its_class_and_its_three_parts() -> None:
     assert (type(found), str(found), found.batch_id) == (RowsRefusedError, str(refusal), 7)
 
 
-def test_package_that_the_workers_lack_is_refused_by_its_name() -> None:
-    text = "[JOB_ABORTED] Job aborted\nTraceback\n  File x\nModuleNotFoundError: No module named 'pgpq'"
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ModuleNotFoundError: No module named 'pgpq'",
+        # What Spark quotes of a process that did not start, and what Python says if it cannot find a module to run.
+        "  ModuleNotFoundError: No module named 'pgpq'",
+        "  python: Error while finding module specification for 'x' (ModuleNotFoundError: No module named 'pgpq')",
+    ],
+)
+def test_package_that_the_workers_lack_is_refused_by_its_name(line: str) -> None:
+    text = f"[JOB_ABORTED] Job aborted\nTraceback\n  File x\n{line}"
     otherwise = StagingError("Spark could not stage batch 7. Nothing is visible.", batch_id=7)
     found = explain_failure(PySparkException(text), otherwise, None)
     assert isinstance(found, ConfigurationError)

@@ -19,7 +19,8 @@ def cost(share: list[OffsetRange]) -> int:
 
 def test_range_that_crosses_the_end_of_a_share_is_split_there() -> None:
     shares = divide(
-        [OffsetRange(TopicPartition("orders", 0), 0, 500), OffsetRange(TopicPartition("orders", 1), 0, 100)], 400
+        [OffsetRange(TopicPartition("orders", 0), 0, 500), OffsetRange(TopicPartition("orders", 1), 0, 100)],
+        offsets=400,
     )
     assert [[str(each) for each in share] for share in shares] == [
         ["orders[0] 0..300"],
@@ -34,6 +35,13 @@ def test_one_large_range_is_shared_and_many_small_ones_share() -> None:
     assert [count_offsets(each) for each in divide(ranges_of(*[500_000] * 4))] == [500_000] * 4
 
 
+def test_all_slots_are_used_if_there_is_work_for_them() -> None:
+    assert [len(divide(ranges_of(700_000), slots)) for slots in (1, 2, 13, 16)] == [1, 2, 13, 14]
+    assert len(divide(ranges_of(99_000), 16)) == 1
+    assert len(divide(ranges_of(2_000_000), 2)) == 4
+    assert len(divide(ranges_of(*[10] * 256), 16)) == 1
+
+
 def test_batch_without_offsets_is_one_empty_share() -> None:
     """The step opens and seals its staging all the same."""
     assert divide([]) == divide(ranges_of(0, 0)) == [[]]
@@ -41,7 +49,7 @@ def test_batch_without_offsets_is_one_empty_share() -> None:
 
 def test_share_without_offsets_is_not_possible() -> None:
     with pytest.raises(ValueError, match="a share of 0 offsets"):
-        divide(ranges_of(1), 0)
+        divide(ranges_of(1), offsets=0)
 
 
 @given(st.lists(st.integers(0, 3000), max_size=8), st.integers(1, 5000))
@@ -49,7 +57,7 @@ def test_each_offset_is_in_exactly_one_share_and_no_share_is_much_larger_than_an
     sizes: list[int], offsets: int
 ) -> None:
     ranges = ranges_of(*sizes)
-    shares = divide(ranges, offsets)
+    shares = divide(ranges, offsets=offsets)
     parts = [each for share in shares for each in share]
     assert merge_ranges(parts) == merge_ranges(ranges)
     assert count_offsets(parts) == count_offsets(ranges)

@@ -145,7 +145,7 @@ def _find_faults(options: Mapping[str, str], token_endpoints: Collection[str]) -
 
 def _find_faults_of_login(options: Mapping[str, str], mechanism: str | None) -> Iterator[str]:
     protocol = options.get("security.protocol", "").upper()
-    if mechanism == "AWS_MSK_IAM" and protocol != "SASL_SSL":
+    if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM") and protocol != "SASL_SSL":
         yield f"Its sasl.mechanism {mechanism} needs security.protocol SASL_SSL, since its token would let others in"
     needed = OPTIONS_BY_MECHANISM[mechanism] if mechanism else ()
     missing = [each for each in needed if not options.get(each)]

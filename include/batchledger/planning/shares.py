@@ -5,25 +5,36 @@ from collections.abc import Iterator, Sequence
 from batchledger.model.offsets import OffsetRange
 
 OFFSETS_IN_SHARE = 500_000
-"""About a second of one core's work. Less would not be worth the start of a task."""
+"""About a second of one core's work. If all cores are busy, smaller shares only cost the start of more tasks."""
+
+FEWEST_OFFSETS = 50_000
+"""Fewer are not worth a task of their own, even if it would run beside the others."""
 
 OFFSETS_WORTH_A_RANGE = 100
 """What a range costs besides its records: as much as reading so many more."""
 
 
-def divide(ranges: Sequence[OffsetRange], offsets: int = OFFSETS_IN_SHARE) -> list[list[OffsetRange]]:
-    """Return shares that cost all the same, each about as much as reading ``offsets`` offsets.
+def find_work(ranges: Sequence[OffsetRange]) -> int:
+    """Return what the ranges cost, in offsets to be read."""
+    return sum(OFFSETS_WORTH_A_RANGE + len(each) for each in ranges)
 
-    Each offset of ``ranges`` is in one share, in their order. A range that crosses the end of a share is
-    split there. Without ranges there is one empty share. Raises ValueError when ``offsets`` is not positive.
 
-    Example: ``orders[0] 0..500`` and ``orders[1] 0..100`` cost 800. In shares of 400 they are ``orders[0] 0..300``, and
+def divide(
+    ranges: Sequence[OffsetRange], slots: int = 1, offsets: int = OFFSETS_IN_SHARE, fewest: int = FEWEST_OFFSETS
+) -> list[list[OffsetRange]]:
+    """Return shares that cost all the same, each at most about as much as reading ``offsets`` offsets.
+
+    ``slots`` tasks can run side by side, so there are as many shares if each is worth ``fewest`` offsets. Each offset
+    of ``ranges`` is in one share, in their order. A range that crosses the end of a share is split there. Without
+    ranges there is one empty share. Raises ValueError when ``offsets`` is not positive.
+
+    Example: ``orders[0] 0..500`` and ``orders[1] 0..100`` cost 800. In two shares they are ``orders[0] 0..300``, and
     ``orders[0] 300..500`` with ``orders[1] 0..100``.
     """
     if offsets <= 0:
         raise ValueError(f"a share of {offsets} offsets is not possible")
-    work = sum(OFFSETS_WORTH_A_RANGE + len(each) for each in ranges)
-    count = max(1, round(work / offsets))
+    work = find_work(ranges)
+    count = max(1, round(work / offsets), min(slots, work // fewest))
     shares: list[list[OffsetRange]] = [[] for _ in range(count)]
     done = 0
     for each in ranges:

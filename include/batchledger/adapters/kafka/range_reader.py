@@ -16,6 +16,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from typing_extensions import override
@@ -26,12 +27,15 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 
 # A new position costs a round trip, as much as reading so many unwanted records.
 LONGEST_DETOUR_OFFSETS = 10_000
+PARTITIONS_AT_ONCE = 500
+"""A fetch asks for all that are assigned. A broker that has to find them on disk first took 12 ms for each."""
 RECORDS_PER_POLL = 10_000
 RECORDS_PER_CALL = 500
 BYTES_PER_POLL = 16 * 1024 * 1024
 # A client passes by so many offsets of aborted records in less time than a broker may be silent.
 OFFSETS_IN_SLICE = 500_000
 SILENCE_SECONDS = 30.0
+_LOOKS_IN_SILENCE = 6
 POLL_SECONDS = 0.02
 
 _HOPELESS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET)
@@ -72,20 +76,26 @@ class RangeReader:
     """
 
     def __init__(
-        self, options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], deadline: float
+        self,
+        options: Mapping[str, str],
+        isolation: Isolation,
+        ranges: Sequence[OffsetRange],
+        deadline: float,
+        **more: Any,
     ) -> None:
         groups = groupby(merge_ranges(ranges), key=lambda each: each.partition)
         self._asked = {partition: list(group) for partition, group in groups}
         self._ahead = {partition: deque(group) for partition, group in self._asked.items()}
+        self._waiting, self._assigned = deque(self._ahead), set[TopicPartition]()
         self._has_topics = len({partition.topic for partition in self._asked}) > 1
         self._deadline = deadline
         self._trouble: KafkaError | None = None
         self._log_end_by_partition: dict[TopicPartition, int] = {}
-        settings = {**_TUNING, **client_options(options), **_FIXED, "isolation.level": isolation}
+        settings = {**_TUNING, **client_options(options), **_FIXED, "isolation.level": isolation, **more}
         self._consumer = Consumer(settings)
 
     def __enter__(self) -> Self:
-        self._consumer.assign([to_kafka(key, ranges[0].start) for key, ranges in self._ahead.items()])
+        self._assign_more()
         return self
 
     def __exit__(
@@ -157,9 +167,24 @@ class RangeReader:
 
     def leave(self, *partitions: TopicPartition) -> None:
         """Read no more of these partitions."""
-        left = [each for each in partitions if self._ahead.pop(each, None) is not None]
+        for each in partitions:
+            self._ahead.pop(each, None)
+        left = self._assigned.intersection(partitions)
         if left:
+            self._assigned -= left
             self._consumer.incremental_unassign([to_kafka(each) for each in left])
+        if len(self._assigned) <= PARTITIONS_AT_ONCE // 2:
+            self._assign_more()
+
+    def _assign_more(self) -> None:
+        more: list[TopicPartition] = []
+        while self._waiting and len(self._assigned) + len(more) < PARTITIONS_AT_ONCE:
+            partition = self._waiting.popleft()
+            if partition in self._ahead:
+                more.append(partition)
+        if more:
+            self._assigned.update(more)
+            self._consumer.incremental_assign([to_kafka(each, self._ahead[each][0].start) for each in more])
 
     def _poll(self) -> list[Any]:
         """Return the messages and reports of errors that have arrived; nothing after a short wait."""
@@ -177,7 +202,7 @@ class RangeReader:
 
     def _positions(self) -> dict[TopicPartition, int]:
         """Return how far the client is, markers included; a negative number before the first record."""
-        found = self._consumer.position([to_kafka(each) for each in self._ahead])
+        found = self._consumer.position([to_kafka(each) for each in self._assigned])
         return {TopicPartition(each.topic, each.partition): each.offset for each in found}
 
     def _advance(self, reached: Mapping[TopicPartition, int]) -> None:
@@ -205,19 +230,39 @@ class RangeReader:
 
 
 class _PatientReader(RangeReader):
-    """Has as much time as it takes while records come; what the caller does with them does not count."""
+    """Has as much time as it takes while data comes; what the caller does with records does not count.
+
+    Within an aborted transaction no record is shown, and the client's position stands still until its marker. Only the
+    client's statistics then tell that it goes on.
+    """
 
     def __init__(
         self, options: Mapping[str, str], isolation: Isolation, ranges: Sequence[OffsetRange], silence_seconds: float
     ) -> None:
-        super().__init__(options, isolation, ranges, monotonic() + silence_seconds)
+        often = {"statistics.interval.ms": int(silence_seconds * 1000 / _LOOKS_IN_SILENCE), "stats_cb": self._look}
+        super().__init__(options, isolation, ranges, monotonic() + silence_seconds, **often)
         self._silence_seconds = silence_seconds
+        self._fetched: dict[TopicPartition, int] = {}
 
     @override
     def chunks(self) -> Iterator[list[Any]]:
         for chunk in super().chunks():
             yield chunk
-            self._deadline = monotonic() + self._silence_seconds
+            self._renew()
+
+    def _renew(self) -> None:
+        self._deadline = monotonic() + self._silence_seconds
+
+    def _look(self, statistics: str) -> None:
+        """Renew the deadline if the client has fetched anything since the last look."""
+        found = {
+            TopicPartition(topic, int(number)): partition["next_offset"]
+            for topic, known in msgspec.json.decode(statistics)["topics"].items()
+            for number, partition in known["partitions"].items()
+        }
+        if any(offset > self._fetched.get(partition, offset) for partition, offset in found.items()):
+            self._renew()
+        self._fetched = found
 
 
 def read_chunks(
@@ -228,7 +273,7 @@ def read_chunks(
 ) -> Iterator[list[Any]]:
     """Iterate over the client's own messages, as many at a time as have arrived, in order in each partition.
 
-    Memory does not grow with the ranges. Raises TimeoutError when no record and no end comes for ``silence_seconds``.
+    Memory does not grow with the ranges. Raises TimeoutError when the broker sends nothing for ``silence_seconds``.
     """
     with _PatientReader(options, isolation, ranges, silence_seconds) as reader:
         yield from reader.chunks()

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import itemgetter, length_hint
 from time import monotonic
 from typing import Any
 
@@ -22,6 +22,8 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, describe_rang
 from batchledger.model.records.lookup import Record
 
 BYTES_IN_BATCH = 16 * 1024 * 1024
+UNREADABLE = (("(a name that is not UTF-8)", None),)
+"""Stands for all headers of a record: the client gives none of them if it cannot read one."""
 
 
 def read_first(options: Mapping[str, str], ranges: Sequence[OffsetRange], limit: int) -> list[Record]:
@@ -75,9 +77,9 @@ def read_share(
 def to_batch(messages: Sequence[Any]) -> pa.RecordBatch:
     """Return the client's messages as one batch with the columns of ``RECORD_SCHEMA``.
 
-    Each method is mapped over all messages at once, which takes a tenth of what a loop over them takes.
+    Methods are mapped over all messages at once, which takes a tenth of what a loop over them takes.
     """
-    headers = list(map(Message.headers, messages))
+    headers = list_headers(messages)
     columns = {
         "topic": list(map(Message.topic, messages)),
         "partition": np.fromiter(map(Message.partition, messages), np.int32, len(messages)),
@@ -89,6 +91,26 @@ def to_batch(messages: Sequence[Any]) -> pa.RecordBatch:
         "headers": list(map(_write_headers, headers)) if any(headers) else pa.nulls(len(messages), pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns, schema=RECORD_SCHEMA)
+
+
+def list_headers(messages: Sequence[Any]) -> list[Any]:
+    """Return the headers of each message, None without any; ``UNREADABLE`` if the client fails at a name.
+
+    The client (2.16) then returns half a list and an error at once. CPython notices that in what ``map`` calls; a call
+    of the method itself may return, and the error appears later, anywhere. Half a list ends the process if it is read.
+    """
+    found: list[Any] = []
+    left = list(messages)
+    while left:
+        ahead = iter(left)
+        try:
+            return found + list(map(Message.headers, ahead))
+        except SystemError:
+            failed = len(left) - length_hint(ahead) - 1
+            left[failed].set_headers(list(UNREADABLE))
+            found += map(Message.headers, left[: failed + 1])
+            left = left[failed + 1 :]
+    return found
 
 
 def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -116,7 +138,7 @@ def _to_record(message: Any) -> Record:
         timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else _as_text(milliseconds),
         key=message.key(),
         value=message.value(),
-        headers=tuple(message.headers() or ()),
+        headers=tuple(list_headers([message])[0] or ()),
     )
 
 

@@ -10,7 +10,7 @@ import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +71,7 @@ class _Look:
     """What the client wanted to do, and where: what every refusal says."""
 
     action: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     consequence: str
     batch_id: int | None
 
@@ -133,11 +133,10 @@ def _find_refusal(look: _Look) -> ServiceUnavailableError | None:
     is_greeted, refusal = _greet_all(look, named)
     if not is_greeted:
         return refusal
-    known, refusal = _log_in(look)
-    if refusal is not None:
-        return refusal
+    known, login = _log_in(look)
     # The brokers themselves may have other names and certificates than a load balancer before them.
-    return _greet_all(look, [each for each in known if each not in named][:MOST_GREETED])[1]
+    others = [each for each in known if each not in named][:MOST_GREETED]
+    return login or refusal or _greet_all(look, others)[1]
 
 
 def _greet_all(look: _Look, addresses: Sequence[tuple[str, int]]) -> tuple[bool, ServiceUnavailableError | None]:

@@ -98,12 +98,6 @@ def _is_settling(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in SETTLING_ERRORS
 
 
-@retry(
-    retry=retry_if_exception(_is_settling),
-    stop=stop_after_delay(REQUEST_TIMEOUT_SECONDS),
-    wait=wait_fixed(0.2),
-    reraise=True,
-)
 def list_offsets(
     options: Mapping[str, str],
     partitions: Sequence[TopicPartition],
@@ -115,16 +109,31 @@ def list_offsets(
     It is negative if there is no such record. ``EARLIEST`` asks for the log start, and ``LATEST`` for the last
     stable offset, or the high watermark, as ``isolation`` says (S21).
     """
-    settings = {**client_options(options), **OUTSIDE_OF_GROUPS, "isolation.level": isolation}
+    with closing(_open_consumer(options, isolation)) as consumer:
+        return ask_offsets(consumer, partitions, at)
+
+
+def _open_consumer(options: Mapping[str, str], isolation: Isolation) -> Consumer:
+    return Consumer({**client_options(options), **OUTSIDE_OF_GROUPS, "isolation.level": isolation})
+
+
+@retry(
+    retry=retry_if_exception(_is_settling),
+    stop=stop_after_delay(REQUEST_TIMEOUT_SECONDS),
+    wait=wait_fixed(0.2),
+    reraise=True,
+)
+def ask_offsets(consumer: Consumer, partitions: Sequence[TopicPartition], at: int) -> dict[TopicPartition, int]:
+    """See ``list_offsets``; the isolation is the consumer's."""
     deadline = monotonic() + REQUEST_TIMEOUT_SECONDS
-    with closing(Consumer(settings)) as consumer, ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
 
-        def ask(part: Sequence[TopicPartition]) -> list[KafkaTopicPartition]:
-            left_seconds = deadline - monotonic()
-            if left_seconds <= 0:
-                raise TimeoutError(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} s")
-            return consumer.offsets_for_times([to_kafka(each, at) for each in part], timeout=left_seconds)
+    def ask(part: Sequence[TopicPartition]) -> list[KafkaTopicPartition]:
+        left_seconds = deadline - monotonic()
+        if left_seconds <= 0:
+            raise TimeoutError(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} s")
+        return consumer.offsets_for_times([to_kafka(each, at) for each in part], timeout=left_seconds)
 
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         found = [each for answer in pool.map(ask, split(partitions, PARTITIONS_IN_REQUEST)) for each in answer]
     for each in found:
         if each.error is not None:
@@ -139,10 +148,14 @@ def list_bounds(
 
     The high watermark is never below the last stable offset.
     """
-    starts = list_offsets(options, partitions, EARLIEST)
-    # In this order: records that arrive in between would otherwise look as if a transaction held them back.
-    watermarks = list_offsets(options, partitions, LATEST, Isolation.UNCOMMITTED)
-    ends = list_offsets(options, partitions, LATEST)
+    with (
+        closing(_open_consumer(options, Isolation.COMMITTED)) as committed,
+        closing(_open_consumer(options, Isolation.UNCOMMITTED)) as uncommitted,
+    ):
+        starts = ask_offsets(committed, partitions, EARLIEST)
+        # In this order: records that arrive in between would otherwise look as if a transaction held them back.
+        watermarks = ask_offsets(uncommitted, partitions, LATEST)
+        ends = ask_offsets(committed, partitions, LATEST)
     return starts, ends, {each: max(watermarks[each], ends[each]) for each in ends}
 
 

@@ -73,6 +73,9 @@ async def _find_visible(
                 raise TimeoutError(f"{next(iter(ahead.values()))[0]} was not read through in time")
     except KafkaError as error:
         raise TimeoutError(f"{type(error).__name__}: {error}") from error
+    except UnicodeDecodeError as error:
+        place = next(iter(ahead.values()))[0]
+        raise TimeoutError(f"a record in or near {place} has a header whose name is not UTF-8") from error
     finally:
         await consumer.stop()
     return intersect(seen, ranges)
@@ -100,7 +103,6 @@ def to_settings(options: Mapping[str, str]) -> dict[str, Any]:
         "client_id": options.get("client.id", "batchledger"),
         "security_protocol": protocol,
         "request_timeout_ms": int(REQUEST_TIMEOUT_SECONDS * 1000),
-        "client_rack": options.get("client.rack"),
     }
     if protocol.endswith("SSL"):
         settings["ssl_context"] = open_tls(options)

@@ -27,7 +27,8 @@ _NAMED: Mapping[str, type[BatchledgerError]] = {
 _CARRIED = "batchledger error: "
 _FOUND = re.compile(rf"^{_CARRIED}(\[.*\])$", re.MULTILINE)
 
-_MISSING = re.compile(r"^(?:ModuleNotFoundError|ImportError): (.+)$", re.MULTILINE)
+# Spark indents what a process has said that could not start, and Python puts it into brackets if that is a module.
+_MISSING = re.compile(r"(?:^\s*|\()(?:ModuleNotFoundError|ImportError): (.+?)\)?$", re.MULTILINE)
 
 # What expressions do with values. Other data exceptions of Spark are no values: 22000 is the loss of records in Kafka.
 _OF_VALUES: Mapping[str, str] = {
@@ -67,7 +68,8 @@ def explain_failure(error: BaseException, otherwise: StagingError, transform: st
         return ConfigurationError(
             f"The Python of Spark's workers lacks a package. {otherwise.message.partition('. ')[2]}",
             why=f"It says: {missing[1]}. The workers read Kafka by themselves, with the package confluent-kafka.",
-            advice="Install batchledger with its dependencies in the Python that PYSPARK_PYTHON names on the workers.",
+            advice="Install batchledger with its dependencies, and what the transform imports, in the Python that "
+            "PYSPARK_PYTHON names on the workers.",
             batch_id=otherwise.batch_id,
         )
     for name, message, why, advice in carried:

@@ -6,6 +6,7 @@ be opened again under its id; then the next generation of the id is used.
 """
 
 import os
+import re
 import socket
 import uuid
 from collections.abc import Iterator
@@ -62,6 +63,16 @@ def open_submitted_session(name: str) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+def count_slots(session: SparkSession) -> int:
+    """Return how many tasks Spark means to run side by side: one a core, unless ``leafNodeDefaultParallelism`` is set.
+
+    Spark Connect shows that in a plan only: ``Range (0, 1, step=1, splits=8)``. Returns 1 if the plan does not say.
+    """
+    ((plan,),) = session.sql("explain select id from range(1)").collect()
+    found = re.search(r"splits=(\d+)", plan)
+    return int(found[1]) if found else 1
 
 
 def _open_kept_session(url: str, name: str, deadline: CallDeadline) -> SparkSession:

@@ -12,6 +12,7 @@ from functools import partial
 
 import grpc
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -20,6 +21,7 @@ from typing_extensions import override
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.spark.call_deadline import explain_deadline
 from batchledger.adapters.spark.failures import explain_failure, find_carried
+from batchledger.adapters.spark.session import count_slots
 from batchledger.adapters.spark.tasks import (
     REPORT_SCHEMA,
     DividedRead,
@@ -32,7 +34,7 @@ from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.model.errors import ConfigurationError, StagingError
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.rules import TombstonePolicy
-from batchledger.planning.shares import OFFSETS_IN_SHARE, divide
+from batchledger.planning.shares import FEWEST_OFFSETS, OFFSETS_IN_SHARE, divide, find_work
 from batchledger.ports import Evidence, Sink, Stager
 
 ReadShare = Callable[..., Iterable[pa.RecordBatch]]
@@ -66,11 +68,11 @@ class SparkStager(Stager):
     @override
     def stage(self, attempt: Attempt) -> Staged:
         transform = load_transform(self.transform) if self.transform else None
-        shares = self._divide(attempt.batch)
         with self.open_session() as spark:
             try:
+                shares = self._divide(attempt.batch, spark)
                 reports = self._run(spark, attempt, shares, transform)
-            except (PySparkException, grpc.RpcError) as error:
+            except (PySparkException, Py4JJavaError, grpc.RpcError) as error:
                 failed = StagingError(
                     f"Spark could not stage {attempt.batch.label} attempt {attempt.number}. Nothing is visible.",
                     why=f"{summarise(error)}.",
@@ -82,10 +84,11 @@ class SparkStager(Stager):
         self.sink.seal_staging(attempt, sorted({task for task, _ in reports}))
         return Staged(reported_rows=sum(written for _, written in reports))
 
-    def _divide(self, batch: Batch) -> list[Share]:
+    def _divide(self, batch: Batch, spark: SparkSession) -> list[Share]:
         if batch.origin is RecordOrigin.QUARANTINE:
             return [partial(read_quarantine, self.evidence, batch)]
-        return [partial(self.read_share, ranges) for ranges in divide(batch.ranges, self.offsets_in_share)]
+        slots = count_slots(spark) if find_work(batch.ranges) >= 2 * FEWEST_OFFSETS else 1
+        return [partial(self.read_share, ranges) for ranges in divide(batch.ranges, slots, self.offsets_in_share)]
 
     def _require_whole_read(self, attempt: Attempt, shares: int) -> None:
         """Refuse a transform that left records unread: on a topic that may have holes they would pass for holes."""

@@ -189,7 +189,7 @@ def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> 
         raise TargetRefusedError(
             f"It is unknown whether {batch.label} was committed.",
             why=f"Another client has committed offsets of group {group_of(batch)}, too. Their metadata: {found}.",
-            advice=f"{advise(foreign, batch)}.\nLook in the topic for header _batch_id = {batch.batch_id}, then "
+            advice=f"{advise(foreign, batch)}.\nLook in the topic for headers that name batch {batch.batch_id}, then "
             "delete the group: the records decide then.",
             subject=group_of(batch),
         )

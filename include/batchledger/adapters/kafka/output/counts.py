@@ -10,6 +10,7 @@ from typing import Any
 
 from batchledger.adapters.kafka.output.log import OutputLog, look_at, read_committed
 from batchledger.adapters.kafka.output.records import Origin, read_batch, read_number, read_origin
+from batchledger.adapters.kafka.records import list_headers
 from batchledger.adapters.kafka.requests import describe_topic_configs, kafka_call
 from batchledger.model.balance import TargetCount
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
@@ -72,7 +73,7 @@ class _Counter:
         self._tallies: dict[tuple[bytes, bytes, bytes], _OutputTally | None] = {}
 
     def add(self, message: Any) -> None:
-        origin = read_origin(message.headers())
+        origin = read_origin(list_headers([message])[0])
         tally = None if origin is None else self._find(origin)
         offset = None if origin is None else read_number(origin.offset)
         if tally is None or offset is None:

@@ -13,6 +13,7 @@ from typing import Any
 from batchledger.adapters.kafka.output.log import OutputLog, begin_at, begin_at_ends
 from batchledger.adapters.kafka.output.records import read_batch, read_number, read_origin
 from batchledger.adapters.kafka.range_reader import read_messages
+from batchledger.adapters.kafka.records import list_headers
 from batchledger.adapters.kafka.requests import Isolation
 from batchledger.model.batch import Batch
 from batchledger.model.errors import ServiceUnavailableError
@@ -87,7 +88,7 @@ def _has_record(messages: Iterable[Any], batch: Batch) -> bool:
 
 
 def _belongs(message: Any, batch: Batch, batch_id: bytes) -> bool:
-    headers = message.headers()
+    (headers,) = list_headers([message])
     if not headers:
         # As most records of other producers; what follows costs several times as much.
         return False

@@ -1,10 +1,11 @@
 """The staged records of an output topic: keys and values as bytes, ready to be sent, beside the staged rows.
 
 Tasks make them once. They wait in ``batchledger_staging.b17_a2_arriving``, sealed ``b17_a2_records``: a row of the
-table is a *piece*, the records of one source partition within ``OFFSETS_IN_PIECE`` offsets that one task has written at
-once. So PostgreSQL orders pieces, not records, and a piece travels and is unpacked as a whole. Pieces whose offsets
-overlap are merged: a transform may have shuffled its rows. Which rows are accepted is judged by the rows; the records
-of the others are left out.
+table is a *piece*, the records of one source partition within a window of offsets that one task has written at once.
+So PostgreSQL orders pieces, not records, and a piece travels and is unpacked as a whole. Pieces whose offsets overlap
+are merged: a transform may have shuffled its rows. A window has at most ``OFFSETS_IN_PIECE`` offsets and, by the size
+of the records, about ``BYTES_IN_WINDOW``: so much is merged at once. Which rows are accepted is judged by the rows;
+the records of the others are left out.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ PIECES_AT_ONCE = 8
 HELD_BYTES = 16 * 1024 * 1024
 """A task holds so many bytes of records before it packs them: after a shuffle, few of a block are of one partition."""
 MERGED_BYTES = 16 * 1024 * 1024
+BYTES_IN_WINDOW = 16 * 1024 * 1024
 
 _CONTENT = ("offset", "timestamp_ms", "key", "value")
 _MERGED_SCHEMA = pa.schema(
@@ -89,7 +91,7 @@ def pack(records: pa.RecordBatch) -> pa.RecordBatch:
 
     Example: offsets 8190, 8191 and 8192 of one partition are two pieces, one from 8190 to 8191, one of 8192 alone.
     """
-    placed = records.append_column("window", pc.divide(records["offset"], OFFSETS_IN_PIECE))
+    placed = records.append_column("window", pc.divide(records["offset"], _choose_window(records)))
     order = pc.sort_indices(placed, [(name, "ascending") for name in ("topic", "partition", "offset")])
     if not np.array_equal(order, np.arange(len(order))):
         placed = placed.take(order)
@@ -101,6 +103,12 @@ def pack(records: pa.RecordBatch) -> pa.RecordBatch:
     starts = [0, *(np.logical_or.reduce(is_next).nonzero()[0] + 1).tolist(), placed.num_rows]
     pieces = [placed.slice(start, until - start) for start, until in pairwise(starts)]
     return pa.RecordBatch.from_pylist([_describe(each) for each in pieces], schema=_PIECE_SCHEMA)
+
+
+def _choose_window(records: pa.RecordBatch) -> int:
+    """Return the offsets of a window: a power of two, so that windows of several sizes never overlap in part."""
+    fitting: int = BYTES_IN_WINDOW * records.num_rows // max(1, records.nbytes)
+    return min(OFFSETS_IN_PIECE, 1 << max(0, fitting.bit_length() - 1))
 
 
 def _describe(piece: pa.RecordBatch) -> dict[str, Any]:
