@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -213,7 +214,9 @@ def test_record_whose_header_has_a_name_that_is_no_text_stops_nothing(is_good: b
     pipeline = workplace.create(partitions=1)
     pipeline.send(3, partitions=1)
     value = json.dumps({"message_id": "odd", "number": 1 if is_good else "x"}).encode()
-    asyncio.run(send_with_broken_name(workplace.kafka_options, pipeline.name, value))
+    # A browser of another test keeps an event loop in this thread.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, send_with_broken_name(workplace.kafka_options, pipeline.name, value)).result()
     run_batch.run_once(pipeline.platform(), "run")
     assert pipeline.count_target_rows() == (4 if is_good else 3)
     query = "select headers::text from batchledger.quarantine where pipeline = %s"

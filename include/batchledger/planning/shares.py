@@ -19,14 +19,12 @@ def find_work(ranges: Sequence[OffsetRange]) -> int:
     return sum(OFFSETS_WORTH_A_RANGE + len(each) for each in ranges)
 
 
-def divide(
-    ranges: Sequence[OffsetRange], slots: int = 1, offsets: int = OFFSETS_IN_SHARE, fewest: int = FEWEST_OFFSETS
-) -> list[list[OffsetRange]]:
+def divide(ranges: Sequence[OffsetRange], slots: int = 1, offsets: int = OFFSETS_IN_SHARE) -> list[list[OffsetRange]]:
     """Return shares that cost all the same, each at most about as much as reading ``offsets`` offsets.
 
-    ``slots`` tasks can run side by side, so there are as many shares if each is worth ``fewest`` offsets. Each offset
-    of ``ranges`` is in one share, in their order. A range that crosses the end of a share is split there. Without
-    ranges there is one empty share. Raises ValueError when ``offsets`` is not positive.
+    ``slots`` tasks can run side by side, so there are as many shares if each costs ``FEWEST_OFFSETS``. Each offset of
+    ``ranges`` is in one share, in their order. A range that crosses the end of a share is split there. Without ranges
+    there is one empty share. Raises ValueError when ``offsets`` is not positive.
 
     Example: ``orders[0] 0..500`` and ``orders[1] 0..100`` cost 800. In two shares they are ``orders[0] 0..300``, and
     ``orders[0] 300..500`` with ``orders[1] 0..100``.
@@ -34,7 +32,7 @@ def divide(
     if offsets <= 0:
         raise ValueError(f"a share of {offsets} offsets is not possible")
     work = find_work(ranges)
-    count = max(1, round(work / offsets), min(slots, work // fewest))
+    count = max(1, round(work / offsets), min(slots, work // FEWEST_OFFSETS))
     shares: list[list[OffsetRange]] = [[] for _ in range(count)]
     done = 0
     for each in ranges:
