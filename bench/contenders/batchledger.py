@@ -15,6 +15,7 @@ from bench.orders import NAMESPACE, Order, Sink
 from bench.process import run_program
 from bench.records import KEY, SCHEMA
 from bench.services import Services
+from bench.targets.table import drop_table
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class Batchledger(OneProgram):
 
     @override
     def prepare(self, order: Order) -> None:
-        """Write the pipeline file."""
+        """Write the pipeline file. A table of other columns than everybody's is left to Batchledger to create."""
+        if "schema" in order.settings:
+            drop_table(self.services.dsn, order.target)
         write_pipeline(self.services, order)
 
 

@@ -25,7 +25,7 @@ _SCHEMA_BY_SUBJECT = {
 def measure(bench: Bench) -> Iterator[Figure]:
     """Yield the figures of one batch of each schema in every round."""
     others = {
-        name: write_topic(bench.services, bench.topic.records, fields, fields=fields)
+        name: write_topic(bench.services, bench.topic.records, str(fields), fields=fields)
         for name, fields in ((TEXTS, Fields.TEXTS), (NESTED, Fields.NESTED))
     }
     contender = batchledger.describe("exactly_once", bench.topic.records)

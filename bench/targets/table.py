@@ -39,15 +39,20 @@ def identify(table: str) -> sql.Identifier:
 def fresh_table(dsn: str, name: str) -> Iterator[str]:
     """Lend an empty table of that name."""
     table = identify(name)
+    drop_table(dsn, name)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("drop table if exists {}").format(table))
         connection.execute(sql.SQL(DDL).format(table))
         connection.execute(sql.SQL(INDEX).format(table))
     try:
         yield name
     finally:
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(sql.SQL("drop table if exists {}").format(table))
+        drop_table(dsn, name)
+
+
+def drop_table(dsn: str, name: str) -> None:
+    """Drop the table if it is there."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("drop table if exists {}").format(identify(name)))
 
 
 @dataclass(frozen=True)
