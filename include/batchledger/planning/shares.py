@@ -14,7 +14,12 @@ OFFSETS_WORTH_A_RANGE = 100
 """What a range costs besides its records: as much as reading so many more."""
 
 
-def find_work(ranges: Sequence[OffsetRange]) -> int:
+def is_worth_several_tasks(ranges: Sequence[OffsetRange]) -> bool:
+    """Whether it matters to ``divide`` how many tasks can run side by side."""
+    return _find_work(ranges) >= 2 * FEWEST_OFFSETS
+
+
+def _find_work(ranges: Sequence[OffsetRange]) -> int:
     """Return what the ranges cost, in offsets to be read."""
     return sum(OFFSETS_WORTH_A_RANGE + len(each) for each in ranges)
 
@@ -31,7 +36,7 @@ def divide(ranges: Sequence[OffsetRange], slots: int = 1, offsets: int = OFFSETS
     """
     if offsets <= 0:
         raise ValueError(f"a share of {offsets} offsets is not possible")
-    work = find_work(ranges)
+    work = _find_work(ranges)
     count = max(1, round(work / offsets), min(slots, work // FEWEST_OFFSETS))
     shares: list[list[OffsetRange]] = [[] for _ in range(count)]
     done = 0

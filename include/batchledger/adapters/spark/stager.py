@@ -34,7 +34,7 @@ from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.model.errors import ConfigurationError, StagingError
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.rules import TombstonePolicy
-from batchledger.planning.shares import FEWEST_OFFSETS, OFFSETS_IN_SHARE, divide, find_work
+from batchledger.planning.shares import OFFSETS_IN_SHARE, divide, is_worth_several_tasks
 from batchledger.ports import Evidence, Sink, Stager
 
 ReadShare = Callable[..., Iterable[pa.RecordBatch]]
@@ -87,7 +87,7 @@ class SparkStager(Stager):
     def _divide(self, batch: Batch, spark: SparkSession) -> list[Share]:
         if batch.origin is RecordOrigin.QUARANTINE:
             return [partial(read_quarantine, self.evidence, batch)]
-        slots = count_slots(spark) if find_work(batch.ranges) >= 2 * FEWEST_OFFSETS else 1
+        slots = count_slots(spark) if is_worth_several_tasks(batch.ranges) else 1
         return [partial(self.read_share, ranges) for ranges in divide(batch.ranges, slots, self.offsets_in_share)]
 
     def _require_whole_read(self, attempt: Attempt, shares: int) -> None:
