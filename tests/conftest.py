@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,12 +178,21 @@ def spark(services: TestServices) -> None:
     services.up("spark")
 
 
+@contextmanager
+def open_workplace(kafka_options: Mapping[str, str], dsn: str = "") -> Iterator[Workplace]:
+    """A workplace without a database unless ``dsn`` says one; a later test finds no pipeline file of it."""
+    try:
+        yield Workplace(kafka_options, dsn, SERVICES.home.pipelines)
+    finally:
+        for path in SERVICES.home.pipelines.glob("*.yaml"):
+            path.unlink()
+
+
 @pytest.fixture
 def workplace(kafka: Kafka, warehouse_dsn: str, spark: None) -> Iterator[Workplace]:
     """Everything that a pipeline needs, apart from Airflow, which shall not have the files of all tests to read."""
-    yield Workplace(kafka.options, warehouse_dsn, SERVICES.home.pipelines)
-    for path in SERVICES.home.pipelines.glob("*.yaml"):
-        path.unlink()
+    with open_workplace(kafka.options, warehouse_dsn) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

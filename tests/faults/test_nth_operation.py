@@ -14,10 +14,9 @@ import pytest
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import DeliveryMode
 from batchledger.model.errors import BatchledgerError
-from tests.conftest import ROOT, SERVICES, Kafka
+from tests.conftest import ROOT, Kafka, open_workplace
 from tests.faults.nth_life import SINKS, Alter, Life, Source, as_it_is
 from tests.faults.nth_operation import EndlessError, Fault, Faults, Site, System, inject
-from tests.support import Workplace
 
 CALLED = {into: {System.POSTGRES, System.KAFKA} for into in SINKS} | {"lake": set(System)}
 LIVES_LONGER = 6
@@ -31,9 +30,10 @@ COUNTS = ROOT / "docs" / "testing" / "calls.md"
 
 
 @pytest.fixture(scope="module")
-def source(kafka: Kafka, warehouse_dsn: str) -> Source:
+def source(kafka: Kafka, warehouse_dsn: str) -> Iterator[Source]:
     """The records of all lives."""
-    return Source.create(Workplace(kafka.options, warehouse_dsn, SERVICES.home.pipelines))
+    with open_workplace(kafka.options, warehouse_dsn) as workplace:
+        yield Source.create(workplace)
 
 
 def note_counts(into: str, fault: Fault, *counts: int) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -28,7 +28,7 @@ from batchledger.model.errors import (
 )
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.wiring import choose_stage_step, verify_pipeline
-from tests.conftest import SERVICES
+from tests.conftest import SERVICES, open_workplace
 from tests.secured_kafka import (
     ACCESS_KEY,
     PASSWORD,
@@ -56,8 +56,9 @@ def identity(broker: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def workplace_there(broker: SecuredKafka, warehouse_dsn: str, spark: None) -> Workplace:
-    return Workplace(broker.operator, warehouse_dsn, SERVICES.home.pipelines)
+def workplace_there(broker: SecuredKafka, warehouse_dsn: str, spark: None) -> Iterator[Workplace]:
+    with open_workplace(broker.operator, warehouse_dsn) as opened:
+        yield opened
 
 
 def connect(options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """``batchledger produce`` as users call it: what it says of each guarantee, and what it refuses."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from batchledger.cli import app
 from batchledger.model.errors import ConfigurationError
-from tests.conftest import SERVICES, Kafka
+from tests.conftest import Kafka, open_workplace
 from tests.support import TestPipeline, Workplace, delete_records
 
 
@@ -18,9 +18,15 @@ def call_produce(pipeline: str, *arguments: str) -> Result:
 
 
 @pytest.fixture
-def pipeline(kafka: Kafka) -> TestPipeline:
-    """A pipeline file and its topic; nothing here reaches the warehouse."""
-    return Workplace(kafka.options, dsn="", folder=SERVICES.home.pipelines).create(partitions=1)
+def workplace_without_a_warehouse(kafka: Kafka) -> Iterator[Workplace]:
+    with open_workplace(kafka.options) as opened:
+        yield opened
+
+
+@pytest.fixture
+def pipeline(workplace_without_a_warehouse: Workplace) -> TestPipeline:
+    """A pipeline file and its topic."""
+    return workplace_without_a_warehouse.create(partitions=1)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +68,8 @@ def test_produce_shows_a_table_and_what_the_guarantee_means(pipeline: TestPipeli
         assert text in done.stdout
 
 
-def test_produce_exits_with_1_when_the_broker_refused_a_record(kafka: Kafka) -> None:
-    workplace = Workplace(kafka.options, dsn="", folder=SERVICES.home.pipelines)
-    pipeline = workplace.create(partitions=1, topic_config={"max.message.bytes": "100"})
+def test_produce_exits_with_1_when_the_broker_refused_a_record(workplace_without_a_warehouse: Workplace) -> None:
+    pipeline = workplace_without_a_warehouse.create(partitions=1, topic_config={"max.message.bytes": "100"})
     done = call_produce(pipeline.name, "--records", "30", "--partitions", "1", "--json", "--guarantee", "plain")
     assert done.exit_code == 1, done.output
     told = json.loads(done.stdout)

@@ -1,7 +1,7 @@
 """A broker that knows what each user may do: rights by access control lists."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
@@ -13,9 +13,9 @@ from batchledger.local.samples.producer import SampleRecord
 from batchledger.model.batch import BatchState
 from batchledger.model.errors import BatchBlockedError, BatchledgerError, RightMissingError
 from batchledger.wiring import verify_pipeline
-from tests.conftest import SERVICES
+from tests.conftest import open_workplace
 from tests.secured_kafka import SecuredKafka, broker
-from tests.support import TestPipeline, Workplace
+from tests.support import TestPipeline
 
 __all__ = ["broker"]
 
@@ -23,13 +23,15 @@ READS = (AclOperation.DESCRIBE, AclOperation.READ)
 
 
 @pytest.fixture
-def secured(broker: SecuredKafka, warehouse_dsn: str, spark: None, monkeypatch: pytest.MonkeyPatch) -> TestPipeline:
+def secured(
+    broker: SecuredKafka, warehouse_dsn: str, spark: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TestPipeline]:
     """A topic with 20 records, and a pipeline whose connection logs in as the user that ``act_as`` names."""
-    workplace = Workplace(broker.operator, warehouse_dsn, SERVICES.home.pipelines)
-    pipeline = workplace.create(source={"connection": "kafka_secured"})
-    pipeline.send(20)
-    act_as(broker.password("PLAIN", "planner"), monkeypatch)
-    return pipeline
+    with open_workplace(broker.operator, warehouse_dsn) as workplace:
+        pipeline = workplace.create(source={"connection": "kafka_secured"})
+        pipeline.send(20)
+        act_as(broker.password("PLAIN", "planner"), monkeypatch)
+        yield pipeline
 
 
 def act_as(options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
