@@ -59,7 +59,7 @@ def describe(number: int, fields: Fields = Fields.PLAIN) -> bytes:
         case Fields.TEXTS:
             record = {name: str(value) for name, value in record.items()}
         case Fields.NESTED:
-            record["note"] = {"words": "forty characters", "tags": ["that", "no one"], "count": 3}
+            record["note"] = {"words": "forty", "tags": ["no"], "count": 31}
     return json.dumps(record, separators=(",", ":")).encode()
 
 

@@ -1,12 +1,13 @@
 """The cost of a batch and of each of its partitions: topics of many shapes, each of them one batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from batchledger.adapters.kafka.requests import open_admin
 from bench.bench import Bench
 from bench.contenders import batchledger
 from bench.figures import Figure, describe
-from bench.records import Topic, write_topic
+from bench.records import CREATING_SECONDS, Topic, write_topic
 from bench.taking import take, warm_up
 
 PART = "scaling"
@@ -41,6 +42,17 @@ WHOLE, WHOLE_IN_ONE = Shape(4, None), Shape(1, None)
 def measure(bench: Bench) -> Iterator[Figure]:
     """Yield seconds, CPU, WAL and writing transactions of one batch, for every shape in every round."""
     topics = [(shape, shape.write(bench)) for shape in (ONE, SIXTEEN, MANY, MOST, WHOLE, WHOLE_IN_ONE)]
+    try:
+        yield from _measure_each(bench, topics)
+    finally:
+        # A broker pays for each partition that it has, also in the parts that follow.
+        admin = open_admin(bench.services.kafka_options)
+        gone = [topic.name for _, topic in topics if topic is not bench.topic]
+        for answer in admin.delete_topics(gone, request_timeout=CREATING_SECONDS).values():
+            answer.result()
+
+
+def _measure_each(bench: Bench, topics: Sequence[tuple[Shape, Topic]]) -> Iterator[Figure]:
     contender = batchledger.describe("exactly_once", max(topic.records for _, topic in topics))
     with contender.start(bench.services) as running:
         for _, topic in topics:

@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.adapters.kafka import range_reader
 from batchledger.adapters.kafka.output import log
 from batchledger.adapters.kafka.output.counts import OffsetBits
-from batchledger.adapters.kafka.range_reader import slice_ranges
 from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Lane
-from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import HeaderForm
 from batchledger.ports import EVERY_BATCH
 from tests.contract.outputs import PARTITIONS, Output, OutputRecord, die
@@ -155,8 +154,8 @@ def test_topic_that_does_not_exist_holds_nothing(output: Output) -> None:
     assert (found.count_by_batch, found.foreign, found.incomplete_until, found.held_back) == ({}, 0, 0, 0)
 
 
-def test_nothing_is_left_out_where_a_topic_is_read_in_slices(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_reader, "OFFSETS_IN_SLICE", 70)
+def test_nothing_is_left_out_if_records_arrive_in_many_parts(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_reader, "RECORDS_PER_POLL", 7)
     output.create()
     output.topic().commit(output.attempt(), output.records(300), 300)
     die(output, "before_commit", output.attempt(2), 300)
@@ -180,18 +179,3 @@ def test_set_of_offsets_counts_each_once(offsets: list[int]) -> None:
     for each in offsets:
         bits.add(each)
     assert len(bits) == len(set(offsets))
-
-
-@settings(max_examples=50)
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=5),
-    st.integers(min_value=1, max_value=200),
-)
-def test_slices_are_disjoint_and_hold_every_offset(bounds: list[tuple[int, int]], offsets: int) -> None:
-    ranges = [
-        OffsetRange(TopicPartition("out", number), start, start + length)
-        for number, (start, length) in enumerate(bounds)
-    ]
-    slices = list(slice_ranges(ranges, offsets))
-    assert merge_ranges(each for part in slices for each in part) == ranges
-    assert sum(len(each) for part in slices for each in part) == sum(map(len, ranges))

@@ -267,6 +267,18 @@ def test_address_that_does_not_answer_hides_no_wrong_password(
     assert type(refuse(options, workplace_there, monkeypatch)) is LoginRefusedError
 
 
+@pytest.mark.parametrize(
+    ("listener", "protocol"), [("operator", "SSL"), ("mutual", "PLAINTEXT"), ("sasl", "PLAINTEXT"), ("sasl", "SSL")]
+)
+def test_protocol_of_another_listener_is_named_and_may_be_weather(
+    listener: str, protocol: str, broker: SecuredKafka
+) -> None:
+    refused = refusals.refuse("read", broker.trusting(listener, protocol), KafkaError(KafkaError._TIMED_OUT))
+    assert type(refused) is ServiceUnavailableError
+    assert refused.retryable
+    assert f"has security.protocol {protocol}" in refused.why
+
+
 @pytest.mark.parametrize("order", [("mutual", "expired"), ("expired", "mutual")])
 def test_one_broker_of_several_with_an_expired_certificate_names_itself(
     order: tuple[str, str], broker: SecuredKafka

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from batchledger.adapters.decoding import blocks
 from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
+from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.adapters.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.model.records.columns import Column, parse_columns
@@ -197,6 +198,53 @@ def test_decimals_are_read_in_blocks_in_whatever_form_each_column_has() -> None:
     assert rows["b"].to_pylist() == [Decimal(number) + Decimal("0.50") for number in range(200)]
 
 
+WRITTEN = (
+    b'{"field":{"a": [1.10, "x"]},"id":1}',
+    b'{"id":2}',
+    b'{"field":null,"id":3}',
+    b'{"field":"a text","id":4}',
+    b'{"field" : [ ],"id":5,"note":"field"}',
+    b'{"field":-1.50,"id":6}',
+)
+
+
+def test_values_that_are_no_strings_keep_their_text_in_blocks() -> None:
+    columns = parse_columns("id int, field string")
+    rows, is_sure = BlockDecoder(columns).decode(pa.array(WRITTEN * 50, pa.binary()))
+    assert is_sure.all()
+    texts = ['{"a": [1.10, "x"]}', None, None, "a text", "[ ]", "-1.50"]
+    assert rows["field"].to_pylist() == texts * 50
+    assert rows["id"].to_pylist() == [1, 2, 3, 4, 5, 6] * 50
+
+
+GIVEN_TWICE = {
+    "the same name": b'{"field":{},"field":{}}',
+    "an escaped name": b'{"field":{},"fiel\\u0064":{}}',
+    "escaped names": b'{"fi\\u0065ld":{},"fiel\\u0064":{}}',
+    "a null": b'{"field":{},"field":null}',
+}
+
+
+@pytest.mark.parametrize("twice", GIVEN_TWICE.values(), ids=GIVEN_TWICE)
+@pytest.mark.parametrize("other", [*WRITTEN, b'{"fiel\\u0064":{}}', b'{"field":{"field":1}}'])
+def test_field_of_any_value_that_is_given_twice_is_found_in_a_block(twice: bytes, other: bytes) -> None:
+    decoder = RecordDecoder(parse_columns("field string"))
+    decoded = decoder.decode(records_of(*[WRITTEN[0]] * NEIGHBOURS, other, twice))
+    assert outcome(decoded, NEIGHBOURS + 1, "field") == (None, "field field is given twice")
+    assert outcome(decoded, NEIGHBOURS, "field")[1] is None
+
+
+def test_negative_control_without_a_count_of_names_the_last_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counts(bytes):
+        def count(self, *_: Any) -> int:
+            return 2
+
+    read = blocks._read_as_written
+    monkeypatch.setattr(blocks, "_read_as_written", lambda columns, text, count: read(columns, Counts(text), count))
+    decoded = RecordDecoder(parse_columns("field string")).decode(records_of(WRITTEN[0], b'{"field":{},"field":[]}'))
+    assert outcome(decoded, 1, "field") == ("[]", None)
+
+
 def test_many_brackets_that_are_not_deep_are_no_depth() -> None:
     value = json.dumps({"field": [[]] * MOST_LEVELS * 2, "text": "[{" * MOST_LEVELS}).encode()
     assert outcome(RecordDecoder(parse_columns("field string")).decode(records_of(value)), 0, "field")[1] is None
@@ -218,6 +266,30 @@ TYPES = (
     "decimal(38,10)", "decimal(38,18)", "decimal(38,38)",
     "date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_us", "binary",
 )  # fmt: skip
+
+
+NAMES = st.sampled_from(['"a"', '"b"', '"\\u0061"', '"c"', '"a "'])
+WITH_NAMES_TWICE = st.recursive(
+    st.sampled_from(["1", '"a"', '"\\"a\\":"', "null", "1.50", '"a\\":"', '"\\ud83d"', '"\\u003c"']),
+    lambda inner: st.lists(st.tuples(NAMES, inner), max_size=3).map(
+        lambda fields: "{" + ", ".join(f"{name} :{value}" for name, value in fields) + "}"
+    ),
+    max_leaves=4,
+)
+
+
+@given(st.lists(WITH_NAMES_TWICE.filter(lambda text: text[0] == "{"), max_size=5))
+def test_texts_of_blocks_are_those_of_each_record_whatever_is_given_twice(texts: Sequence[str]) -> None:
+    columns = parse_columns("a string, b string")
+    values = [text.encode() for text in texts]
+    decoded = RecordDecoder(columns).decode(records_of(*values))
+    for offset, value in enumerate(values):
+        try:
+            expected_texts, why = ObjectReader(columns).read(value), None
+        except UnfitError as error:
+            expected_texts, why = [None, None], str(error)
+        for name, text in zip(("a", "b"), expected_texts, strict=True):
+            assert outcome(decoded, offset, name) == (text, why)
 
 
 @given(

@@ -2,6 +2,7 @@
 
 ``objects`` and ``meaning`` read one record after the other, which costs several times as much. This module parses the
 values of a block as one text. A record that the parser might read in another way is *doubtful*, and is left to them.
+A ``string`` column keeps the text of any value; msgspec picks such texts, which pyarrow has no type for.
 ``tests/unit/test_meaning.py`` holds both against the page. Knows nothing of Kafka, offsets or tables.
 
 Why one text of n values that holds n objects holds one object a value: without the white space around it, each value
@@ -12,8 +13,11 @@ to the next, and each value has at least one.
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import repeat
+from operator import attrgetter, is_not
 
 import msgspec
 import numpy as np
@@ -29,6 +33,7 @@ from batchledger.adapters.decoding.meaning import (
     ZONE,
     UnfitError,
     decode_base64,
+    make_reader,
 )
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
 from batchledger.model.records.columns import EPOCH_UNITS, Column, decimal_size
@@ -41,6 +46,9 @@ _WHITE_SPACE = " \t\r\n"
 # U+0000 cannot be stored. The parser reads NaN and Inf, although JSON does not know them.
 _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
+
+# A letter, digit or underscore that is written as an escape may be part of a column's name.
+_ESCAPED_NAME = re.compile(rb"\\u00(?:3[0-9]|[46][1-9A-Fa-f]|5[0-9AaFf]|7[0-9Aa])")
 
 # How a number may be written that is not 0 and becomes a double of 0.
 _TINY = "[eE]-0*[1-9][0-9]{2}|0{220}"
@@ -73,6 +81,10 @@ _PARSED_AS = {
     "binary": pa.string(),
     **dict.fromkeys(EPOCH_UNITS, pa.int64()),
 }
+
+
+_ABSENT = msgspec.Raw(b"null")
+"""In place of a field that a record does not have. It means the same as a null."""
 
 
 class _DoubtfulError(Exception):
@@ -127,14 +139,36 @@ class BlockDecoder:
         values.validate(full=True)  # which refuses what is not UTF-8
         text = _join(values)
         _require_sure(text.to_pybytes())
-        table = _parse(text, self._parsed)
+        is_text = self._look_at_first(values.slice(0, _FEWEST_RECORDS))
+        kept = [column for column in self.columns if column.type == "string" and is_text.get(column.name) is False]
+        names = {column.name for column in kept}
+        table = _parse(text, pa.schema([field for field in self._parsed if field.name not in names]))
         if table.num_rows != len(values):
             raise _DoubtfulError
-        self._require_decimals(values, text, table)
-        columns = [_settle(column, table[column.name], values) for column in self.columns]
+        self._require_decimals(text, table, is_text)
+        written = _read_as_written(kept, text.to_pybytes(), len(values)) if kept else {}
+        columns = [
+            written[column.name] if column.name in written else _settle(column, table[column.name], values)
+            for column in self.columns
+        ]
         return pa.table(columns, schema=self._schema)
 
-    def _require_decimals(self, values: pa.StringArray, text: pa.Buffer, parsed: pa.Table) -> None:
+    def _look_at_first(self, values: pa.StringArray) -> Mapping[str, bool]:
+        """Return whether the first value is a text, by name of each column that takes texts and other values."""
+        is_text: dict[str, bool] = {}
+        for value in values:
+            if len(is_text) == len(self._ambiguous):
+                break
+            try:
+                fields = msgspec.json.decode(value.as_py())
+            except msgspec.DecodeError as error:
+                raise _DoubtfulError from error
+            for name in self._ambiguous - is_text.keys():
+                if fields.get(name) is not None:
+                    is_text[name] = isinstance(fields[name], str)
+        return is_text
+
+    def _require_decimals(self, text: pa.Buffer, parsed: pa.Table, is_text: Mapping[str, bool]) -> None:
         """Refuse decimals that may have become others, and texts that the parser takes although they are no numbers.
 
         The parser does not check that a number still fits with the digits of the scale: beyond 38 digits it wraps, and
@@ -143,12 +177,11 @@ class BlockDecoder:
         """
         if not self._decimals:
             return
-        texts = self._find_texts(values.slice(0, _FEWEST_RECORDS))
         written = _parse(
-            text, pa.schema([(name, pa.string() if name in texts else pa.float64()) for name in self._decimals])
+            text, pa.schema([(name, pa.string() if is_text.get(name) else pa.float64()) for name in self._decimals])
         )
         for name, digits in self._decimals.items():
-            if name in texts:
+            if is_text.get(name):
                 whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
                 _require_form(written[name], rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
                 continue
@@ -156,20 +189,10 @@ class BlockDecoder:
             if not np.allclose(found, wanted, rtol=1e-9, atol=0, equal_nan=True):
                 raise _DoubtfulError
 
-    def _find_texts(self, values: pa.StringArray) -> set[str]:
-        """Return the decimal columns whose first value is a text."""
-        texts, missing = set[str](), set(self._decimals)
-        for value in values:
-            try:
-                fields = msgspec.json.decode(value.as_py())
-            except msgspec.DecodeError as error:
-                raise _DoubtfulError from error
-            known = {name for name in missing if fields.get(name) is not None}
-            texts |= {name for name in known if isinstance(fields[name], str)}
-            missing -= known
-            if not missing:
-                break
-        return texts
+    @cached_property
+    def _ambiguous(self) -> AbstractSet[str]:
+        """The columns that take texts, and other values, too."""
+        return {column.name for column in self.columns if column.type == "string"} | self._decimals.keys()
 
     @cached_property
     def _decimals(self) -> Mapping[str, int]:
@@ -201,6 +224,45 @@ def _parse(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
         read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
         parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
+
+
+def _read_as_written(columns: Sequence[Column], text: bytes, count: int) -> Mapping[str, pa.ChunkedArray]:
+    """Return by name what string columns keep of values that are no strings: the text that the producer wrote.
+
+    ``text`` has ``count`` records, of which only these fields are read. A field that is given twice would go unnoticed,
+    so its name has to be in the text no more often than it is read. Raises _DoubtfulError.
+    """
+    # Looking for one byte first, as below.
+    if text.find(b"\\") >= 0 and _ESCAPED_NAME.search(text):
+        raise _DoubtfulError
+    try:
+        picked = _make_picker(tuple(column.name for column in columns)).decode_lines(text)
+    except msgspec.DecodeError as error:
+        raise _DoubtfulError from error
+    if len(picked) != count:
+        raise _DoubtfulError
+    written = {}
+    for place, column in enumerate(columns):
+        found = list(map(attrgetter(f"field_{place}"), picked))
+        name, given = column.name.encode(), sum(map(is_not, found, repeat(_ABSENT)))
+        if text.count(b'"%s"' % name) != given and len(re.findall(rb'"%s"\s*:' % name, text)) != given:
+            raise _DoubtfulError
+        tokens = pa.array(map(bytes, found), pa.string(), size=count)
+        is_string, is_null = pc.starts_with(tokens, '"'), pc.equal(tokens, "null")
+        read = make_reader(column)
+        strings = [read(token.encode()) for token in tokens.filter(is_string).to_pylist()]
+        texts = pc.replace_with_mask(tokens, is_string, pa.array(strings, pa.string()))
+        written[column.name] = pa.chunked_array([pc.if_else(is_null, pa.scalar(None, pa.string()), texts)])
+    return written
+
+
+@cache
+def _make_picker(names: tuple[str, ...]) -> "msgspec.json.Decoder[msgspec.Struct]":
+    """Return what reads these fields of an object only, as their exact texts."""
+    fields = [
+        (f"field_{place}", msgspec.Raw, msgspec.field(name=name, default=_ABSENT)) for place, name in enumerate(names)
+    ]
+    return msgspec.json.Decoder(msgspec.defstruct("Picked", fields, gc=False))
 
 
 def _require_sure(text: bytes) -> None:

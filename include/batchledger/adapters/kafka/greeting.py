@@ -48,7 +48,7 @@ def greet(host: str, port: int, options: Mapping[str, str], seconds: float) -> b
         stream.sendall(struct.pack(">i", len(request)) + request)
         (length,) = struct.unpack(">i", _receive(stream, 4, deadline))
         if not 4 < length <= _LARGEST_ANSWER_BYTES:
-            raise ValueError(f"{host}:{port} does not answer as a Kafka broker does; check security.protocol")
+            raise ValueError(f"{host}:{port} does not answer as a Kafka broker does")
         answer = _receive(stream, length, deadline)
     if struct.unpack_from(">i", answer) != (_CORRELATION,):
         raise ValueError(f"{host}:{port} answers another request")
@@ -68,6 +68,6 @@ def _receive(stream: socket.socket, count: int, deadline: float) -> bytes:
         stream.settimeout(max(0.001, deadline - monotonic()))
         part = stream.recv(count - len(parts))
         if not part:
-            raise ConnectionError("the broker closed the connection; check security.protocol")
+            raise ConnectionResetError("the broker closed the connection")
         parts += part
     return bytes(parts)

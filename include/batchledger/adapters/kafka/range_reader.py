@@ -32,8 +32,6 @@ PARTITIONS_AT_ONCE = 500
 RECORDS_PER_POLL = 10_000
 RECORDS_PER_CALL = 500
 BYTES_PER_POLL = 16 * 1024 * 1024
-# A client passes by so many offsets of aborted records in less time than a broker may be silent.
-OFFSETS_IN_SLICE = 500_000
 SILENCE_SECONDS = 30.0
 _LOOKS_IN_SILENCE = 6
 POLL_SECONDS = 0.02
@@ -275,31 +273,10 @@ def read_chunks(
 
     Memory does not grow with the ranges. Raises TimeoutError when the broker sends nothing for ``silence_seconds``.
     """
+    if not any(ranges):
+        return
     with _PatientReader(options, isolation, ranges, silence_seconds) as reader:
         yield from reader.chunks()
-
-
-def read_messages(options: Mapping[str, str], ranges: Sequence[OffsetRange], isolation: Isolation) -> Iterator[Any]:
-    """Iterate over the same messages one by one, however large the ranges are.
-
-    Raises TimeoutError when no record and no end of a slice comes for ``SILENCE_SECONDS``.
-    """
-    for part in slice_ranges([each for each in ranges if each], OFFSETS_IN_SLICE):
-        for chunk in read_chunks(options, part, isolation):
-            yield from chunk
-
-
-def slice_ranges(ranges: Sequence[OffsetRange], offsets: int) -> Iterator[list[OffsetRange]]:
-    """Divide the ranges, all side by side, into slices of about so many offsets.
-
-    Example: ``out[0] 0..5`` and ``out[1] 0..2`` in slices of 4 are ``out[0] 0..2, out[1] 0..2``, ``out[0] 2..4``
-    and ``out[0] 4..5``.
-    """
-    step = max(1, offsets // max(1, len(ranges)))
-    left = list(ranges)
-    while left:
-        yield [OffsetRange(each.partition, each.start, min(each.until, each.start + step)) for each in left]
-        left = [OffsetRange(each.partition, each.start + step, each.until) for each in left if len(each) > step]
 
 
 def _find_holder(ranges: Sequence[OffsetRange], offset: int) -> OffsetRange | None:

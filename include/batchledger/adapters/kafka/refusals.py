@@ -7,7 +7,6 @@ wrong, on connections of its own and only after a failure.
 import logging
 import re
 import ssl
-import struct
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -140,8 +139,8 @@ def _find_refusal(look: _Look) -> ServiceUnavailableError | None:
 
 
 def _greet_all(look: _Look, addresses: Sequence[tuple[str, int]]) -> tuple[bool, ServiceUnavailableError | None]:
-    """Return whether any address greets, and the first refusal of the others."""
-    is_greeted, refusal = False, None
+    """Return whether any address greets, and the first refusal of the others; a misfit only if none greets."""
+    is_greeted, refusal, misfit = False, None, None
     for host, port in addresses:
         try:
             greet(host, port, look.options, GREETING_SECONDS)
@@ -151,9 +150,23 @@ def _greet_all(look: _Look, addresses: Sequence[tuple[str, int]]) -> tuple[bool,
         except ssl.SSLError as error:
             if any(each in (error.reason or "") for each in ("CERTIFICATE", "UNKNOWN_CA")):
                 refusal = refusal or _judge_client(look, error)
-        except (OSError, ValueError, struct.error):
+            else:
+                misfit = misfit or _judge_protocol(look, f"does not answer by TLS ({error.reason})")
+        except (ValueError, BrokenPipeError, ConnectionResetError):
+            misfit = misfit or _judge_protocol(look, "does not answer as a Kafka broker does")
+        except OSError:
             continue
-    return is_greeted, refusal
+    return is_greeted, refusal or (None if is_greeted else misfit)
+
+
+def _judge_protocol(look: _Look, what: str) -> ServiceUnavailableError:
+    """Another listener is likely, but a broker that starts or ends looks the same, so the step may be tried again."""
+    protocol = look.options.get("security.protocol", "PLAINTEXT")
+    return look.refusal(
+        ServiceUnavailableError,
+        f"{what}; the connection has security.protocol {protocol}",
+        "Run the step again. If it stays so, set security.protocol as the broker's listener of that port has it.",
+    )
 
 
 def _judge_broker(look: _Look, error: ssl.SSLCertVerificationError) -> ServiceUnavailableError:
@@ -210,7 +223,11 @@ def _log_in(look: _Look) -> tuple[Sequence[tuple[str, int]], ServiceUnavailableE
             return [(each.host, each.port) for each in known.brokers.values()], None
     refused = [each.str() for each in reported if each.code() == KafkaError._AUTHENTICATION]
     refused = [each for each in refused if not _WEATHER.search(each)]
-    return (), _judge_login(look, refused[0]) if refused else None
+    if refused:
+        return (), _judge_login(look, refused[0])
+    # Brokers that ask for a login close the connection at the first request without one.
+    is_closed = any(each.code() == KafkaError._ALL_BROKERS_DOWN for each in reported)
+    return (), _judge_protocol(look, "greets, and then closes the connection") if is_closed else None
 
 
 def _judge_login(look: _Look, report: str) -> ServiceUnavailableError:

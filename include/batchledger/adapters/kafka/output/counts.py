@@ -64,7 +64,7 @@ class _OutputTally:
 
 
 class _Counter:
-    """Looks at records one after the other."""
+    """Looks at records, as many at a time as have arrived."""
 
     def __init__(self, within: Sequence[OffsetRange] | None) -> None:
         self.foreign = 0
@@ -72,15 +72,16 @@ class _Counter:
         self._within = None if within is None else merge_ranges(within)
         self._tallies: dict[tuple[bytes, bytes, bytes], _OutputTally | None] = {}
 
-    def add(self, message: Any) -> None:
-        origin = read_origin(list_headers([message])[0])
-        tally = None if origin is None else self._find(origin)
-        offset = None if origin is None else read_number(origin.offset)
-        if tally is None or offset is None:
-            self.foreign += 1
-            return
-        self.first_batch_by_output.setdefault(message.partition(), tally.batch_id)
-        tally.add(offset)
+    def add(self, messages: list[Any]) -> None:
+        for message, headers in zip(messages, list_headers(messages), strict=True):
+            origin = read_origin(headers)
+            tally = None if origin is None else self._find(origin)
+            offset = None if origin is None else read_number(origin.offset)
+            if tally is None or offset is None:
+                self.foreign += 1
+                continue
+            self.first_batch_by_output.setdefault(message.partition(), tally.batch_id)
+            tally.add(offset)
 
     def _find(self, origin: Origin) -> _OutputTally | None:
         key = origin[:3]
@@ -104,8 +105,8 @@ def count_output(options: Mapping[str, str], topic: str, within: Sequence[Offset
         # Asked before reading: a policy that is in force now may remove records meanwhile.
         policy = describe_topic_configs(options, [topic] if log.ranges else []).get(topic, {}).get("cleanup.policy")
         counter = _Counter(within)
-        for message in read_committed(options, log):
-            counter.add(message)
+        for chunk in read_committed(options, log):
+            counter.add(chunk)
     return OutputCounts(
         counter.counts(), counter.foreign, _find_incomplete(log, counter, may_compact=policy != "delete"), log.held_back
     )

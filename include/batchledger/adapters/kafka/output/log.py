@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
-from batchledger.adapters.kafka.range_reader import read_messages
+from batchledger.adapters.kafka.range_reader import read_chunks
 from batchledger.adapters.kafka.requests import LATEST, Isolation, list_bounds, list_offsets, open_admin, wait
 from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, TopicPartition, count_offsets
 
@@ -114,6 +114,6 @@ def begin_at(options: Mapping[str, str], log: OutputLog, moment: datetime) -> Ou
     return OutputLog(ranges, log.hidden)
 
 
-def read_committed(options: Mapping[str, str], log: OutputLog) -> Iterator[Any]:
-    """Iterate over what readers see, as ``read_messages`` does."""
-    yield from read_messages(options, log.ranges, Isolation.COMMITTED)
+def read_committed(options: Mapping[str, str], log: OutputLog) -> Iterator[list[Any]]:
+    """Iterate over what readers see, as ``read_chunks`` does."""
+    yield from read_chunks(options, log.ranges, Isolation.COMMITTED)

@@ -12,7 +12,7 @@ from typing import Any
 
 from batchledger.adapters.kafka.output.log import OutputLog, begin_at, begin_at_ends
 from batchledger.adapters.kafka.output.records import read_batch, read_number, read_origin
-from batchledger.adapters.kafka.range_reader import read_messages
+from batchledger.adapters.kafka.range_reader import read_chunks
 from batchledger.adapters.kafka.records import list_headers
 from batchledger.adapters.kafka.requests import Isolation
 from batchledger.model.batch import Batch
@@ -49,9 +49,9 @@ def search(options: Mapping[str, str], topic: str, log: OutputLog, batch: Batch,
     total = count_offsets([*log.ranges, *log.hidden])
     _log.warning("%s is searched for in %s offsets of topic %s", batch.label, f"{total:,}", topic)
     tell = _Teller(batch, topic, total, clock)
-    if _has_record(tell.count(read_messages(options, log.ranges, Isolation.COMMITTED)), batch):
+    if _has_record(tell.count(read_chunks(options, log.ranges, Isolation.COMMITTED)), batch):
         return True
-    if _has_record(tell.count(read_messages(options, log.hidden, Isolation.UNCOMMITTED)), batch):
+    if _has_record(tell.count(read_chunks(options, log.hidden, Isolation.UNCOMMITTED)), batch):
         raise ServiceUnavailableError(
             f"It is unknown whether {batch.label} was committed.",
             why=f"The group of its pipeline has no offsets, and {log.held_back:,} offsets of topic {topic} lie "
@@ -70,25 +70,25 @@ class _Teller:
         self._read = 0
         self._began_at = self._told_at = clock()
 
-    def count(self, messages: Iterable[Any]) -> Iterator[Any]:
+    def count(self, chunks: Iterable[list[Any]]) -> Iterator[list[Any]]:
         """Let the messages pass."""
-        for message in messages:
-            self._read += 1
+        for chunk in chunks:
+            self._read += len(chunk)
             now = self._clock()
             if now - self._told_at >= TELL_EACH_SECONDS:
                 self._told_at = now
                 progress = Progress(self._read, self._total, now - self._began_at)
                 _log.info("%s is searched for in topic %s: %s", self._batch.label, self._topic, progress)
-            yield message
+            yield chunk
 
 
-def _has_record(messages: Iterable[Any], batch: Batch) -> bool:
+def _has_record(chunks: Iterable[list[Any]], batch: Batch) -> bool:
     batch_id = str(batch.batch_id).encode()
-    return any(_belongs(message, batch, batch_id) for message in messages)
+    return any(_belong(headers, batch, batch_id) for chunk in chunks for headers in list_headers(chunk))
 
 
-def _belongs(message: Any, batch: Batch, batch_id: bytes) -> bool:
-    (headers,) = list_headers([message])
+def _belong(headers: Any, batch: Batch, batch_id: bytes) -> bool:
+    """Return whether a record with these headers is one of the batch."""
     if not headers:
         # As most records of other producers; what follows costs several times as much.
         return False
