@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from batchledger.adapters.kafka import range_reader
 from batchledger.adapters.kafka.output import transaction as output_transaction
 from batchledger.adapters.kafka.output.log import OutputLog, begin_at_ends
 from batchledger.adapters.kafka.output.transaction import OutputWriter
@@ -287,8 +288,11 @@ def test_search_that_is_overtaken_again_and_again_leaves_it_to_the_others(
     assert output.topic().find_commit(output.attempt()) is None
 
 
-def test_long_search_says_each_ten_seconds_how_far_it_is(output: Output, caplog: pytest.LogCaptureFixture) -> None:
+def test_long_search_says_each_ten_seconds_how_far_it_is(
+    output: Output, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr(range_reader, "RECORDS_PER_POLL", 1)
     attempt = announced(output)
     output.produce(*[b"theirs"] * 99)
     output.forget_offsets()
