@@ -1,9 +1,10 @@
 """The topic that is read: JSON records of about 140 bytes, numbered by their devices."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from confluent_kafka.admin import NewPartitions
 from rich.progress import track
@@ -19,7 +20,7 @@ DEVICES = 1000
 SCHEMA = "message_id string, device_id int, seq bigint, amount double, note string"
 KEY = "device_id"
 PARTITIONS_AT_ONCE = 2_500
-CREATING_SECONDS = 60.0
+CHANGING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,13 @@ def write_topic(
     return Topic(name, find_ends(services.kafka_options, name, partitions), value_bytes)
 
 
+def delete_topics(options: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Delete the topics; the broker answers before their files are gone."""
+    admin = open_admin(options)
+    for answer in admin.delete_topics(list(names), request_timeout=CHANGING_SECONDS).values():
+        answer.result()
+
+
 def create_topic(services: Services, name: str, partitions: int = PARTITIONS) -> None:
     """Create an empty topic, in steps: a broker refuses to create 10,000 partitions at once."""
     options, made = services.kafka_options, min(partitions, PARTITIONS_AT_ONCE)
@@ -96,5 +104,5 @@ def create_topic(services: Services, name: str, partitions: int = PARTITIONS) ->
     while made < partitions:
         made = min(partitions, made + PARTITIONS_AT_ONCE)
         admin = open_admin(dict(options))
-        admin.create_partitions([NewPartitions(name, made)], request_timeout=CREATING_SECONDS)[name].result()
+        admin.create_partitions([NewPartitions(name, made)], request_timeout=CHANGING_SECONDS)[name].result()
         ensure_topic(options, name, made, {})

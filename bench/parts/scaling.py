@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from batchledger.adapters.kafka.requests import open_admin
 from bench.bench import Bench
 from bench.contenders import batchledger
 from bench.figures import Figure, describe
-from bench.records import CREATING_SECONDS, Topic, write_topic
+from bench.records import Topic, delete_topics, write_topic
 from bench.taking import take, warm_up
 
 PART = "scaling"
@@ -46,10 +45,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield from _measure_each(bench, topics)
     finally:
         # A broker pays for each partition that it has, also in the parts that follow.
-        admin = open_admin(bench.services.kafka_options)
-        gone = [topic.name for _, topic in topics if topic is not bench.topic]
-        for answer in admin.delete_topics(gone, request_timeout=CREATING_SECONDS).values():
-            answer.result()
+        delete_topics(bench.services.kafka_options, [topic.name for _, topic in topics if topic is not bench.topic])
 
 
 def _measure_each(bench: Bench, topics: Sequence[tuple[Shape, Topic]]) -> Iterator[Figure]:

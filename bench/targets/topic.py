@@ -8,9 +8,8 @@ from time import monotonic
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from batchledger.adapters.kafka.requests import open_admin, wait
 from batchledger.local.samples.admin import ensure_topic, find_ends
-from bench.records import PARTITIONS
+from bench.records import PARTITIONS, delete_topics
 from bench.targets.target import digest
 
 SECONDS_WITHOUT_RECORDS = 30.0
@@ -39,8 +38,7 @@ class Topics:
         try:
             yield
         finally:
-            client = open_admin({**self.options, "log_level": 3})
-            wait(client.delete_topics([name])[name])
+            delete_topics({**self.options, "log_level": 3}, [name])
 
     def count_rows(self, name: str) -> int:
         """See the role."""

@@ -279,6 +279,13 @@ def test_protocol_of_another_listener_is_named_and_may_be_weather(
     assert f"has security.protocol {protocol}" in refused.why
 
 
+def test_broker_that_closes_the_connection_hides_no_expired_certificate_of_another(broker: SecuredKafka) -> None:
+    servers = f"{broker.servers('expired')},{broker.servers('sasl')}"
+    options = broker.trusting("sasl", "SSL") | {"bootstrap.servers": servers}
+    refused = refusals.refuse("read", options, KafkaError(KafkaError._TIMED_OUT))
+    assert type(refused) is CertificateExpiredError
+
+
 @pytest.mark.parametrize("order", [("mutual", "expired"), ("expired", "mutual")])
 def test_one_broker_of_several_with_an_expired_certificate_names_itself(
     order: tuple[str, str], broker: SecuredKafka

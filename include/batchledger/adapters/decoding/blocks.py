@@ -138,7 +138,8 @@ class BlockDecoder:
             return self._schema.empty_table()
         values.validate(full=True)  # which refuses what is not UTF-8
         text = _join(values)
-        _require_sure(text.to_pybytes())
+        text_bytes = text.to_pybytes()
+        _require_sure(text_bytes)
         is_text = self._look_at_first(values.slice(0, _FEWEST_RECORDS))
         kept = [column for column in self.columns if column.type == "string" and is_text.get(column.name) is False]
         names = {column.name for column in kept}
@@ -146,7 +147,7 @@ class BlockDecoder:
         if table.num_rows != len(values):
             raise _DoubtfulError
         self._require_decimals(text, table, is_text)
-        written = _read_as_written(kept, text.to_pybytes(), len(values)) if kept else {}
+        written = _read_as_written(kept, text_bytes, len(values)) if kept else {}
         columns = [
             written[column.name] if column.name in written else _settle(column, table[column.name], values)
             for column in self.columns

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,7 +136,9 @@ def _find_refusal(look: _Look) -> ServiceUnavailableError | None:
     known, login = _log_in(look)
     # The brokers themselves may have other names and certificates than a load balancer before them.
     others = [each for each in known if each not in named][:MOST_GREETED]
-    return login or refusal or _greet_all(look, others)[1]
+    found = filter(None, (login, refusal, _greet_all(look, others)[1]))
+    # What may pass must not hide what would be refused again.
+    return min(found, key=attrgetter("retryable"), default=None)
 
 
 def _greet_all(look: _Look, addresses: Sequence[tuple[str, int]]) -> tuple[bool, ServiceUnavailableError | None]:

@@ -8,10 +8,11 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from batchledger.adapters.kafka.output.log import OutputLog, look_at, read_committed
+from batchledger.adapters.kafka.output.log import OutputLog, look_at
 from batchledger.adapters.kafka.output.records import Origin, read_batch, read_number, read_origin
+from batchledger.adapters.kafka.range_reader import read_chunks
 from batchledger.adapters.kafka.records import list_headers
-from batchledger.adapters.kafka.requests import describe_topic_configs, kafka_call
+from batchledger.adapters.kafka.requests import Isolation, describe_topic_configs, kafka_call
 from batchledger.model.balance import TargetCount
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.ports.output import EVERY_BATCH, OutputCounts
@@ -105,7 +106,7 @@ def count_output(options: Mapping[str, str], topic: str, within: Sequence[Offset
         # Asked before reading: a policy that is in force now may remove records meanwhile.
         policy = describe_topic_configs(options, [topic] if log.ranges else []).get(topic, {}).get("cleanup.policy")
         counter = _Counter(within)
-        for chunk in read_committed(options, log):
+        for chunk in read_chunks(options, log.ranges, Isolation.COMMITTED):
             counter.add(chunk)
     return OutputCounts(
         counter.counts(), counter.foreign, _find_incomplete(log, counter, may_compact=policy != "delete"), log.held_back

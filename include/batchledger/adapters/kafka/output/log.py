@@ -1,17 +1,15 @@
-"""Reads an output topic as its readers do, from its log start to its last stable offset: committed records only.
+"""What can be read of an output topic as its readers do: from its log start to its last stable offset.
 
 What lies behind that, up to the high watermark, can be read too, although it may still be aborted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
-from batchledger.adapters.kafka.range_reader import read_chunks
 from batchledger.adapters.kafka.requests import LATEST, Isolation, list_bounds, list_offsets, open_admin, wait
 from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, TopicPartition, count_offsets
 
@@ -112,8 +110,3 @@ def begin_at(options: Mapping[str, str], log: OutputLog, moment: datetime) -> Ou
         for each in log.ranges
     )
     return OutputLog(ranges, log.hidden)
-
-
-def read_committed(options: Mapping[str, str], log: OutputLog) -> Iterator[list[Any]]:
-    """Iterate over what readers see, as ``read_chunks`` does."""
-    yield from read_chunks(options, log.ranges, Isolation.COMMITTED)
