@@ -83,7 +83,10 @@ class Debezium:
                     raise ProgramEndedError("Kafka Connect ended before its order was carried out")
                 time.sleep(SECONDS_BETWEEN_LOOKS)
         seconds = perf_counter() - self.began
-        self.client.delete(f"/connectors/{order.name}").raise_for_status()
+        try:
+            self.client.delete(f"/connectors/{order.name}").raise_for_status()
+        except httpx.TransportError as error:
+            raise ProgramEndedError("Kafka Connect ended before its connector was removed") from error
         return Done(seconds)
 
     def kill(self) -> None:
