@@ -206,6 +206,8 @@ def test_certificate_for_another_name_is_an_untrusted_one(
     refused = refuse(options, workplace_there, monkeypatch)
     assert type(refused) is CertificateUntrustedError
     assert "localhost" in refused.why
+    assert ".." not in str(refused)
+    assert "bootstrap.servers" in refused.advice
 
 
 @pytest.mark.parametrize("side", ["broker", "client"])
@@ -277,6 +279,22 @@ def test_protocol_of_another_listener_is_named_and_may_be_weather(
     assert type(refused) is ServiceUnavailableError
     assert refused.retryable
     assert f"has security.protocol {protocol}" in refused.why
+
+
+@pytest.mark.parametrize("login", ["PLAIN", "SCRAM-SHA-512"])
+def test_listener_that_takes_no_login_is_named_and_no_password_is_blamed(login: str, broker: SecuredKafka) -> None:
+    options = {
+        "bootstrap.servers": broker.servers("operator"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": login,
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+    refused = refusals.refuse("read", options, KafkaError(KafkaError._TIMED_OUT))
+    assert type(refused) is LoginRefusedError
+    assert "takes no login at that port" in refused.why
+    assert "security.protocol" in refused.advice
+    assert "password" not in refused.advice
 
 
 def test_broker_that_closes_the_connection_hides_no_expired_certificate_of_another(broker: SecuredKafka) -> None:
@@ -391,4 +409,13 @@ def test_key_that_does_not_open_is_a_matter_of_the_connection(
     pipeline = workplace_there.create(source={"connection": "kafka_secured"})
     connect(broker.certificate_as_text("locked") | {"ssl.key.password": "other"}, monkeypatch)
     with pytest.raises(ConfigurationError, match=r"ssl\.key\.pem failed"):
+        plans.preview(pipeline.platform())
+
+
+def test_file_that_is_not_there_is_named(
+    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
+    connect(broker.password("PLAIN") | {"ssl.ca.location": "/nowhere/ca.pem"}, monkeypatch)
+    with pytest.raises(ConfigurationError, match=r"ssl\.ca\.location is /nowhere/ca\.pem, and there is no such file"):
         plans.preview(pipeline.platform())

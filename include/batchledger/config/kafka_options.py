@@ -46,6 +46,7 @@ MORE_BY_MECHANISM: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What a login may have besides."""
 
 ALLOWED_ENDPOINTS = "BATCHLEDGER_TOKEN_ENDPOINTS"
+NO_KERBEROS = "Kerberos is not supported"
 """The variable that lists the token endpoints which a connection may name, with commas between them."""
 
 CONSUMER_OPTIONS = (
@@ -84,6 +85,8 @@ def explain_refusal(option: str, allowed: tuple[str, ...]) -> str | None:
     bare = option.removeprefix("kafka.").lower()
     if bare in REASON_BY_UNSAFE_OPTION:
         return f"{option} is refused: {REASON_BY_UNSAFE_OPTION[bare]}"
+    if bare.startswith("sasl.kerberos."):
+        return f"{option} is refused: {NO_KERBEROS}"
     nearest = difflib.get_close_matches(bare, allowed, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else f"allowed are {', '.join(allowed)}"
     return f"{option} is not an allowed Kafka option; {hint}"
@@ -100,10 +103,16 @@ def check_connection_options(
     given = {option: str(value) for option, value in options.items() if value is not None}
     fault = next(_find_faults(given, token_endpoints), None)
     if fault is not None:
+        advice = f"Correct the extra of connection {connection!r}."
+        if ALLOWED_ENDPOINTS in fault:
+            advice += (
+                f"\nOr, if the endpoint may have the client's secret, add it to {ALLOWED_ENDPOINTS} in the environment "
+                "of Airflow and of the command line, and start Airflow anew."
+            )
         raise ConfigurationError(
             f"Connection {connection!r} cannot be used. Nothing was opened.",
             why=f"{fault}.".replace("?.", "?"),
-            advice=f"Correct the extra of connection {connection!r}.",
+            advice=advice,
             subject=connection,
         )
     if not given.get("bootstrap.servers"):
@@ -128,9 +137,12 @@ def _find_faults(options: Mapping[str, str], token_endpoints: Collection[str]) -
     if protocol not in PROTOCOLS:
         yield f"Its security.protocol {protocol} is not one of {', '.join(PROTOCOLS)}"
     if mechanism is not None and mechanism not in OPTIONS_BY_MECHANISM:
-        yield f"Its sasl.mechanism {mechanism} is not one of {', '.join(OPTIONS_BY_MECHANISM)}"
-    if protocol.startswith("SASL") != (mechanism is not None):
-        yield f"Its security.protocol {protocol} and its sasl.mechanism {mechanism or '(none)'} do not fit together"
+        known = f"Its sasl.mechanism {mechanism} is not one of {', '.join(OPTIONS_BY_MECHANISM)}"
+        yield f"{known}; {NO_KERBEROS}" if mechanism == "GSSAPI" else known
+    if protocol.startswith("SASL") and mechanism is None:
+        yield f"Its security.protocol {protocol} needs sasl.mechanism: one of {', '.join(OPTIONS_BY_MECHANISM)}"
+    if mechanism is not None and not protocol.startswith("SASL"):
+        yield f"Its sasl.mechanism {mechanism} needs security.protocol SASL_SSL or SASL_PLAINTEXT, and not {protocol}"
     unused = _begin_with(options, "ssl.")
     if unused and not protocol.endswith("SSL"):
         yield f"{unused[0]} has no effect with security.protocol {protocol}, which does not encrypt"
@@ -161,10 +173,10 @@ def _find_faults_of_tokens(options: Mapping[str, str], token_endpoints: Collecti
     endpoint = options.get("sasl.oauthbearer.token.endpoint.url")
     if endpoint is None:
         return
-    if endpoint not in token_endpoints:
-        yield f"Its token endpoint {endpoint} is not among the ones that {ALLOWED_ENDPOINTS} lists in the environment"
     if urlsplit(endpoint).scheme != "https":
         yield f"Its token endpoint {endpoint} is not https, so the client's secret would travel in clear text"
+    if endpoint not in token_endpoints:
+        yield f"Its token endpoint {endpoint} is not among the ones that {ALLOWED_ENDPOINTS} lists in the environment"
 
 
 def _begin_with(options: Mapping[str, str], *prefixes: str) -> list[str]:

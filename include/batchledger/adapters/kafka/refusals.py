@@ -55,12 +55,15 @@ _SILENCE = (
 )
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
-"""What OpenSSL says of a certificate (X509_V_ERR_CERT_HAS_EXPIRED, X509_V_ERR_CERT_NOT_YET_VALID)."""
+_OTHER_NAMES = (62, 64)
+"""What OpenSSL says of a certificate: X509_V_ERR_CERT_HAS_EXPIRED, …_NOT_YET_VALID, …_HOSTNAME_MISMATCH and so on."""
 
 # What a token endpoint refuses would be refused again (RFC 6749, 5.2).
 _REFUSED_TOKEN = re.compile(
     "invalid_request|invalid_client|invalid_grant|unauthorized_client|unsupported_grant_type|invalid_scope"
 )
+# A listener without login answers so.
+_NO_LOGIN = re.compile(r"supported mechanisms:\s*$")
 _UNFETCHED = "Failed to acquire SASL OAUTHBEARER token"
 # The client reports a connection that breaks during the handshake as a failed login, too.
 _WEATHER = re.compile("handshake failed: Local: ")
@@ -109,7 +112,7 @@ def refuse(
     if cause.code() == KafkaError._INVALID_ARG:
         return ConfigurationError(
             f"could not {action}. {consequence}",
-            why=f"The Kafka client refuses an option: {cause.str().strip()}.",
+            why=f"The Kafka client refuses an option: {cause.str().strip().rstrip('.')}.{_name_missing_files(options)}",
             advice="Correct the extra of the Kafka connection, or source.options in the pipeline file.",
             subject=options.get("bootstrap.servers"),
             batch_id=batch_id,
@@ -125,6 +128,16 @@ def refuse(
         # A second look that fails must not hide the first error.
         _log.info("why Kafka does not let this client in is unknown: %s", error)
         return None
+
+
+def _name_missing_files(options: Mapping[str, str]) -> str:
+    """Say which files are not there: the client says only that it cannot read one."""
+    missing = [
+        f"{option} is {place}, and there is no such file here"
+        for option, place in options.items()
+        if option.endswith(".location") and not Path(place).exists()
+    ]
+    return f" {'; '.join(missing)}." if missing else ""
 
 
 def _find_refusal(look: _Look) -> ServiceUnavailableError | None:
@@ -173,14 +186,13 @@ def _judge_protocol(look: _Look, what: str) -> ServiceUnavailableError:
 
 
 def _judge_broker(look: _Look, error: ssl.SSLCertVerificationError) -> ServiceUnavailableError:
-    why = f"shows a certificate that is not accepted here: {error.verify_message}"
+    why = f"shows a certificate that is not accepted here: {error.verify_message.rstrip('.')}"
     if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
         advice = "Renew the certificate of the broker, and look at the clock of this machine."
         return look.refusal(CertificateExpiredError, why, advice)
-    advice = (
-        "Name the authority that has issued it as ssl.ca.location or ssl.ca.pem in the connection, and the broker by "
-        "a name that its certificate has."
-    )
+    advice = "Name the authority that has issued it as ssl.ca.location or ssl.ca.pem in the connection."
+    if error.verify_code in _OTHER_NAMES:
+        advice = "Name the broker by a name that its certificate has, in bootstrap.servers and in its own listeners."
     return look.refusal(CertificateUntrustedError, why, advice)
 
 
@@ -235,6 +247,12 @@ def _log_in(look: _Look) -> tuple[Sequence[tuple[str, int]], ServiceUnavailableE
 
 def _judge_login(look: _Look, report: str) -> ServiceUnavailableError:
     text = re.sub(r" \(after \d+ms in state \w+\)", "", report)
+    if _NO_LOGIN.search(text):
+        advice = (
+            "Set security.protocol as the broker's listener of that port has it, without SASL; or name the port of a "
+            "listener that takes logins."
+        )
+        return look.refusal(LoginRefusedError, "takes no login at that port", advice)
     if not text.startswith(_UNFETCHED):
         advice = "Correct mechanism, name and password, or the identity, in the connection; the broker's log says more."
         return look.refusal(LoginRefusedError, f"refuses the login: {text}", advice)
