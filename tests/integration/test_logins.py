@@ -403,19 +403,24 @@ def test_worker_without_an_identity_is_refused_by_the_reason(
     assert pipeline.count_target_rows() == 0
 
 
-def test_key_that_does_not_open_is_a_matter_of_the_connection(
-    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipeline = workplace_there.create(source={"connection": "kafka_secured"})
-    connect(broker.certificate_as_text("locked") | {"ssl.key.password": "other"}, monkeypatch)
-    with pytest.raises(ConfigurationError, match=r"ssl\.key\.pem failed"):
-        plans.preview(pipeline.platform())
+UNUSABLE: Mapping[str, tuple[Callable[[SecuredKafka], Mapping[str, str]], str]] = {
+    "a key that does not open": (
+        lambda broker: broker.certificate_as_text("locked") | {"ssl.key.password": "other"},
+        r"ssl\.key\.pem failed",
+    ),
+    "a file that is not there": (
+        lambda broker: broker.password("PLAIN") | {"ssl.ca.location": "/nowhere/ca.pem"},
+        r"ssl\.ca\.location is /nowhere/ca\.pem, and there is no such file",
+    ),
+}
 
 
-def test_file_that_is_not_there_is_named(
-    broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_login_that_the_client_cannot_use_is_a_matter_of_the_connection(
+    what: str, broker: SecuredKafka, workplace_there: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    options, why = UNUSABLE[what]
     pipeline = workplace_there.create(source={"connection": "kafka_secured"})
-    connect(broker.password("PLAIN") | {"ssl.ca.location": "/nowhere/ca.pem"}, monkeypatch)
-    with pytest.raises(ConfigurationError, match=r"ssl\.ca\.location is /nowhere/ca\.pem, and there is no such file"):
+    connect(options(broker), monkeypatch)
+    with pytest.raises(ConfigurationError, match=why):
         plans.preview(pipeline.platform())

@@ -46,8 +46,9 @@ MORE_BY_MECHANISM: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What a login may have besides."""
 
 ALLOWED_ENDPOINTS = "BATCHLEDGER_TOKEN_ENDPOINTS"
-NO_KERBEROS = "Kerberos is not supported"
 """The variable that lists the token endpoints which a connection may name, with commas between them."""
+
+NO_KERBEROS = "Kerberos is not supported"
 
 CONSUMER_OPTIONS = (
     "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes", "max.partition.fetch.bytes", "receive.buffer.bytes",

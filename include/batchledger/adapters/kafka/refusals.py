@@ -190,9 +190,10 @@ def _judge_broker(look: _Look, error: ssl.SSLCertVerificationError) -> ServiceUn
     if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
         advice = "Renew the certificate of the broker, and look at the clock of this machine."
         return look.refusal(CertificateExpiredError, why, advice)
-    advice = "Name the authority that has issued it as ssl.ca.location or ssl.ca.pem in the connection."
     if error.verify_code in _OTHER_NAMES:
         advice = "Name the broker by a name that its certificate has, in bootstrap.servers and in its own listeners."
+    else:
+        advice = "Name the authority that has issued it as ssl.ca.location or ssl.ca.pem in the connection."
     return look.refusal(CertificateUntrustedError, why, advice)
 
 
