@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from batchledger.adapters.kafka import requests
-from batchledger.adapters.kafka.output import log
+from batchledger.adapters.kafka.output import log, sending
 from batchledger.adapters.kafka.output.pace import SendingPace, Verdict, is_too_slow
 from batchledger.adapters.kafka.requests import Isolation
 from batchledger.model.batch import Lane
@@ -198,6 +198,19 @@ def test_record_without_a_key_is_refused_by_a_compacted_topic_and_named(output: 
 
 
 def test_refused_record_is_told_from_those_that_were_sent_with_it(output: Output) -> None:
+    output.create({"cleanup.policy": "compact"}, partitions=1)
+    records = list(output.records(200))
+    records[150] = records[150]._replace(key=None)
+    with pytest.raises(TargetRefusedError, match=rf"{output.source}\[0\]@50\)"):
+        output.topic().commit(output.attempt(), records, len(records))
+
+
+def test_refused_record_is_named_although_the_client_gives_up_before_it_reports_it(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_SUSPICIOUS_SECONDS", -1.0)
+    monkeypatch.setattr(sending, "_RECORDS_BETWEEN_LOOKS", 1)
+    monkeypatch.setattr(sending, "LOOK_SECONDS", 0.0005)
     output.create({"cleanup.policy": "compact"}, partitions=1)
     records = list(output.records(200))
     records[150] = records[150]._replace(key=None)

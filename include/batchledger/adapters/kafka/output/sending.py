@@ -18,6 +18,8 @@ SILENCE_SECONDS = 15.0
 LOOK_SECONDS = 0.1
 # After so long a silence the sender looks whether the client has given the transaction up: then no answer comes.
 _SUSPICIOUS_SECONDS = 0.5
+# The client gives the transaction up before it reports the record that is the reason.
+_REPORT_SECONDS = 2.0
 _RECORDS_BETWEEN_LOOKS = 256
 _SHORTEST_BATCH_BYTES, _BATCH_BYTES = 1024, 1024 * 1024
 
@@ -146,7 +148,7 @@ class RecordSender:
                 except KafkaException as error:
                     # What the client says now may be the consequence of a record that was refused before.
                     self._take_answers(LOOK_SECONDS)
-                    self._probe()
+                    self._require_hope()
                     raise RefusedRecordError(error.args[0], _name(block, place)) from error
                 else:
                     break
@@ -170,11 +172,7 @@ class RecordSender:
 
     def _take_answers(self, seconds: float) -> None:
         self._producer.poll(seconds)
-        if self._refused is not None:
-            if self._failed > 1 and not self._is_found:
-                where = f"{self._failed:,} records that were sent together; the first is {self._refused.where}"
-                raise RefusedRecordError(self._refused.cause, where)
-            raise self._refused
+        self._require_no_refusal()
         waiting, now = len(self._producer), monotonic()
         acknowledged = self.sent - waiting
         if acknowledged > self._acknowledged or not waiting:
@@ -185,9 +183,28 @@ class RecordSender:
         self._looked_at = now
         self._look(acknowledged)
         if self._silent_seconds > _SUSPICIOUS_SECONDS:
-            self._probe()
+            self._require_hope()
         if self._silent_seconds > SILENCE_SECONDS:
             raise TimeoutError(f"no record was acknowledged for {SILENCE_SECONDS:.0f} s")
+
+    def _require_hope(self) -> None:
+        """Raise why the client has given up, if it has: the record that was refused, else what the client says."""
+        try:
+            self._probe()
+        except KafkaException:
+            until = monotonic() + _REPORT_SECONDS
+            while self._refused is None and monotonic() < until:
+                self._producer.poll(LOOK_SECONDS)
+            self._require_no_refusal()
+            raise
+
+    def _require_no_refusal(self) -> None:
+        if self._refused is None:
+            return
+        if self._failed > 1 and not self._is_found:
+            where = f"{self._failed:,} records that were sent together; the first is {self._refused.where}"
+            raise RefusedRecordError(self._refused.cause, where)
+        raise self._refused
 
 
 def _name(block: OutputBlock, place: int) -> str:
