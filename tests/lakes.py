@@ -20,6 +20,12 @@ def read_lake(catalog: LakeCatalog, identifier: tuple[str, ...]) -> list[Mapping
     return [{("_partition" if name == "_kafka_partition" else name): row[name] for name in row} for row in rows]
 
 
+def list_columns(catalog: LakeCatalog, identifier: tuple[str, ...]) -> Mapping[str, str]:
+    """Type by column of the table."""
+    with _load(catalog, identifier) as table:
+        return {each.name: str(each.field_type) for each in table.schema().fields}
+
+
 def list_files(catalog: LakeCatalog, identifier: tuple[str, ...]) -> list[str]:
     """The files that the rows are in."""
     with _load(catalog, identifier) as table:

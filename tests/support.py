@@ -26,7 +26,7 @@ from batchledger.local.samples.admin import ensure_topic
 from batchledger.model.presence import Patience
 from batchledger.ports import CrashHook, no_crash
 from batchledger.wiring import build_platform, open_catalog, verify_pipeline
-from tests.lakes import list_files, read_lake
+from tests.lakes import list_columns, list_files, read_lake
 from tests.topics import read_rows
 
 SCHEMA = "message_id string, number int, amount double"
@@ -142,6 +142,13 @@ class TestPipeline:
         if self.config.sink.type == "iceberg":
             return read_lake(*self._lake_table)
         return read_rows(self.workplace.kafka_options, f"{self.name}_target")
+
+    def read_columns(self) -> Mapping[str, str]:
+        """Type by column of the table that it writes to, in the words of its system."""
+        if self.writes_elsewhere:
+            return list_columns(*self._lake_table)
+        query = "select column_name, data_type from information_schema.columns where table_name = %s"
+        return dict(self.query(query, f"{self.name}_target"))
 
     def list_files(self) -> list[str]:
         """The files of the Iceberg table that it writes to."""

@@ -1,7 +1,6 @@
 """From configuration to concrete adapters: the only place that names concrete classes."""
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -23,6 +22,7 @@ from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.presence import PostgresPresences
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.sinks.topic import TopicSink
+from batchledger.adapters.spark.submit import submit_stage
 from batchledger.config.connections import (
     ALERT_TYPES,
     SPARK_TYPES,
@@ -35,25 +35,18 @@ from batchledger.config.connections import (
     postgres_dsn,
 )
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
-from batchledger.config.sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
+from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
 from batchledger.lifecycle import run_batch
-from batchledger.lifecycle.at_work import begin_work
 from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
-from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
-from batchledger.model.batch import Attempt, Batch
+from batchledger.lifecycle.platform import Platform, StageStep
 from batchledger.model.errors import (
     BatchledgerError,
     ConfigurationError,
-    SetupError,
-    StageRefusedError,
-    StagingError,
 )
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
 from batchledger.model.offsets import OffsetRange
-from batchledger.model.progress import Reading
 from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
-from batchledger.model.refusals import taken_over
 from batchledger.monitoring.alerting import Alerting
 from batchledger.monitoring.health import PipelineHealth, survey
 from batchledger.monitoring.messages import Links
@@ -71,8 +64,6 @@ logger = logging.getLogger(__name__)
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 SURVEYS_AT_ONCE = 8
-
-STAGE_JOB = Path(__file__).with_name("jobs") / "stage_batch.py"
 
 
 def ledger_dsn(pipeline: PipelineConfig) -> str:
@@ -111,7 +102,12 @@ def build_platform(
         return SparkStager(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
             read_share=partial(read_share, {**kafka, **to_client_options(pipeline.source.options)}),
-            decoder=RecordDecoder(pipeline.source.columns, pipeline.source.tombstones, tuple(pipeline.sink.key or ())),
+            decoder=RecordDecoder(
+                pipeline.source.columns,
+                pipeline.source.tombstones,
+                tuple(pipeline.sink.key or ()),
+                pipeline.source.unknown_fields,
+            ),
             transform=pipeline.transform,
             evidence=evidence,
             sink=sink,
@@ -146,7 +142,7 @@ def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing)
         case "spark_connect":
             return run_batch.stage
         case "spark":
-            return partial(_submit_stage, pipeline, follow)
+            return partial(submit_stage, pipeline=pipeline.name, connection_id=pipeline.spark, follow=follow)
         case _:
             raise _wrong_spark_type(connection)
 
@@ -263,7 +259,9 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
     """Build the sink of a pipeline, with its staging in the database of the ledger. Opens nothing yet."""
     match pipeline.sink:
         case PostgresSinkConfig() as sink:
-            return PostgresSink(dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering)
+            return PostgresSink(
+                dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering, sink.evolve
+            )
         case KafkaSinkConfig() as sink:
             topic = KafkaOutputTopic(
                 kafka_options(_load(pipeline, "sink.connection", sink.connection, "kafka")),
@@ -281,7 +279,8 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
 
             catalog = open_catalog(_load(pipeline, "sink.catalog", sink.catalog, "iceberg"))
             lend = partial(_lend_maintenance, pipeline, sink)
-            table = IcebergTable(catalog, tuple(sink.table.split(".")), sink.partitions, lend)
+            name, key = tuple(sink.table.split(".")), tuple(sink.key or ())
+            table = IcebergTable(catalog, name, sink.partitions, sink.evolve, key, lend)
             return LakeSink(
                 dsn, table, pipeline.deduplication, sink.upsert, pipeline.numbering, has_checks=bool(pipeline.checks)
             )
@@ -338,57 +337,6 @@ def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
         raise _wrong_spark_type(connection)
     url = SparkConnectHook(conn_id=pipeline.spark).get_connection_url()
     return partial(open_connect_session, url, name)
-
-
-def _submit_stage(pipeline: PipelineConfig, follow: Follow, platform: Platform, batch_id: int, run: str) -> Batch:
-    """Run the stage job by spark-submit, as Airflow's Spark provider does. The job runs the same step.
-
-    This process, not the job, counts as at work on the batch: if it is killed, another run takes the batch over.
-    """
-    from airflow.exceptions import AirflowException
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-
-    arguments = ["--pipeline", pipeline.name, "--batch", str(batch_id), "--run", run, "--held"]
-    hook = SparkSubmitHook(
-        conn_id=pipeline.spark, name=f"batchledger-{pipeline.name}-{batch_id}", application_args=arguments
-    )
-    batch = platform.ledger.load_batch(batch_id)
-    look = partial(_look_at_job, platform, batch, run)
-    try:
-        with begin_work(platform, batch_id, run), follow(Attempt(batch, batch.attempt + 1, run), look):
-            hook.submit(str(STAGE_JOB))
-    except FileNotFoundError as error:
-        raise SetupError(
-            f"{error.filename} is not on the PATH of this process. {batch.label} was not staged.",
-            advice="Put the bin folder of Spark, or of the environment that has pyspark, on the PATH.",
-            batch_id=batch_id,
-        ) from error
-    except AirflowException as error:
-        raise _explain_exit(platform.ledger.load_batch(batch_id), run, str(error)) from error
-    return platform.ledger.load_batch(batch_id)
-
-
-def _look_at_job(platform: Platform, before: Batch, run: str) -> Reading:
-    """Return what the job has read so far: nothing until it has opened a new attempt."""
-    batch = platform.ledger.load_batch(before.batch_id)
-    if batch.attempt == before.attempt or batch.attempt_run != run:
-        return Reading(0)
-    return look_at_reading(platform, Attempt(batch, batch.attempt, run))
-
-
-def _explain_exit(batch: Batch, run: str, output: str) -> BatchledgerError:
-    """Say what the exit code of the stage job means. Its own message is in the log."""
-    found = re.search(r"Error code is: (\d+)", output)
-    code = int(found[1]) if found else 1
-    if batch.attempt_run not in (None, run):
-        return taken_over(batch, run)
-    kind = StagingError if code not in (2, 3) else StageRefusedError
-    return kind(
-        f"The stage job of {batch.label} ended with exit code {code}. Nothing is visible.",
-        advice="Read the message of the job itself in the log above. Then run it again: "
-        f"batchledger run {batch.pipeline} --batch {batch.batch_id}",
-        batch_id=batch.batch_id,
-    )
 
 
 def _wrong_spark_type(connection: Connection) -> ConfigurationError:

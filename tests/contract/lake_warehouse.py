@@ -71,7 +71,13 @@ class LakeWarehouse(PostgresWarehouse):
 
     @property
     def lake_table(self) -> IcebergTable:
-        return IcebergTable(self.lake_catalog, (self.schema, "orders"), open_session=self.open_session)
+        return IcebergTable(
+            self.lake_catalog,
+            (self.schema, "orders"),
+            evolution=self.evolution,
+            key=self.upsert.key if self.upsert else (),
+            open_session=self.open_session,
+        )
 
     @property
     def sink(self) -> LakeSink:  # type: ignore[override]  # One over the same database.

@@ -17,6 +17,7 @@ from batchledger.model.batch import Attempt, Batch, BatchState, Decision, Lane, 
 from batchledger.model.checks import CheckResult, Outcome
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.unknown_fields import UnknownFieldCounter
 from batchledger.planning.live import Plan
 from batchledger.ports import CommittingSink, EvidenceWriter, Publication, RowsToCheck, StagingWriter, no_crash
 from tests.contract.warehouses import IDENTITY, Warehouse
@@ -59,12 +60,13 @@ def witness(
     visible: Sequence[OffsetRange],
     quarantined: pa.RecordBatch | None = None,
     tombstones: Sequence[OffsetRange] = (),
+    unknown: UnknownFieldCounter | None = None,
 ) -> None:
     """Write all that one reading task has seen."""
     with writer.open(reader) as testimony:
         if quarantined is not None:
             testimony.set_aside(quarantined)
-        testimony.finish(visible, tombstones)
+        testimony.finish(visible, tombstones, unknown)
 
 
 def quarantine_of(coordinates: Iterable[tuple[TopicPartition, int]], error: str = "not decodable") -> pa.RecordBatch:

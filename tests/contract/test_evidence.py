@@ -2,6 +2,7 @@
 
 from batchledger.model.balance import WitnessedRange
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.unknown_fields import Sighting, UnknownFieldCounter, UnknownFields
 from tests.contract import life
 from tests.contract.warehouses import Warehouse
 
@@ -103,3 +104,24 @@ def test_dropped_evidence_and_that_of_other_attempts_have_seen_nothing(warehouse
     assert warehouse.evidence.count_seen(first) == len(FIRST)
     warehouse.evidence.drop(first)
     assert warehouse.evidence.count_seen(first) == 0
+
+
+def test_unknown_fields_of_all_tasks_are_counted_and_those_of_a_repeated_task_once(warehouse: Warehouse) -> None:
+    attempt = warehouse.ledger.open_attempt(life.store(warehouse, FIRST, OTHER).batch_id, "run-1")
+    writer = warehouse.evidence.open(attempt)
+    assert warehouse.evidence.summarise_unknown_fields(attempt) == UnknownFields()
+    counters = UnknownFieldCounter(), UnknownFieldCounter()
+    for offset in range(3, 10):
+        counters[0].count(["discount", "straße\x00"], Sighting(1, ("orders", 0, offset)))
+    counters[1].count(["discount"], Sighting(1, ("orders", 1, 11)))
+    for _ in range(2):
+        life.witness(writer, 0, [FIRST], None, (), counters[0])
+    life.witness(writer, 1, [OTHER], None, (), counters[1])
+    life.witness(writer, 2, [], None, (), UnknownFieldCounter())
+    assert warehouse.evidence.summarise_unknown_fields(attempt) == UnknownFields(
+        8, {"discount": Sighting(8, ("orders", 0, 3)), "stra\\u00dfe\\u0000": Sighting(7, ("orders", 0, 3))}
+    )
+    # Nothing else counts them.
+    assert list(warehouse.evidence.summarise(attempt)) == [WitnessedRange(FIRST, 10, 0), WitnessedRange(OTHER, 2, 0)]
+    assert warehouse.evidence.count_finished(attempt) == 3
+    assert warehouse.evidence.count_seen(attempt) == 12

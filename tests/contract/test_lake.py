@@ -34,7 +34,7 @@ from batchledger.adapters.postgres import database
 from batchledger.adapters.postgres.sinks import lake_held
 from batchledger.adapters.postgres.sinks.lake import LakeSink
 from batchledger.lifecycle.requirement import confirm_rows, publish_rows, require_own_target
-from batchledger.model.batch import Attempt, Batch, BatchState, Decision, Lane
+from batchledger.model.batch import Attempt, BatchState, Lane
 from batchledger.model.errors import (
     ConfigurationError,
     DecisionRefusedError,
@@ -48,7 +48,6 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.partitioning import parse_partition
 from batchledger.model.records.rules import Upsert
-from batchledger.planning.live import Plan
 from batchledger.ports import Change, as_coordinates
 from batchledger.ports import lake as lake_port
 from tests.contract import life
@@ -577,23 +576,6 @@ def test_replay_writes_only_the_files_anew_that_hold_its_rows(lake: LakeWarehous
     assert other.batch.lane is Lane.LIVE
 
 
-@EVERY_CATALOG
-def test_column_that_the_table_does_not_have_is_added_and_empty_in_older_rows(lake: LakeWarehouse) -> None:
-    life.take_to_published(lake, FIRST)
-    attempt = lake.ledger.open_attempt(life.store(lake, SECOND).batch_id, "run-2")
-    lake.sink.open_staging(attempt, ROW_SCHEMA.append(pa.field("note", pa.string())))
-    assert {row["note"] for row in lake.read_target()} == {None}
-
-
-NOTED_SCHEMA = ROW_SCHEMA.append(pa.field("note", pa.string()))
-
-
-def store_dry_run(lake: LakeWarehouse) -> Batch:
-    """Plan to look at the first range once more."""
-    plan = Plan((FIRST,), 0, lane=Lane.REPLAY, is_dry_run=True)
-    return lake.ledger.store_replay(lake.pipeline, plan, "dry", Decision("ana", "look"), None)
-
-
 def test_replay_is_compared_with_the_table_in_all_columns(lake: LakeWarehouse) -> None:
     """Its log says how its rows differ, before they are published."""
     life.take_to_published(lake, FIRST)
@@ -601,28 +583,6 @@ def test_replay_is_compared_with_the_table_in_all_columns(lake: LakeWarehouse) -
     batch = life.store_replay(lake, FIRST)
     attempt = life.stage(lake, batch, "again", rows=changed.combine_chunks().to_batches()[0])
     assert lake.sink.compare(attempt, 0) == Comparison(changed=len(FIRST))
-
-
-def test_dry_run_adds_no_column_and_says_that_it_compares_those_that_the_table_has(
-    lake: LakeWarehouse, caplog: pytest.LogCaptureFixture
-) -> None:
-    life.take_to_published(lake, FIRST)
-    columns = lake.table.schema().column_names
-    rows = life.batch_of_rows(life.rows_of([FIRST]))
-    noted = rows.append_column(NOTED_SCHEMA.field("note"), pa.array(["new"] * rows.num_rows))
-    attempt = life.stage(lake, store_dry_run(lake), "dry", rows=noted)
-    life.audit(lake, attempt)
-    assert "has no column note, which a dry run neither adds" in caplog.text
-    assert lake.sink.compare(attempt, 10) == Comparison(unchanged=len(FIRST))
-    assert lake.table.schema().column_names == columns
-
-
-def test_dry_run_that_needs_a_key_that_the_table_does_not_have_is_refused(lake: LakeWarehouse) -> None:
-    life.take_to_published(lake, FIRST)
-    attempt = lake.ledger.open_attempt(store_dry_run(lake).batch_id, "dry")
-    with pytest.raises(TargetChangedError, match=r"lacks columns by which .*: note") as refused:
-        replace(lake, upsert=Upsert(("note",))).sink.open_staging(attempt, NOTED_SCHEMA)
-    assert refused.value.subject == lake.lake_table.name
 
 
 def test_column_that_differs_by_case_alone_is_refused_as_spark_could_not_read_the_table(lake: LakeWarehouse) -> None:

@@ -25,7 +25,7 @@ from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import DecisionRecord, TopicIdentity
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.comparison import DryRunOutcome
-from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode, Upsert
+from batchledger.model.records.rules import Deduplication, Evolution, SequenceRule, SinkMode, Upsert
 from batchledger.ports import Decisions, Evidence, Incidents, Ledger, Sink
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import PublishedHistory, Verification
@@ -269,6 +269,7 @@ class PostgresWarehouse:
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
+    evolution: Evolution = Evolution.NONE
 
     @property
     def ledger(self) -> PostgresLedger:
@@ -288,7 +289,9 @@ class PostgresWarehouse:
 
     @property
     def sink(self) -> PostgresSink:
-        return PostgresSink(self.dsn, (self.schema, "orders"), self.deduplication, self.upsert, self.sequence)
+        return PostgresSink(
+            self.dsn, (self.schema, "orders"), self.deduplication, self.upsert, self.sequence, self.evolution
+        )
 
     def with_rules(
         self,

@@ -28,6 +28,7 @@ from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.incidents import Event, Incident
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import DryRunOutcome
+from batchledger.model.records.unknown_fields import UnknownFieldCounter
 
 Row = Mapping[str, Any]
 AttemptKey = tuple[int, int]
@@ -76,6 +77,7 @@ class StoredEvidence:
     visible: tuple[OffsetRange, ...] = ()
     quarantined: tuple[Row, ...] = ()
     tombstones: tuple[OffsetRange, ...] = ()
+    unknown: Mapping[int, UnknownFieldCounter] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

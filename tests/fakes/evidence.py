@@ -16,6 +16,7 @@ from batchledger.model.errors import StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, merge_ranges
 from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
 from batchledger.model.records.times import RecordTimes
+from batchledger.model.records.unknown_fields import UnknownFieldCounter, UnknownFields, sum_up
 from batchledger.ports import Evidence, EvidenceWriter, Testimony
 from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, Tables, is_over
 
@@ -44,13 +45,19 @@ class MemoryTestimony(Testimony):
         self.tables.evidence[self.key] = replace(held, quarantined=(*held.quarantined, *records.to_pylist()))
 
     @override
-    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
+    def finish(
+        self,
+        visible: Sequence[OffsetRange],
+        tombstones: Sequence[OffsetRange] = (),
+        unknown: UnknownFieldCounter | None = None,
+    ) -> None:
         held = self.tables.evidence[self.key]
         self.tables.evidence[self.key] = replace(
             held,
             readers=held.readers | {self.reader},
             visible=(*held.visible, *visible),
             tombstones=(*held.tombstones, *tombstones),
+            unknown=held.unknown | ({} if unknown is None else {self.reader: unknown}),
         )
 
 
@@ -101,6 +108,11 @@ class MemoryEvidence(Evidence):
                 for topic, partition, offset in [first[error]]
             ]
         )
+
+    @override
+    def summarise_unknown_fields(self, attempt: Attempt) -> UnknownFields:
+        counters = self._held(attempt).unknown.values()
+        return sum_up(sum(each.records for each in counters), [seen for each in counters for seen in each.list_first()])
 
     @override
     def count_finished(self, attempt: Attempt) -> int:

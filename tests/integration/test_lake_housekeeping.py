@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from pyiceberg.table import Table
@@ -31,6 +32,7 @@ from batchledger.model.batch import Attempt, BatchState, Staged
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.rules import Evolution
 from batchledger.wiring import open_catalog
 from tests.contract import life
 from tests.contract.lake_warehouse import (
@@ -41,6 +43,7 @@ from tests.contract.lake_warehouse import (
     unguarded,
 )
 from tests.contract.life import FIRST, ORDERS_0
+from tests.contract.test_lake_evolution import publish, stage
 from tests.fakes.work import ROW_SCHEMA
 from tests.support import TestPipeline, Workplace, wait_until
 
@@ -105,6 +108,29 @@ def test_small_files_become_one_old_states_go_and_the_newest_commit_is_found(ful
     assert sorted_rows(full) == rows
     assert full.prove().holds
     assert tidy(full) == dict.fromkeys(done, 0)
+
+
+def test_spark_writes_files_of_two_schemas_together_and_leaves_a_branch_whose_columns_are_still_to_come(
+    full: LakeWarehouse,
+) -> None:
+    lake = replace(full, evolution=Evolution.ADD)
+    publish(lake, stage(lake, life.store(lake, NEXT), {"note": (pa.string(), ["a", "b", "c"])}))
+    later = life.store(lake, OffsetRange(ORDERS_0, 21, 23), run="later")
+    is_open = stage(lake, later, {"note": (pa.string(), ["d", None]), "tag": (pa.int64(), [1, 2])})
+    rows = sorted_rows(lake)
+    assert tidy(lake)[Leftover.SMALL_FILE] == len(FEW) + 1
+    assert sorted_rows(lake) == rows
+    publish(lake, is_open)
+    by_offset = sorted(lake.read_target(), key=lambda row: row["_offset"])
+    assert [(row["note"], row["tag"]) for row in by_offset[-6:]] == [
+        (None, None),
+        ("a", None),
+        ("b", None),
+        ("c", None),
+        ("d", 1),
+        (None, 2),
+    ]
+    assert lake.prove().holds
 
 
 def test_negative_control_without_its_tag_the_newest_commit_is_lost(full: LakeWarehouse) -> None:

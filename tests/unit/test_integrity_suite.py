@@ -24,6 +24,7 @@ from batchledger.model.checks import CHECKS_OF_NUMBERS, CheckResult, IntegrityCh
 from batchledger.model.offsets import OffsetRange, TopicPartition, single_offset
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.quarantine import ErrorKind, QuarantineLimit, summarise
+from batchledger.model.records.unknown_fields import Sighting, UnknownFields
 
 ORDERS = [OffsetRange(TopicPartition("orders", number), 100, 200) for number in range(3)]
 
@@ -41,6 +42,7 @@ def facts_of(*ranges: RangeFacts, holes: HolePolicy = HolePolicy.NONE) -> Attemp
         is_blocked_by_duplicates=True,
         numbers=NumberFacts(series=3),
         quarantine_limit=QuarantineLimit(),
+        unknown_fields=UnknownFields(),
     )
 
 
@@ -106,6 +108,21 @@ FAULTS = {
             "too many of the records would be quarantined: 180; 60.0% of 300, while quarantine.max_share is 0.5. "
             "Correct source.schema, or the producer; if so many are to be expected, raise that share. Kinds of "
             "error: 1"
+        ),
+    ),
+    IntegrityCheck.NO_UNKNOWN_FIELDS: (
+        replace(
+            CLEAN,
+            unknown_fields=UnknownFields(
+                124,
+                {"discount": Sighting(120, ("orders", 2, 177)), "tax": Sighting(4, ("orders", 0, 101))},
+                has_more=True,
+            ),
+        ),
+        (
+            "records with fields that source.schema does not declare: 124; of 300 rows: discount in 120, tax in 4, and "
+            "others. Their values are not in the rows. Declare them in source.schema, or say with "
+            "source.unknown_fields what becomes of such records"
         ),
     ),
     IntegrityCheck.NO_PUBLISHED_OFFSETS: (

@@ -192,7 +192,7 @@ def test_text_that_was_cut_off_costs_no_more_than_its_length(end: bytes) -> None
 def test_decimals_are_read_in_blocks_in_whatever_form_each_column_has() -> None:
     decoder = BlockDecoder(parse_columns("a decimal(10,2), b decimal(10,2), c decimal(10,2)"))
     values = [b'{"a":"%d.25","b":%d.5,"more":[1,"x"]}' % (number, number) for number in range(200)]
-    rows, is_sure = decoder.decode(pa.array(values, pa.binary()))
+    rows, is_sure, _ = decoder.decode(pa.array(values, pa.binary()))
     assert is_sure.all()
     assert rows["a"].to_pylist() == [Decimal(number) + Decimal("0.25") for number in range(200)]
     assert rows["b"].to_pylist() == [Decimal(number) + Decimal("0.50") for number in range(200)]
@@ -210,7 +210,7 @@ WRITTEN = (
 
 def test_values_that_are_no_strings_keep_their_text_in_blocks() -> None:
     columns = parse_columns("id int, field string")
-    rows, is_sure = BlockDecoder(columns).decode(pa.array(WRITTEN * 50, pa.binary()))
+    rows, is_sure, _ = BlockDecoder(columns).decode(pa.array(WRITTEN * 50, pa.binary()))
     assert is_sure.all()
     texts = ['{"a": [1.10, "x"]}', None, None, "a text", "[ ]", "-1.50"]
     assert rows["field"].to_pylist() == texts * 50
@@ -239,8 +239,10 @@ def test_negative_control_without_a_count_of_names_the_last_one_counts(monkeypat
         def count(self, *_: Any) -> int:
             return 2
 
-    read = blocks._read_as_written
-    monkeypatch.setattr(blocks, "_read_as_written", lambda columns, text, count: read(columns, Counts(text), count))
+    read = blocks.read_as_written
+    monkeypatch.setattr(
+        blocks, "read_as_written", lambda each, found, text, total: read(each, found, Counts(text), total)
+    )
     decoded = RecordDecoder(parse_columns("field string")).decode(records_of(WRITTEN[0], b'{"field":{},"field":[]}'))
     assert outcome(decoded, 1, "field") == ("[]", None)
 
@@ -303,7 +305,7 @@ def test_what_is_decoded_in_blocks_is_what_is_read_by_itself(
     columns = tuple(Column(f"c{place}", type_) for place, (type_, _) in enumerate(fields))
     document = {f"c{place}": value for place, (_, value) in enumerate(fields)}
     value = (around + json.dumps(document, ensure_ascii=is_ascii) + around.strip("\ufeff")).encode()
-    rows, is_sure = BlockDecoder(columns).decode(pa.array([value], pa.binary()))
+    rows, is_sure, _ = BlockDecoder(columns).decode(pa.array([value], pa.binary()))
     if is_sure.all() and columns:
         by_itself = ObjectReader(columns).read(value)
         as_arrow = [pa.array([each], rows.schema.field(place).type)[0].as_py() for place, each in enumerate(by_itself)]

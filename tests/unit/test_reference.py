@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from batchledger.config import sections
+from batchledger.config import sections, sink_sections
 from batchledger.config.pipeline_file import PipelineConfig
 from tests.conftest import ROOT
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline-file.md").read_text(encoding="utf-8")
 TABLE_BY_SINK = {
-    "a PostgreSQL table": sections.PostgresSinkConfig,
-    "a Kafka topic": sections.KafkaSinkConfig,
-    "an Iceberg table": sections.IcebergSinkConfig,
+    "a PostgreSQL table": sink_sections.PostgresSinkConfig,
+    "a Kafka topic": sink_sections.KafkaSinkConfig,
+    "an Iceberg table": sink_sections.IcebergSinkConfig,
 }
 SECTIONS = {
     "source": sections.SourceConfig,

@@ -12,9 +12,10 @@ from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECOR
 from batchledger.adapters.spark.tasks import Witness, find_runs
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.model.records.columns import parse_columns
-from batchledger.model.records.rules import TombstonePolicy
+from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
+from batchledger.model.records.unknown_fields import Sighting, UnknownFieldCounter, UnknownFields, sum_up
 
-VALUE_BY_FATE = {"good": b'{"number":1}', "bad": b"{", "skipped": None}
+VALUE_BY_FATE = {"good": b'{"number":1}', "strange": b'{"number":1,"other":2}', "bad": b"{", "skipped": None}
 
 
 def records_of(offsets: Sequence[int], fates: Sequence[str] = (), partition: int = 0) -> pa.RecordBatch:
@@ -36,13 +37,19 @@ class Heard:
     aside: list[int] = field(default_factory=list)
     visible: Sequence[OffsetRange] = ()
     tombstones: Sequence[OffsetRange] = ()
+    unknown: UnknownFieldCounter | None = None
 
     def set_aside(self, records: pa.RecordBatch) -> None:
         assert records.schema == QUARANTINE_SCHEMA
         self.aside += records["offset"].to_pylist()
 
-    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
-        self.visible, self.tombstones = visible, tombstones
+    def finish(
+        self,
+        visible: Sequence[OffsetRange],
+        tombstones: Sequence[OffsetRange] = (),
+        unknown: UnknownFieldCounter | None = None,
+    ) -> None:
+        self.visible, self.tombstones, self.unknown = visible, tombstones, unknown
 
 
 def test_neighbouring_offsets_are_one_run() -> None:
@@ -69,7 +76,8 @@ def test_runs_never_cross_a_partition() -> None:
 def test_every_record_is_passed_on_set_aside_or_skipped_and_all_are_witnessed(batches: list[list[str]]) -> None:
     """S119."""
     heard, passed = Heard(), []
-    witness = Witness(RecordDecoder(parse_columns("number int"), TombstonePolicy.SKIP), heard)
+    decoder = RecordDecoder(parse_columns("number int"), TombstonePolicy.SKIP, unknown_fields=UnknownFieldPolicy.WARN)
+    witness = Witness(decoder, heard)
     seen: list[str] = []
     for fates in batches:
         for rows in witness.decode(records_of(range(len(seen), len(seen) + len(fates)), fates)):
@@ -78,7 +86,12 @@ def test_every_record_is_passed_on_set_aside_or_skipped_and_all_are_witnessed(ba
         # What is set aside is written while the reading goes on.
         assert heard.aside == places_of(seen, "bad")
     witness.finish()
-    assert sorted(passed) == places_of(seen, "good")
+    assert sorted(passed) == sorted(places_of(seen, "good") + places_of(seen, "strange"))
+    strange = places_of(seen, "strange")
+    assert heard.unknown is not None
+    found = sum_up(heard.unknown.records, heard.unknown.list_first())
+    expected = {"other": Sighting(len(strange), ("orders", 0, strange[0]))} if strange else {}
+    assert found == UnknownFields(len(strange), expected)
     assert offsets_of(heard.visible) == list(range(len(seen)))
     assert offsets_of(heard.tombstones) == places_of(seen, "skipped")
 

@@ -26,18 +26,15 @@ from batchledger.config.sections import (
     ConnectionId,
     DeadlinesConfig,
     DedupeConfig,
-    IcebergSinkConfig,
-    KafkaSinkConfig,
     LimitsConfig,
-    PostgresSinkConfig,
     QuarantineConfig,
     Section,
     SequenceConfig,
-    SinkConfig,
     SourceConfig,
     refuse_repeated,
     written_as,
 )
+from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig, SinkConfig
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import DeliveryMode
 from batchledger.model.checks import OnFailure, RequestedCheck
@@ -230,6 +227,7 @@ class PipelineConfig(Section):
             sequence=self.numbering,
             mode=self.sink.sink_mode,
             quarantine_limit=self.quarantine.limit if self.quarantine else QuarantineLimit(),
+            unknown_fields=self.source.unknown_fields,
         )
 
 

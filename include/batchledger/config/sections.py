@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -14,15 +14,15 @@ from batchledger.model.checks import Severity
 from batchledger.model.offsets import LARGEST_OFFSET
 from batchledger.model.quoting import quote
 from batchledger.model.records.columns import Column, parse_columns
-from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS, explain_schema
-from batchledger.model.records.partitioning import PartitionField, parse_partition
+from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.rules import DuplicatePolicy, HeaderForm, SinkMode, TombstonePolicy, Upsert, VersionBy
+from batchledger.model.records.rules import (
+    DuplicatePolicy,
+    TombstonePolicy,
+    UnknownFieldPolicy,
+)
 from batchledger.planning.live import Limits, StartPolicy
 
-_SQL_NAME = rf"[a-z_][a-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}"
-_LAKE_NAME = re.compile(_SQL_NAME, re.ASCII)
-_LAKE_TABLE = re.compile(rf"{_LAKE_NAME.pattern}(\.{_LAKE_NAME.pattern}){{1,4}}", re.ASCII)
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
 _LONGEST_FETCH_MS = 5_000
 _DURATION = re.compile(r"(\d{1,18})\s*(s|m|h|d)", re.ASCII)
@@ -123,31 +123,6 @@ def _check_target(value: float) -> float:
     return value
 
 
-def _check_transaction_timeout(value: float) -> float:
-    if not 1 <= value <= _SECONDS_BY_UNIT["d"]:
-        raise ValueError("write how long a transaction may be open, from 1s to 24h")
-    return value
-
-
-def _check_partitions(value: list[str]) -> list[str]:
-    refuse_repeated("partition", [parse_partition(each).name for each in value])
-    return value
-
-
-def _check_lake_table(value: str) -> str:
-    if _LAKE_TABLE.fullmatch(value) is None:
-        example = f"shop.{value}" if _LAKE_NAME.fullmatch(value) else "shop.orders"
-        raise ValueError(f"write namespace.table, in small letters, digits and _, as {example}; 63 at most in each")
-    return value
-
-
-def _check_schema(table: str) -> str:
-    fault = explain_schema(table.rpartition(".")[0])
-    if fault is not None:
-        raise ValueError(fault)
-    return table
-
-
 Duration = Annotated[float, BeforeValidator(_parse_duration)]
 Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
 Topic = Annotated[str, written_as(r"[A-Za-z0-9._-]{1,249}", "the name of a topic: letters, digits, . _ - only")]
@@ -186,135 +161,13 @@ class SourceConfig(Section):
     isolation: Literal["read_committed"] = "read_committed"
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
     tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
+    unknown_fields: Annotated[UnknownFieldPolicy, Field(strict=False)] = UnknownFieldPolicy.WARN
     options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The declared columns."""
         return parse_columns(self.record_schema)
-
-
-class TableSinkConfig(Section):
-    """A table, to which rows are appended, or in which they replace each other."""
-
-    mode: Literal["append", "upsert"] = "append"
-    key: KeyColumns | None = None
-    version: Annotated[VersionBy, Field(strict=False)] | None = None
-
-    @model_validator(mode="after")
-    def _mode_fits(self) -> "TableSinkConfig":
-        if self.mode == "upsert" and self.key is None:
-            raise ValueError("mode upsert needs key: the columns that tell the rows apart")
-        if self.mode == "append" and (self.key or self.version):
-            raise ValueError("key and version belong to mode: upsert")
-        return self
-
-    @property
-    def sink_mode(self) -> SinkMode:
-        """What becomes of a row."""
-        return SinkMode(self.mode)
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether a key tells the rows apart."""
-        return self.mode == "upsert"
-
-    @property
-    def upsert(self) -> Upsert | None:
-        """How rows replace each other, if the file asks for it."""
-        return Upsert(tuple(self.key), self.version or VersionBy.OFFSET) if self.key else None
-
-
-class PostgresSinkConfig(TableSinkConfig):
-    """A table of the database that holds the ledger, too."""
-
-    can_be_emptied: ClassVar = True
-    """Whether a rewind can empty the target in the ledger's transaction."""
-
-    type: Literal["postgres"] = "postgres"
-    connection: ConnectionId = "warehouse"
-    table: Annotated[
-        str,
-        written_as(
-            rf"{_SQL_NAME}(\.{_SQL_NAME})?",
-            f"table or schema.table, in small letters, digits, _, no digit first, {LONGEST_NAME_BYTES} in each at most",
-        ),
-        AfterValidator(_check_schema),
-    ]
-
-    @property
-    def target(self) -> str:
-        """The target as people write it."""
-        return self.table
-
-    @property
-    def qualified_table(self) -> tuple[str, str]:
-        """Schema and table name; a bare name lives in ``public``."""
-        schema, _, table = self.table.rpartition(".")
-        return schema or "public", table
-
-
-class IcebergSinkConfig(TableSinkConfig):
-    """A table of an Iceberg catalog; ``partition_by`` is how it is partitioned when it is created."""
-
-    can_be_emptied: ClassVar = False
-
-    type: Literal["iceberg"]
-    catalog: ConnectionId = "lake"
-    table: Annotated[str, AfterValidator(_check_lake_table)]
-    partition_by: Annotated[list[str], AfterValidator(_check_partitions)] = []
-
-    @property
-    def target(self) -> str:
-        """The target as people write it."""
-        return f"{self.catalog}.{self.table}"
-
-    @property
-    def partitions(self) -> tuple[PartitionField, ...]:
-        """The declared partitions."""
-        return tuple(map(parse_partition, self.partition_by))
-
-
-class KafkaSinkConfig(Section):
-    """A topic, to which each row is produced as a record."""
-
-    can_be_emptied: ClassVar = False
-
-    type: Literal["kafka"]
-    connection: ConnectionId = "kafka_default"
-    topic: Topic
-    key: KeyColumns | None = None
-    format: Literal["json"] = "json"
-    headers: Annotated[HeaderForm, Field(strict=False)] = HeaderForm.SEPARATE
-    transaction_timeout: Annotated[Duration, AfterValidator(_check_transaction_timeout)] = 60.0
-    accept_older_transactions: bool = False
-
-    @property
-    def sink_mode(self) -> SinkMode:
-        """What becomes of a row."""
-        return SinkMode.PRODUCE
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether a key tells the records apart."""
-        return self.key is not None
-
-    @property
-    def target(self) -> str:
-        """The target as people write it."""
-        return f"topic {self.topic}"
-
-
-def _name_type(section: object) -> object:
-    """Let a section without a type be one of a table, as it was before there were others."""
-    return {"type": "postgres", **section} if isinstance(section, dict) else section
-
-
-SinkConfig = Annotated[
-    PostgresSinkConfig | KafkaSinkConfig | IcebergSinkConfig,
-    Field(discriminator="type"),
-    BeforeValidator(_name_type),
-]
 
 
 class LimitsConfig(Section):

@@ -106,6 +106,9 @@ def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> Attem
         unexplained_holes=unexplained_holes,
         quarantine_limit=rules.quarantine_limit if batch.origin is RecordOrigin.KAFKA else None,
     )
+    if (severity := rules.unknown_fields.severity) is not None:
+        unknown = platform.evidence.summarise_unknown_fields(attempt)
+        facts = replace(facts, unknown_fields=unknown, severity_of_unknown_fields=severity)
     if facts.drains:
         facts = replace(facts, quarantine=platform.evidence.summarise_quarantine(attempt))
     if batch.lane is Lane.REPLAY:

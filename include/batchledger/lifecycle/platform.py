@@ -12,7 +12,7 @@ from batchledger.model.offsets import TopicPartition
 from batchledger.model.presence import Patience
 from batchledger.model.progress import Reading
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
+from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode, UnknownFieldPolicy
 from batchledger.planning.live import Limits, StartPolicy
 from batchledger.ports import (
     Auditor,
@@ -46,6 +46,7 @@ class PipelineRules:
     sequence: SequenceRule | None = None
     mode: SinkMode = SinkMode.APPEND
     quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
+    unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
 
     @property
     def severity_of_numbers(self) -> Severity:

@@ -9,6 +9,7 @@ from batchledger.model.checks import IntegrityCheck, Offender, Severity
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.quarantine import NOTHING, QuarantineContent, QuarantineLimit
+from batchledger.model.records.unknown_fields import UnknownFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class AttemptFacts:
     that repeats a message blocks the batch, instead of being dropped. ``numbers`` are judged, with their severity, if
     the pipeline has a sequence. ``unexplained_holes`` are offsets without a visible record that the pipeline does not
     allow. ``quarantine_limit`` bounds the quarantined records; None for a replay of quarantine. ``quarantine`` holds
-    their kinds if they are too many.
+    their kinds if they are too many. ``unknown_fields`` are judged, with their severity, unless they are ignored.
     """
 
     ranges: tuple[RangeFacts, ...]
@@ -36,6 +37,8 @@ class AttemptFacts:
     unexplained_holes: tuple[OffsetRange, ...] = ()
     quarantine_limit: QuarantineLimit | None = None
     quarantine: QuarantineContent = NOTHING
+    unknown_fields: UnknownFields | None = None
+    severity_of_unknown_fields: Severity = Severity.WARNING
 
     @property
     def quarantined(self) -> int:
@@ -68,9 +71,11 @@ class AttemptFacts:
 
     def name_offenders(self) -> Mapping[IntegrityCheck, Sequence[Offender]]:
         """Return the offsets that fail each check about ranges of offsets. The sink names rows."""
+        unknown = self.unknown_fields.by_name.items() if self.unknown_fields else ()
         unnumbered = [Offender(each.range, "no record has a number") for each in self.balances if each.accepted]
         return {
             **({IntegrityCheck.NO_MISSING_NUMBERS: unnumbered} if self.lacks_numbers else {}),
+            IntegrityCheck.NO_UNKNOWN_FIELDS: [Offender(each.range, name) for name, each in unknown],
             IntegrityCheck.NO_UNEXPLAINED_HOLES: [Offender(each) for each in self.unexplained_holes],
             IntegrityCheck.NO_PUBLISHED_OFFSETS: [
                 Offender(each.range, f"of batch {each.batch_id}") for each in self.published

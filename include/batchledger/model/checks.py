@@ -23,8 +23,9 @@ class IntegrityCheck(StrEnum):
     """The checks that batches have to pass, by the names under which results are stored.
 
     Only live batches are checked for position, published offsets and numbers: a replay takes over what others hold.
-    Messages and numbers are checked if the pipeline asks for it. The limit of quarantine applies to batches that are
-    read from Kafka: a replay of quarantine cannot add to it.
+    Messages and numbers are checked if the pipeline asks for it, and unknown fields unless it ignores them or sets
+    their records aside. The limit of quarantine applies to batches that are read from Kafka: a replay of quarantine
+    cannot add to it.
 
     ``promise`` is what holds if the check passes. ``failure`` is what is wrong otherwise, with a number as ``{total}``.
     """
@@ -88,6 +89,11 @@ class IntegrityCheck(StrEnum):
         "No record has a number that was seen before.",
         "records whose number was seen before: {total}",
     )
+    NO_UNKNOWN_FIELDS = (
+        "no_unknown_fields",
+        "No record has a field that source.schema does not declare.",
+        "records with fields that source.schema does not declare: {total}",
+    )
     QUARANTINE_WITHIN_LIMIT = (
         "quarantine_within_limit",
         "No more of the records are quarantined than quarantine.max_share allows.",
@@ -101,7 +107,7 @@ def sort_causes_first(checks: Iterable["CheckResult"]) -> list["CheckResult"]:
 
 
 CHECKS_OF_NUMBERS = frozenset({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})
-CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {IntegrityCheck.QUARANTINE_WITHIN_LIMIT}
+CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {IntegrityCheck.QUARANTINE_WITHIN_LIMIT, IntegrityCheck.NO_UNKNOWN_FIELDS}
 """Checks of the batch as a whole: none of its ranges is at fault."""
 
 CHECKS_NEVER_ACCEPTED = frozenset(

@@ -9,6 +9,7 @@ from batchledger.model.batch import Attempt, Batch
 from batchledger.model.checks import FailedRecord
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.quarantine import QuarantineContent
+from batchledger.model.records.unknown_fields import UnknownFieldCounter, UnknownFields
 
 if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
@@ -21,8 +22,13 @@ class Testimony(Protocol):
     def set_aside(self, records: "pa.RecordBatch") -> None:
         """Write records that could not be decoded, with the columns of ``quarantine.QUARANTINE_SCHEMA``."""
 
-    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
-        """Write the offsets that were seen; ``tombstones`` are those that were skipped because they have no value."""
+    def finish(
+        self,
+        visible: Sequence[OffsetRange],
+        tombstones: Sequence[OffsetRange] = (),
+        unknown: UnknownFieldCounter | None = None,
+    ) -> None:
+        """Write the offsets that were seen, those skipped as ``tombstones``, and the fields without a column."""
 
 
 class EvidenceWriter(Protocol):
@@ -54,6 +60,9 @@ class Evidence(Protocol):
 
         Reads all of them, so it is asked when a batch is blocked for them.
         """
+
+    def summarise_unknown_fields(self, attempt: Attempt) -> UnknownFields:
+        """Return which fields without a column were seen. What a repeated task has seen counts once."""
 
     def count_finished(self, attempt: Attempt) -> int:
         """Return how many parts of the read came to their end."""

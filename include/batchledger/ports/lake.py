@@ -80,10 +80,10 @@ class LakeTable(Protocol):
         """The table as people write it."""
 
     def prepare(self, attempt: Attempt, schema: "pa.Schema") -> RowFileWriter:
-        """Make the table exist and take rows with these columns, and return what writes them to files.
+        """Make the table exist, and return what writes rows with these columns to files.
 
-        A dry run does not alter a table that exists: the files have only columns that it has. Raises
-        TargetChangedError when a column does not fit.
+        A table that exists is not altered: the commit gives it the columns that it lacks. Raises TargetChangedError
+        when a column does not fit.
         """
 
     def list_columns(self) -> Sequence[str]:
@@ -109,9 +109,17 @@ class LakeTable(Protocol):
         """
 
     def read_rows(
-        self, base: int, columns: Sequence[str], within: Sequence[OffsetRange], keys: "pa.Table | None" = None
+        self,
+        attempt: Attempt,
+        base: int,
+        columns: Sequence[str],
+        within: Sequence[OffsetRange],
+        keys: "pa.Table | None" = None,
     ) -> "Iterator[pa.RecordBatch]":
-        """Yield what a state holds in some ranges, or with some keys; rows beside the ranges may be among it."""
+        """Yield what a state holds in some ranges, or with some keys; rows beside the ranges may be among it.
+
+        Columns that the table gets by the attempt are empty.
+        """
 
     def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
         """Make the staged rows visible, and those that are removed invisible, at once.

@@ -15,9 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import repeat
-from operator import attrgetter, is_not
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,10 +32,11 @@ from batchledger.adapters.decoding.meaning import (
     ZONE,
     UnfitError,
     decode_base64,
-    make_reader,
 )
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
+from batchledger.adapters.decoding.picking import DoubtfulError, make_picker, read_as_written
 from batchledger.model.records.columns import EPOCH_UNITS, Column, decimal_size
+from batchledger.model.records.rules import UnknownFieldPolicy
 
 # The search for a doubtful record halves blocks down to so many records.
 _FEWEST_RECORDS = 64
@@ -46,9 +46,6 @@ _WHITE_SPACE = " \t\r\n"
 # U+0000 cannot be stored. The parser reads NaN and Inf, although JSON does not know them.
 _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
-
-# A letter, digit or underscore that is written as an escape may be part of a column's name.
-_ESCAPED_NAME = re.compile(rb"\\u00(?:3[0-9]|[46][1-9A-Fa-f]|5[0-9AaFf]|7[0-9Aa])")
 
 # How a number may be written that is not 0 and becomes a double of 0.
 _TINY = "[eE]-0*[1-9][0-9]{2}|0{220}"
@@ -83,12 +80,11 @@ _PARSED_AS = {
 }
 
 
-_ABSENT = msgspec.Raw(b"null")
-"""In place of a field that a record does not have. It means the same as a null."""
+class DecodedBlock(NamedTuple):
+    """The rows of neighbouring records, and whether any of these may have a field that no column declares."""
 
-
-class _DoubtfulError(Exception):
-    """At least one of the records has to be read by itself."""
+    rows: pa.Table
+    may_have_unknown: bool
 
 
 @dataclass(frozen=True)
@@ -96,25 +92,32 @@ class BlockDecoder:
     """Decodes blocks of JSON values into ``columns``; pickled to the executors."""
 
     columns: tuple[Column, ...]
+    unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
 
-    def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray]:
+    def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
         """Return the rows of the records that decode for sure, in their order, and which records these are.
 
-        Example: three values, the second not JSON, give two rows and ``[True, False, True]``.
+        Also returns, for each of the rows, whether its record may have a field that no column declares. Such fields are
+        looked for if they are to be counted or refused.
+
+        Example: three values, the second not JSON, give two rows, ``[True, False, True]`` and ``[False, False]``.
         """
         values = _trim(values)
         looks_sure = _look_sure(values)
         pieces, is_sure = self._decode_by_halves(values.filter(pa.array(looks_sure)))
         among_all = looks_sure.copy()
         among_all[looks_sure] = is_sure
-        rows = pa.concat_tables([self._schema.empty_table(), *pieces])
+        rows = pa.concat_tables([self._schema.empty_table(), *(each.rows for each in pieces)])
         columns = [column.combine_chunks() for column in rows.columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema), among_all
+        may_have_unknown = np.repeat(
+            np.array([each.may_have_unknown for each in pieces], bool), [each.rows.num_rows for each in pieces]
+        )
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema), among_all, may_have_unknown
 
-    def _decode_by_halves(self, values: pa.StringArray) -> tuple[list[pa.Table], np.ndarray]:
+    def _decode_by_halves(self, values: pa.StringArray) -> tuple[list[DecodedBlock], np.ndarray]:
         try:
             return [self._decode_whole(values)], np.ones(len(values), bool)
-        except (pa.ArrowInvalid, _DoubtfulError):
+        except (pa.ArrowInvalid, DoubtfulError):
             if len(values) <= _FEWEST_RECORDS or self._is_doubtful_throughout(values):
                 return [], np.zeros(len(values), bool)
         half = len(values) // 2
@@ -127,15 +130,15 @@ class BlockDecoder:
         for start in (0, len(values) - _FEWEST_RECORDS):
             try:
                 self._decode_whole(values.slice(start, _FEWEST_RECORDS))
-            except (pa.ArrowInvalid, _DoubtfulError):
+            except (pa.ArrowInvalid, DoubtfulError):
                 continue
             return False
         return True
 
-    def _decode_whole(self, values: pa.StringArray) -> pa.Table:
-        """Return one row a value. Raises pa.ArrowInvalid or _DoubtfulError."""
+    def _decode_whole(self, values: pa.StringArray) -> DecodedBlock:
+        """Return one row a value. Raises pa.ArrowInvalid or DoubtfulError."""
         if not len(values):
-            return self._schema.empty_table()
+            return DecodedBlock(self._schema.empty_table(), may_have_unknown=False)
         values.validate(full=True)  # which refuses what is not UTF-8
         text = _join(values)
         text_bytes = text.to_pybytes()
@@ -143,16 +146,51 @@ class BlockDecoder:
         is_text = self._look_at_first(values.slice(0, _FEWEST_RECORDS))
         kept = [column for column in self.columns if column.type == "string" and is_text.get(column.name) is False]
         names = {column.name for column in kept}
-        table = _parse(text, pa.schema([field for field in self._parsed if field.name not in names]))
+        parsed = pa.schema([field for field in self._parsed if field.name not in names])
+        # To the parser, what it does not parse is unknown.
+        table, may_have_unknown = (_parse(text, parsed), False) if kept else self._parse_noticing(text, parsed)
         if table.num_rows != len(values):
-            raise _DoubtfulError
+            raise DoubtfulError
         self._require_decimals(text, table, is_text)
-        written = _read_as_written(kept, text_bytes, len(values)) if kept else {}
+        written: Mapping[str, pa.ChunkedArray] = {}
+        if kept:
+            picked, may_have_unknown = self._pick(kept, text_bytes)
+            written = read_as_written(kept, picked, text_bytes, len(values))
         columns = [
             written[column.name] if column.name in written else _settle(column, table[column.name], values)
             for column in self.columns
         ]
-        return pa.table(columns, schema=self._schema)
+        return DecodedBlock(pa.table(columns, schema=self._schema), may_have_unknown)
+
+    def _parse_noticing(self, text: pa.Buffer, schema: pa.Schema) -> tuple[pa.Table, bool]:
+        """Return the parsed text, and whether it may have fields that no column declares, if that matters.
+
+        Raises pa.ArrowInvalid, also for such a field if it is to be refused.
+        """
+        if self.unknown_fields is UnknownFieldPolicy.IGNORE:
+            return _parse(text, schema), False
+        try:
+            return _parse(text, schema, "error"), False
+        except pa.ArrowInvalid:
+            if self.unknown_fields is UnknownFieldPolicy.QUARANTINE:
+                raise
+            return _parse(text, schema), True
+
+    def _pick(self, kept: Sequence[Column], text: bytes) -> tuple[list[msgspec.Struct], bool]:
+        """Return the kept fields of each record as their texts; else as ``_parse_noticing``. Raises DoubtfulError."""
+        matters = self.unknown_fields is not UnknownFieldPolicy.IGNORE
+        if matters:
+            try:
+                return make_picker(tuple(column.name for column in self.columns), is_strict=True).decode_lines(
+                    text
+                ), False
+            except msgspec.DecodeError as error:
+                if self.unknown_fields is UnknownFieldPolicy.QUARANTINE:
+                    raise DoubtfulError from error
+        try:
+            return make_picker(tuple(column.name for column in kept)).decode_lines(text), matters
+        except msgspec.DecodeError as error:
+            raise DoubtfulError from error
 
     def _look_at_first(self, values: pa.StringArray) -> Mapping[str, bool]:
         """Return whether the first value is a text, by name of each column that takes texts and other values."""
@@ -163,7 +201,7 @@ class BlockDecoder:
             try:
                 fields = msgspec.json.decode(value.as_py())
             except msgspec.DecodeError as error:
-                raise _DoubtfulError from error
+                raise DoubtfulError from error
             for name in self._ambiguous - is_text.keys():
                 if fields.get(name) is not None:
                     is_text[name] = isinstance(fields[name], str)
@@ -188,7 +226,7 @@ class BlockDecoder:
                 continue
             found, wanted = parsed[name].cast(pa.float64()).to_numpy(), written[name].to_numpy()
             if not np.allclose(found, wanted, rtol=1e-9, atol=0, equal_nan=True):
-                raise _DoubtfulError
+                raise DoubtfulError
 
     @cached_property
     def _ambiguous(self) -> AbstractSet[str]:
@@ -219,58 +257,19 @@ def _join(values: pa.StringArray) -> pa.Buffer:
     return pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), "\n")[0].as_buffer()
 
 
-def _parse(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
+def _parse(text: pa.Buffer, schema: pa.Schema, unexpected: Literal["ignore", "error"] = "ignore") -> pa.Table:
     return pa_json.read_json(
         pa.BufferReader(text),
         read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
     )
-
-
-def _read_as_written(columns: Sequence[Column], text: bytes, count: int) -> Mapping[str, pa.ChunkedArray]:
-    """Return by name what string columns keep of values that are no strings: the text that the producer wrote.
-
-    ``text`` has ``count`` records, of which only these fields are read. A field that is given twice would go unnoticed,
-    so its name has to be in the text no more often than it is read. Raises _DoubtfulError.
-    """
-    # Looking for one byte first, as below.
-    if text.find(b"\\") >= 0 and _ESCAPED_NAME.search(text):
-        raise _DoubtfulError
-    try:
-        picked = _make_picker(tuple(column.name for column in columns)).decode_lines(text)
-    except msgspec.DecodeError as error:
-        raise _DoubtfulError from error
-    if len(picked) != count:
-        raise _DoubtfulError
-    written = {}
-    for place, column in enumerate(columns):
-        found = list(map(attrgetter(f"field_{place}"), picked))
-        name, given = column.name.encode(), sum(map(is_not, found, repeat(_ABSENT)))
-        if text.count(b'"%s"' % name) != given and len(re.findall(rb'"%s"\s*:' % name, text)) != given:
-            raise _DoubtfulError
-        tokens = pa.array(map(bytes, found), pa.string(), size=count)
-        is_string, is_null = pc.starts_with(tokens, '"'), pc.equal(tokens, "null")
-        read = make_reader(column)
-        strings = [read(token.encode()) for token in tokens.filter(is_string).to_pylist()]
-        texts = pc.replace_with_mask(tokens, is_string, pa.array(strings, pa.string()))
-        written[column.name] = pa.chunked_array([pc.if_else(is_null, pa.scalar(None, pa.string()), texts)])
-    return written
-
-
-@cache
-def _make_picker(names: tuple[str, ...]) -> "msgspec.json.Decoder[msgspec.Struct]":
-    """Return what reads these fields of an object only, as their exact texts."""
-    fields = [
-        (f"field_{place}", msgspec.Raw, msgspec.field(name=name, default=_ABSENT)) for place, name in enumerate(names)
-    ]
-    return msgspec.json.Decoder(msgspec.defstruct("Picked", fields, gc=False))
 
 
 def _require_sure(text: bytes) -> None:
     # Looking for one byte is much faster than for a word.
     found = [word for word in _TELLING_WORDS if text.find(word[:1]) >= 0 and text.find(word) >= 0]
     if _TELLING_WORDS[0] in found or (found and _NO_NUMBER.search(text)):
-        raise _DoubtfulError
+        raise DoubtfulError
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -325,7 +324,7 @@ def _look_sure(values: pa.StringArray) -> np.ndarray:
 def _settle(column: Column, values: pa.ChunkedArray, records: pa.StringArray) -> pa.ChunkedArray:
     """Return the values in the column's own type; ``records`` are what they were read from.
 
-    Raises pa.ArrowInvalid or _DoubtfulError.
+    Raises pa.ArrowInvalid or DoubtfulError.
     """
     settled = values
     match column.type:
@@ -357,7 +356,7 @@ def _to_floats(values: pa.ChunkedArray, records: pa.StringArray) -> pa.ChunkedAr
     _require_numbers(doubles, LARGEST_EXACT_FLOAT, records)
     floats = doubles.astype(np.float32)
     if ((floats == 0) & (doubles != 0)).any():
-        raise _DoubtfulError
+        raise DoubtfulError
     return pa.chunked_array([pa.array(floats, mask=values.is_null().to_numpy())])
 
 
@@ -372,21 +371,21 @@ def _to_moments(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def _require_numbers(numbers: np.ndarray, largest_exact: int, records: pa.StringArray) -> None:
     """Refuse numbers beyond the type, whole numbers whose digits it may not keep, and a 0 that was not written so."""
     if (np.abs(numbers) >= largest_exact).any():
-        raise _DoubtfulError
+        raise DoubtfulError
     is_zero = numbers == 0
     if is_zero.any() and pc.any(pc.match_substring_regex(records.filter(pa.array(is_zero)), _TINY)).as_py():
-        raise _DoubtfulError
+        raise DoubtfulError
 
 
 def _require_form(values: pa.ChunkedArray, form: str) -> None:
     if pc.all(pc.match_substring_regex(values, form)).as_py() is False:
-        raise _DoubtfulError
+        raise DoubtfulError
 
 
 def _require_between(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
     found = pc.min_max(values.cast(pa.int64())).as_py()
     if found["min"] is not None and (found["min"] < least or found["max"] > most):
-        raise _DoubtfulError
+        raise DoubtfulError
     return values
 
 
@@ -394,5 +393,5 @@ def _decode_base64(column: Column, values: pa.ChunkedArray) -> pa.Array:
     try:
         decoded = [None if each is None else decode_base64(column, each) for each in values.to_pylist()]
     except UnfitError as error:
-        raise _DoubtfulError from error
+        raise DoubtfulError from error
     return pa.array(decoded, pa.binary())

@@ -3,8 +3,9 @@
 This module judges what a record has besides its value: its own timestamp, and what becomes of it without a value.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +18,8 @@ from batchledger.adapters.decoding.meaning import LATEST_MICROSECONDS, UnfitErro
 from batchledger.adapters.decoding.objects import KeyReader, ObjectReader
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
-from batchledger.model.records.rules import TombstonePolicy
+from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
+from batchledger.model.records.unknown_fields import Place, Sighting, write_name
 
 NO_VALUE = "the record has no value (a tombstone)"
 OUT_OF_TIME = "the record's own timestamp lies outside of the years 1970 to 9999"
@@ -33,12 +35,13 @@ class Decoded:
     """What became of a batch of records; each is in exactly one part.
 
     ``rows`` have the schema of the decoder; ``set_aside`` has ``QUARANTINE_SCHEMA``; ``skipped`` are tombstones that
-    are only counted, with the columns of the batch.
+    are only counted, with the columns of the batch. ``strange`` are the records of rows that may have unknown fields.
     """
 
     rows: Sequence[pa.RecordBatch]
-    set_aside: pa.RecordBatch | None
-    skipped: pa.RecordBatch | None
+    set_aside: pa.RecordBatch | None = None
+    skipped: pa.RecordBatch | None = None
+    strange: Sequence[pa.RecordBatch] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class RecordDecoder:
     columns: tuple[Column, ...]
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
     key: tuple[str, ...] = ()
+    unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -66,17 +70,33 @@ class RecordDecoder:
         values = records["value"]
         if is_out_of_time.any():
             values = pc.if_else(pa.array(is_out_of_time), pa.scalar(None, pa.binary()), values)
-        decoded, is_sure = self._blocks.decode(values)
-        rows = []
+        decoded, is_sure, may_have_unknown = self._blocks.decode(values)
+        rows, strange = [], []
         if decoded.num_rows:
             sure = records if is_sure.all() else records.filter(pa.array(is_sure))
             rows.append(self._join(decoded.columns, sure, np.zeros(sure.num_rows, bool)))
+            if may_have_unknown.any():
+                strange.append(sure.filter(pa.array(may_have_unknown)))
         if is_sure.all():
-            return Decoded(rows, None, None)
+            return Decoded(rows, strange=strange)
         left = np.flatnonzero(~is_sure)
-        return self._decode_each(records.take(pa.array(left)), is_out_of_time[left], rows)
+        others = self._decode_each(records.take(pa.array(left)), is_out_of_time[left])
+        return replace(others, rows=[*rows, *others.rows], strange=[*strange, *others.strange])
 
-    def _decode_each(self, records: pa.RecordBatch, is_out_of_time: np.ndarray, rows: list[pa.RecordBatch]) -> Decoded:
+    def find_unknown(self, decoded: Decoded) -> Iterator[tuple[AbstractSet[str], Sighting]]:
+        """Yield unknown fields, together with the records that became rows and have exactly these."""
+        for records in decoded.strange:
+            places_by_names: dict[frozenset[str], list[int]] = {}
+            for place, value in enumerate(records["value"].to_pylist()):
+                if value is not None:
+                    places_by_names.setdefault(frozenset(self._objects.find_unknown(value)), []).append(place)
+            places_by_names.pop(frozenset(), None)
+            for names, places in places_by_names.items():
+                yield names, Sighting(len(places), _find_first(records, places))
+
+    def _decode_each(self, records: pa.RecordBatch, is_out_of_time: np.ndarray) -> Decoded:
+        rows: list[pa.RecordBatch] = []
+        strange: list[pa.RecordBatch] = []
         values, errors, good, skipped = [], [], [], []
         for place, (value, is_late) in enumerate(zip(records["value"], is_out_of_time, strict=True)):
             if is_late:
@@ -95,12 +115,18 @@ class RecordDecoder:
             by_column = list(zip(*values, strict=True)) or [()] * len(self.columns)
             columns = [pa.array(each, self.schema.field(place).type) for place, each in enumerate(by_column)]
             rows.append(self._join(columns, kept, kept["value"].is_null().to_numpy(zero_copy_only=False)))
-        return Decoded(rows, _set_aside(records, errors), records.take(pa.array(skipped)) if skipped else None)
+            if self.unknown_fields.counts:
+                strange.append(kept)
+        skipped_records = records.take(pa.array(skipped)) if skipped else None
+        return Decoded(rows, _set_aside(records, errors), skipped_records, strange)
 
     def _read(self, value: bytes | None, key: pa.Scalar) -> Sequence[Any]:
         """Return a value a column. Raises UnfitError."""
         if value is not None:
-            return self._objects.read(value)
+            read = self._objects.read(value)
+            if self.unknown_fields is UnknownFieldPolicy.QUARANTINE:
+                self._refuse_unknown(value)
+            return read
         match self.tombstones:
             case TombstonePolicy.KEEP:
                 return [None] * len(self.columns)
@@ -108,6 +134,11 @@ class RecordDecoder:
                 return self._keys.read(key.as_py())
             case _:
                 raise UnfitError(NO_VALUE)
+
+    def _refuse_unknown(self, value: bytes) -> None:
+        unknown = self._objects.find_unknown(value)
+        if unknown:
+            raise UnfitError(f"field {min(map(write_name, unknown))} is not declared")
 
     def _join(self, columns: Sequence[pa.Array], records: pa.RecordBatch, is_deleted: np.ndarray) -> pa.RecordBatch:
         """Return decoded columns beside the places of their records."""
@@ -119,7 +150,7 @@ class RecordDecoder:
 
     @cached_property
     def _blocks(self) -> BlockDecoder:
-        return BlockDecoder(self.columns)
+        return BlockDecoder(self.columns, self.unknown_fields)
 
     @cached_property
     def _objects(self) -> ObjectReader:
@@ -128,6 +159,13 @@ class RecordDecoder:
     @cached_property
     def _keys(self) -> KeyReader:
         return KeyReader(self.columns, self.key)
+
+
+def _find_first(records: pa.RecordBatch, places: Sequence[int]) -> Place:
+    """Return where the first of these records lies, by topic, partition and offset."""
+    found = records.select(["topic", "partition", "offset"]).take(pa.array(places))
+    (first,) = pc.select_k_unstable(found, 1, [(name, "ascending") for name in found.schema.names]).to_pylist()
+    return found["topic"][first].as_py(), found["partition"][first].as_py(), found["offset"][first].as_py()
 
 
 def _is_out_of_time(timestamps_ms: pa.Array) -> np.ndarray:

@@ -6,7 +6,8 @@ the exact text of its value: each name is an object of its own, so two names of 
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -44,6 +45,7 @@ class _Name(str):
 
 
 _fields = msgspec.json.Decoder(dict[_Name, msgspec.Raw], dec_hook=operator.call)
+_fields_given_once = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class ObjectReader:
             token = bytes(raw)
             values[place] = None if token == b"null" else readers[place](token)
         return [None if each is _ABSENT else each for each in values]
+
+    def find_unknown(self, value: bytes) -> AbstractSet[str]:
+        """Return the names of the fields that are no column, of an object that ``read`` accepts."""
+        return _fields_given_once.decode(value.removeprefix(BYTE_ORDER_MARK)).keys() - self._place_by_name.keys()
 
     @cached_property
     def _place_by_name(self) -> Mapping[str, int]:
@@ -127,6 +133,12 @@ def _parse(value: bytes) -> Mapping[_Name, msgspec.Raw]:
         is_half = _HALF_A_PAIR.search(value.replace(rb"\\", b"  "))
         raise UnfitError(HALF_A_PAIR if is_half else NOT_ONE_OBJECT) from None
     return fields
+
+
+def parse_object(value: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield name and token of each field, in their order, also if it is given twice. Raises UnfitError."""
+    for name, raw in _parse(value).items():
+        yield str(name), bytes(raw)
 
 
 def _depth(value: bytes) -> int:

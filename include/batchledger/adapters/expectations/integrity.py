@@ -21,10 +21,19 @@ from typing_extensions import override
 from batchledger.adapters.expectations.judging import judge_table
 from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.balance import count_holes, describe_holes
-from batchledger.model.checks import CHECKS_OF_BATCH, CHECKS_OF_NUMBERS, CheckResult, IntegrityCheck, Outcome, Severity
+from batchledger.model.checks import (
+    CHECKS_OF_BATCH,
+    CHECKS_OF_NUMBERS,
+    CheckResult,
+    IntegrityCheck,
+    Offender,
+    Outcome,
+    Severity,
+)
 from batchledger.model.offsets import count_covered
-from batchledger.model.records.numbering import describe_numbers
+from batchledger.model.records.numbering import NumberFacts, describe_numbers
 from batchledger.model.records.quarantine import QuarantineLimit
+from batchledger.model.records.unknown_fields import UnknownFields
 from batchledger.ports import Auditor
 
 RANGES_SHOWN = 8
@@ -95,6 +104,8 @@ def choose_checks(facts: AttemptFacts) -> list[IntegrityCheck]:
         chosen += [IntegrityCheck.RANGES_MEET_POSITION, IntegrityCheck.NO_PUBLISHED_OFFSETS]
     if facts.quarantine_limit is not None:
         chosen.append(IntegrityCheck.QUARANTINE_WITHIN_LIMIT)
+    if facts.unknown_fields is not None:
+        chosen.append(IntegrityCheck.NO_UNKNOWN_FIELDS)
     if facts.is_blocked_by_duplicates:
         chosen.append(IntegrityCheck.NO_DUPLICATE_MESSAGES)
     if facts.numbers is not None:
@@ -138,6 +149,8 @@ def build_facts_table(facts: AttemptFacts) -> pd.DataFrame:
     staged = sum(each.staged + each.outside for each in facts.ranges)
     rows[0][IntegrityCheck.STAGED_AS_REPORTED] = facts.reported - facts.set_aside - staged
     rows[0][IntegrityCheck.QUARANTINE_WITHIN_LIMIT] = facts.quarantined if facts.drains else 0
+    if facts.unknown_fields is not None:
+        rows[0][IntegrityCheck.NO_UNKNOWN_FIELDS] = facts.unknown_fields.records
     if facts.numbers is not None:
         rows[0][IntegrityCheck.NO_MISSING_NUMBERS] = facts.missing_numbers
         rows[0][IntegrityCheck.NO_REPEATED_NUMBERS] = facts.numbers.repeated
@@ -169,6 +182,8 @@ def _without_context(result: ExpectationValidationResult, total: int) -> dict[st
 
 
 def _severity_of(check: IntegrityCheck, facts: AttemptFacts) -> Severity:
+    if check is IntegrityCheck.NO_UNKNOWN_FIELDS:
+        return facts.severity_of_unknown_fields
     return facts.severity_of_numbers if check in CHECKS_OF_NUMBERS else Severity.CRITICAL
 
 
@@ -177,19 +192,25 @@ def _annotate(check: CheckResult, facts: AttemptFacts) -> CheckResult:
     if check.outcome is Outcome.NOT_RUN:
         return check
     if check.name in CHECKS_OF_NUMBERS and facts.numbers is not None:
-        if check.passed and not facts.numbers.series:
-            check = replace(check, outcome=Outcome.EMPTY, detail="nothing to judge: no record has a number")
-        check = check.with_observed(**asdict(facts.numbers))
-        if check.name != IntegrityCheck.NO_MISSING_NUMBERS:
-            return check
-        unreadable = facts.quarantined - facts.set_aside
-        return check.with_note(describe_numbers(facts.numbers, unreadable))
+        return _annotate_numbers(check, facts, facts.numbers)
     if check.name == IntegrityCheck.QUARANTINE_WITHIN_LIMIT and facts.quarantine_limit is not None:
         return _annotate_quarantine(check, facts, facts.quarantine_limit)
+    if check.name == IntegrityCheck.NO_UNKNOWN_FIELDS and facts.unknown_fields is not None:
+        return _annotate_unknown_fields(check, facts.unknown_fields, sum(each.staged for each in facts.ranges))
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
         check = check.with_note(describe_holes(facts.ranges, facts.balances))
         return check.with_observed(holes=count_holes(facts.ranges))
     return check
+
+
+def _annotate_numbers(check: CheckResult, facts: AttemptFacts, numbers: NumberFacts) -> CheckResult:
+    """Add what was counted, and to the check of missing numbers what may explain them."""
+    if check.passed and not numbers.series:
+        check = replace(check, outcome=Outcome.EMPTY, detail="nothing to judge: no record has a number")
+    check = check.with_observed(**asdict(numbers))
+    if check.name != IntegrityCheck.NO_MISSING_NUMBERS:
+        return check
+    return check.with_note(describe_numbers(numbers, facts.quarantined - facts.set_aside))
 
 
 def _annotate_quarantine(check: CheckResult, facts: AttemptFacts, limit: QuarantineLimit) -> CheckResult:
@@ -202,6 +223,19 @@ def _annotate_quarantine(check: CheckResult, facts: AttemptFacts, limit: Quarant
     return check.with_observed(kinds=facts.quarantine.kinds, most_frequent=kinds).with_note(
         f"{share:.1%} of {facts.records:,}, while quarantine.max_share is {limit.max_share:g}. {_advise(facts)}; "
         f"if so many are to be expected, raise that share. Kinds of error: {facts.quarantine.kinds:,}"
+    )
+
+
+def _annotate_unknown_fields(check: CheckResult, unknown: UnknownFields, rows: int) -> CheckResult:
+    """Name the fields of a failure, and say where they may be declared."""
+    if check.passed:
+        return check
+    fields = {
+        name: {"records": each.records, "first": str(Offender(each.range))} for name, each in unknown.by_name.items()
+    }
+    return check.with_observed(rows=rows, fields=fields).with_note(
+        f"of {rows:,} rows: {unknown.describe()}. Their values are not in the rows. Declare them in source.schema, or "
+        "say with source.unknown_fields what becomes of such records"
     )
 
 

@@ -17,16 +17,21 @@ from typing import Literal, cast
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
+    AddSchemaUpdate,
     AddSnapshotUpdate,
+    AssertCurrentSchemaId,
     AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
+    SetCurrentSchemaUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -34,6 +39,7 @@ from pyiceberg.table.update import (
 )
 from typing_extensions import override
 
+from batchledger.adapters.iceberg.layout import with_schema
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import OutcomeUnknownError
 from batchledger.model.offsets import describe_ranges
@@ -113,14 +119,34 @@ class TableCommit:
         """Require that a branch or tag is at a snapshot, or with None that it does not exist."""
         self.requirements.append(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": snapshot_id}))
 
+    def change_schema(self, schema: Schema) -> None:
+        """Give the table this schema, if it has the columns with which it was loaded."""
+        metadata = self.table.metadata
+        if schema.schema_id == metadata.current_schema_id:
+            return
+        same_schema = {"current-schema-id": metadata.current_schema_id}
+        same_numbers = {"last-assigned-field-id": metadata.last_column_id}
+        self.requirements += [
+            AssertCurrentSchemaId.model_validate(same_schema),
+            AssertLastAssignedFieldId.model_validate(same_numbers),
+        ]
+        self.updates += [AddSchemaUpdate.model_validate({"schema": schema}), SetCurrentSchemaUpdate()]
+        self.table = with_schema(self.table, schema)
+
     def append(
-        self, branch: str, properties: Mapping[str, str], added: Sequence[DataFile], removed: Sequence[DataFile] = ()
+        self,
+        branch: str,
+        properties: Mapping[str, str],
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile] = (),
+        schema: Schema | None = None,
     ) -> int:
         """Add a snapshot to a branch, if the branch is as it was loaded; return the snapshot's id.
 
-        The commit lists files with the table's present partitions, so it requires that these stay, too.
+        The commit lists files with the table's present partitions, so it requires that these stay, too. The files may
+        be of a ``schema`` that the table does not have yet; their list names it.
         """
-        transaction = self.table.transaction()
+        transaction = with_schema(self.table, schema or self.table.schema()).transaction()
         update = transaction.update_snapshot(branch=branch, snapshot_properties=dict(properties))
         # Without merging, manifests would become as many as batches.
         append = update.merge_append if branch == MAIN_BRANCH else update.fast_append
@@ -143,8 +169,8 @@ class TableCommit:
                 case AddSnapshotUpdate(snapshot=snapshot):
                     snapshot_id = snapshot.snapshot_id
                     parent_id = snapshot.parent_snapshot_id or metadata.refs[MAIN_BRANCH].snapshot_id
-                    with_parent = snapshot.model_copy(update={"parent_snapshot_id": parent_id})
-                    self.updates.append(change.model_copy(update={"snapshot": with_parent}))
+                    known = {"parent_snapshot_id": parent_id, "schema_id": metadata.current_schema_id}
+                    self.updates.append(change.model_copy(update={"snapshot": snapshot.model_copy(update=known)}))
                 case _:
                     self.updates.append(change)
         return snapshot_id

@@ -25,6 +25,7 @@ from pyiceberg.manifest import (
     ManifestFile,
     write_manifest,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -122,6 +123,12 @@ def write_list(table: Table, files: Sequence[DataFile]) -> str:
                 ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=_NO_SNAPSHOT, data_file=each)
             )
     return place
+
+
+def read_list_schema(table: Table, place: str) -> Schema:
+    """Return the schema for which the files of a manifest were written."""
+    with AvroFile[ManifestEntry](table.io.new_input(place)) as reader:
+        return Schema.model_validate_json(reader.header.meta["schema"])
 
 
 def read_list(table: Table, place: str) -> Sequence[DataFile]:

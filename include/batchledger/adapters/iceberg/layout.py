@@ -12,7 +12,12 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
-from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, schema_to_pyarrow
+from pyiceberg.io.pyarrow import (
+    _check_pyarrow_schema_compatible,
+    _pyarrow_to_schema_without_ids,
+    schema_to_pyarrow,
+)
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, parse_transform
 
@@ -34,6 +39,9 @@ RESERVED_NAMES = frozenset(
 
 FORMAT_VERSION = 2
 """What PyIceberg can write; it reads 3."""
+
+_SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
+"""What Spark calls types of Iceberg, if it has another name for them."""
 
 _PROPERTIES = {
     "format-version": str(FORMAT_VERSION),
@@ -111,10 +119,7 @@ def create(
 
 
 def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
-    """Raise TargetChangedError when a column has another type, or the table a format that cannot be written.
-
-    A new column fits, unless it differs from one of the table in upper and lower case only.
-    """
+    """Raise TargetChangedError when the table lacks a column, has it with another type, or cannot be written."""
     if table.format_version != FORMAT_VERSION:
         raise TargetChangedError(
             f"Table {name} has format version {table.format_version}. Nothing was written.",
@@ -124,9 +129,18 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
         )
     known = [each.name for each in table.schema().fields]
     _require_distinct(dict.fromkeys([*known, *schema.names]), name)
-    shared = pa.schema([each for each in schema if each.name in known])
+    absent = pa.schema([each for each in schema if each.name not in known])
+    if absent.names:
+        wanted = _pyarrow_to_schema_without_ids(absent).fields
+        added = ", ".join(f"{each.name} {_SPARK_TYPES.get(str(each.field_type), each.field_type)}" for each in wanted)
+        raise TargetChangedError(
+            f"Table {name} lacks {', '.join(map(name_of, absent.names))}. Nothing was written.",
+            advice=f"Let publications add new columns: sink.evolve: add\nOr add them yourself, as Spark does: "
+            f"ALTER TABLE {name} ADD COLUMNS ({added})",
+            subject=name,
+        )
     try:
-        _check_pyarrow_schema_compatible(table.schema(), shared, format_version=FORMAT_VERSION)
+        _check_pyarrow_schema_compatible(table.schema(), schema, format_version=FORMAT_VERSION)
     except ValueError as error:
         raise TargetChangedError(
             f"Table {name} cannot take the rows. Nothing was written.",
@@ -136,13 +150,20 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
         ) from error
 
 
-def add_columns(table: Table, schema: pa.Schema) -> None:
-    """Let the table have all columns of a schema that fits: new ones come at the end, empty in older rows."""
-    known = {each.name for each in table.schema().fields}
-    added = pa.schema([each for each in schema if each.name not in known])
-    if len(added):
-        with table.update_schema() as update:
-            update.union_by_name(added)
+def with_schema(table: Table, schema: Schema) -> Table:
+    """Return the table as it would be with the schema."""
+    metadata = table.metadata
+    if schema.schema_id == metadata.current_schema_id:
+        return table
+    schemas = [each for each in metadata.schemas if each.schema_id != schema.schema_id]
+    changed = metadata.model_copy(
+        update={
+            "schemas": [*schemas, schema],
+            "current_schema_id": schema.schema_id,
+            "last_column_id": max(metadata.last_column_id, schema.highest_field_id),
+        }
+    )
+    return Table(table.name(), changed, table.metadata_location, table.io, table.catalog, table.config)
 
 
 def _require_distinct(columns: Iterable[str], table: str) -> None:

@@ -30,28 +30,32 @@ from batchledger.adapters.iceberg.commits import (
     branch_of,
     describe,
     find_branches,
-    find_newest,
     find_tags,
     tag_before,
     tag_of,
 )
 from batchledger.adapters.iceberg.coordinates import Coordinates, Offsets, lie_within
+from batchledger.adapters.iceberg.evolution import columns_of, evolve, find_new, find_next
 from batchledger.adapters.iceberg.files import (
     IcebergFileWriter,
     keep_without,
     read_list,
+    read_list_schema,
     replace_without,
     slim,
     without_login,
 )
 from batchledger.adapters.iceberg.layout import (
-    add_columns,
     create,
+    name_of,
     read_schema,
     require_fit,
+    stored_name,
     stored_schema,
     warn_of_partitions,
+    with_schema,
 )
+from batchledger.adapters.iceberg.ownership import require_own
 from batchledger.adapters.iceberg.rows import Place, count_repeated, find_offsets, read_rows, read_within
 from batchledger.adapters.iceberg.snapshots import (
     find_branch,
@@ -70,6 +74,7 @@ from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.model.records.partitioning import PartitionField
+from batchledger.model.records.rules import Evolution
 from batchledger.ports import Change, LakeTable, StagedBranch
 
 if TYPE_CHECKING:
@@ -83,12 +88,15 @@ TRIES = 10
 class IcebergTable(LakeTable):
     """``identifier`` is namespace and name. ``partitions`` count only when the table is created.
 
+    ``evolution`` says what publications may change of its columns; a column of the ``key`` stays as it is.
     ``open_session`` lends the Spark session that maintains the table, or None if there is none.
     """
 
     catalog: LakeCatalog
     identifier: tuple[str, ...]
     partitions: tuple[PartitionField, ...] = ()
+    evolution: Evolution = Evolution.NONE
+    key: tuple[str, ...] = ()
     open_session: Callable[[], AbstractContextManager["SparkSession | None"]] = nullcontext
 
     @property
@@ -104,21 +112,18 @@ class IcebergTable(LakeTable):
             if not catalog.table_exists(self.identifier):
                 create(catalog, self.identifier, wanted, self.partitions)
             table = self._load()
-            require_fit(table, self.name, wanted)
             warn_of_partitions(table, self.name, self.partitions)
-            if not attempt.batch.is_dry_run:
-                add_columns(table, wanted)
-                table = self._load()
             if table.metadata.snapshot_by_name(MAIN_BRANCH) is None:
                 # A publication is compared with a snapshot, so there has to be one.
                 table.append(table.schema().as_arrow().empty_table())
-            stored = read_schema(table).names
-            columns = [each for each in schema.names if each in stored]
+            key = [stored_name(each) for each in self.key]
+            table = with_schema(table, evolve(table, columns_of(wanted), self.evolution, key))
+            require_fit(table, self.name, wanted)
             return IcebergFileWriter(
                 slim(table.metadata),
                 without_login(table.io.properties, catalog.properties),
                 attempt.batch.batch_id,
-                read_schema(table, columns),
+                read_schema(table, schema.names),
             )
 
     @override
@@ -139,32 +144,7 @@ class IcebergTable(LakeTable):
             table = self._find()
             if table is None:
                 return None
-            own, tags = attempt.batch.pipeline, find_tags(table)
-            for tag, pipeline in tags.items():
-                # Each pipeline would remove the tags of the other.
-                if pipeline not in (None, own):
-                    raise TargetChangedError(
-                        f"Table {self.name} belongs to another pipeline, {pipeline}. {own} wrote nothing.",
-                        why=f"Its newest batch is tagged {tag} there.",
-                        advice=f"Name another table in sink.table.\nOr, if {pipeline} is gone for good, remove the "
-                        f"tag {tag}.",
-                        subject=self.name,
-                        pipeline=own,
-                        owner=pipeline,
-                    )
-            newest = find_newest(table, own)
-            if newest is not None and not knows(*newest):
-                raise TargetChangedError(
-                    f"The newest batch of pipeline {own} in table {self.name} is not in this ledger. Nothing was "
-                    "written.",
-                    why=f"It is batch {newest[0]}, planned {newest[1]}. Another ledger writes there with the same "
-                    "pipeline name, or this ledger is older than the table, and would write its records once more.",
-                    advice="Give another ledger's pipeline another name and table, or restore a newer ledger.\n"
-                    "Or go on under a new pipeline name, move its position behind what is in the table (batchledger "
-                    f"skip), and remove the tags of the old one{': ' if tags else ''}{', '.join(sorted(tags))}.",
-                    subject=self.name,
-                    pipeline=own,
-                )
+            require_own(table, self.name, attempt.batch.pipeline, knows)
             return str(table.metadata.table_uuid)
 
     @override
@@ -172,13 +152,15 @@ class IcebergTable(LakeTable):
         with self._talk(f"stage {attempt.batch.label}"):
             table = self._load()
             files = [each for place in manifests for each in read_list(table, place)]
+            # All of them were written for the same.
+            schema = read_list_schema(table, manifests[0]) if manifests else table.schema()
 
             def add(commit: TableCommit) -> None:
                 if branch_of(attempt) in commit.table.metadata.refs:
                     # A commit of this step was refused after it had been done.
                     return
                 require_partitions(commit.table, files, attempt.batch)
-                commit.append(branch_of(attempt), describe(attempt), files)
+                commit.append(branch_of(attempt), describe(attempt), files, schema=schema)
 
             self._commit(add, f"stage {attempt.batch.label}")
 
@@ -197,10 +179,15 @@ class IcebergTable(LakeTable):
 
     @override
     def read_rows(
-        self, base: int, columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table | None = None
+        self,
+        attempt: Attempt,
+        base: int,
+        columns: Sequence[str],
+        within: Sequence[OffsetRange],
+        keys: pa.Table | None = None,
     ) -> Iterator[pa.RecordBatch]:
         with self._talk("read it"):
-            table = self._load_with([*columns, *(keys.schema.names if keys is not None else ())])
+            table = self._load_for(attempt, [*columns, *(keys.schema.names if keys is not None else ())])
             snapshot = find_snapshot(table, base)
             if keys is None:
                 yield from read_within(table, plan_snapshot(table, snapshot, lie_within(within)), columns, within)
@@ -212,7 +199,7 @@ class IcebergTable(LakeTable):
         doing = f"publish {attempt.batch.label}"
         with self._talk(doing):
             removed, dropped = Coordinates.of(change.removed), Coordinates.of(change.dropped)
-            table = self._load_with(COORDINATE_COLUMNS)
+            table = self._load_for(attempt, COORDINATE_COLUMNS)
             branch = find_branch(table, attempt)
             added, left_out = keep_without(table, plan_snapshot(table, branch), dropped)
             rows = sum(each.record_count for each in added)
@@ -236,6 +223,7 @@ class IcebergTable(LakeTable):
                 if base not in (None, before):
                     raise self._overtaken(doing)
                 require_partitions(commit.table, added, attempt.batch)
+                commit.change_schema(find_next(commit.table, table.schema(), attempt.batch))
                 after = commit.append(MAIN_BRANCH, properties, added, [each.file for each in gone])
                 commit.expect(branch_of(attempt), branch.snapshot_id)
                 if is_found:
@@ -374,10 +362,14 @@ class IcebergTable(LakeTable):
     def _load(self) -> Table:
         return self.catalog.opened.load_table(self.identifier)
 
-    def _load_with(self, columns: Collection[str]) -> Table:
-        """Return the table. Raises TargetChangedError when it lacks a column."""
+    def _load_for(self, attempt: Attempt, columns: Collection[str]) -> Table:
+        """Return the table as the attempt will leave it. Raises TargetChangedError when it has lost a column."""
         table = self._load()
-        missing = [each for each in columns if each not in read_schema(table).names]
+        branch = table.metadata.snapshot_by_name(branch_of(attempt))
+        listed = branch.manifests(table.io) if branch is not None else ()
+        staged = read_list_schema(table, listed[0].manifest_path) if listed else table.schema()
+        known = {name_of(each.name) for each in (*table.schema().fields, *find_new(table, staged))}
+        missing = [each for each in columns if each not in known]
         if missing:
             raise TargetChangedError(
                 f"Table {self.name} has lost the column {missing[0]}. Nothing was published.",
@@ -385,7 +377,7 @@ class IcebergTable(LakeTable):
                 "try again.",
                 subject=self.name,
             )
-        return table
+        return with_schema(table, find_next(table, staged, attempt.batch))
 
     def _find(self) -> Table | None:
         with suppress(NoSuchTableError):

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.spark.failures import carrying_errors
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.model.records.unknown_fields import UnknownFieldCounter
 from batchledger.ports import EvidenceWriter, StagingWriter, Testimony
 
 if TYPE_CHECKING:
@@ -39,12 +40,13 @@ REPORT_SCHEMA = pa.schema([("task", pa.int64()), ("written", pa.int64())])
 
 @dataclass
 class Witness:
-    """Notes which offsets pass by and which of them are skipped; records that are set aside are written at once."""
+    """Notes which offsets pass by, which of them are skipped, and unknown fields; writes what is set aside at once."""
 
     decoder: RecordDecoder
     testimony: Testimony
     runs: list[OffsetRange] = field(default_factory=list)
     skipped: list[OffsetRange] = field(default_factory=list)
+    unknown: UnknownFieldCounter = field(default_factory=UnknownFieldCounter)
 
     def decode(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a batch of records."""
@@ -54,11 +56,13 @@ class Witness:
             self.skipped.extend(_runs_of(decoded.skipped))
         if decoded.set_aside is not None:
             self.testimony.set_aside(decoded.set_aside)
+        for names, seen in self.decoder.find_unknown(decoded):
+            self.unknown.count(names, seen)
         yield from decoded.rows
 
     def finish(self) -> None:
         """Write what was seen: this share has come to its end."""
-        self.testimony.finish(merge_ranges(self.runs), merge_ranges(self.skipped))
+        self.testimony.finish(merge_ranges(self.runs), merge_ranges(self.skipped), self.unknown)
 
 
 def _runs_of(records: pa.RecordBatch) -> list[OffsetRange]:

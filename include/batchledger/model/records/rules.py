@@ -23,6 +23,29 @@ class TombstonePolicy(StrEnum):
     DELETE = "delete"
 
 
+class UnknownFieldPolicy(StrEnum):
+    """What becomes of a record with a field that the schema does not declare.
+
+    ``WARN``: a row without the field, and a check that fails as a warning. ``IGNORE``: a row without the field.
+    ``QUARANTINE``: set aside. ``BLOCK``: as ``WARN``, and the failed check keeps the batch invisible.
+    """
+
+    WARN = "warn"
+    IGNORE = "ignore"
+    QUARANTINE = "quarantine"
+    BLOCK = "block"
+
+    @property
+    def counts(self) -> bool:
+        """Whether such fields are counted, for the check ``no_unknown_fields``."""
+        return self in (UnknownFieldPolicy.WARN, UnknownFieldPolicy.BLOCK)
+
+    @property
+    def severity(self) -> Severity | None:
+        """How much that check matters; None without it."""
+        return {UnknownFieldPolicy.WARN: Severity.WARNING, UnknownFieldPolicy.BLOCK: Severity.CRITICAL}.get(self)
+
+
 class DuplicatePolicy(StrEnum):
     """What becomes of a record that repeats a message: it is dropped and listed, or it blocks the batch.
 
@@ -75,6 +98,28 @@ class SinkMode(StrEnum):
     def can_replace(self) -> bool:
         """Whether rows of the target can be taken away again."""
         return self is not SinkMode.PRODUCE
+
+
+class Evolution(StrEnum):
+    """What a publication may change in a table that exists, so that it takes the rows.
+
+    ``NONE``: nothing. ``ADD``: it gets the columns that it lacks, empty in older rows. ``WIDEN``: as ``ADD``, and a
+    column gets a type that holds all values of its own, as bigint does for integer.
+    """
+
+    NONE = "none"
+    ADD = "add"
+    WIDEN = "widen"
+
+    @property
+    def adds(self) -> bool:
+        """Whether columns are added."""
+        return self is not Evolution.NONE
+
+    @property
+    def widens(self) -> bool:
+        """Whether columns get a wider type."""
+        return self is Evolution.WIDEN
 
 
 class HeaderForm(StrEnum):

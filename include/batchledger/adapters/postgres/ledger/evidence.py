@@ -32,6 +32,7 @@ from batchledger.model.errors import StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
 from batchledger.model.records.times import RecordTimes
+from batchledger.model.records.unknown_fields import Sighting, UnknownFieldCounter, UnknownFields, sum_up
 from batchledger.ports import Evidence, EvidenceWriter, Testimony
 
 _COLUMNS = ", ".join(f'"{each}"' for each in QUARANTINE_SCHEMA.names)
@@ -79,7 +80,12 @@ class PostgresTestimony(Testimony):
                 copy.write_row(tuple(row.values()))
 
     @override
-    def finish(self, visible: Sequence[OffsetRange], tombstones: Sequence[OffsetRange] = ()) -> None:
+    def finish(
+        self,
+        visible: Sequence[OffsetRange],
+        tombstones: Sequence[OffsetRange] = (),
+        unknown: UnknownFieldCounter | None = None,
+    ) -> None:
         table = self.writer.visible
         with self._cursor.copy(f"copy {table} (reader) from stdin") as copy:
             copy.write_row((self.reader,))
@@ -89,6 +95,15 @@ class PostgresTestimony(Testimony):
             with self._cursor.copy(f"copy {table} (topic, partition, {column}) from stdin") as copy:
                 for each in ranges:
                     copy.write_row((each.partition.topic, each.partition.partition, f"[{each.start},{each.until})"))
+        if unknown is not None and unknown.records:
+            self._note_unknown(unknown)
+
+    def _note_unknown(self, unknown: UnknownFieldCounter) -> None:
+        columns = "reader, field, records, topic, partition, first_offset"
+        with self._cursor.copy(f"copy {self.writer.visible} ({columns}) from stdin") as copy:
+            copy.write_row((self.reader, None, unknown.records, None, None, None))
+            for name, seen in unknown.list_first():
+                copy.write_row((self.reader, name, seen.records, *seen.first))
 
     @cached_property
     def _cursor(self) -> psycopg.Cursor[Any]:
@@ -109,7 +124,8 @@ class PostgresEvidence(Evidence):
         with transaction(self.dsn, f"create the evidence of {attempt.batch.label}") as cursor:
             cursor.execute(
                 sql.SQL(
-                    "create table {} (reader int, topic text, partition int, offsets int8range, tombstones int8range)"
+                    "create table {} (reader int, topic text, partition int, offsets int8range, tombstones int8range, "
+                    "field text, records bigint, first_offset bigint)"
                 ).format(visible)
             )
             cursor.execute(
@@ -145,6 +161,18 @@ class PostgresEvidence(Evidence):
                     for error, records, topic, partition, offset in cursor
                 ]
             )
+
+    @override
+    def summarise_unknown_fields(self, attempt: Attempt) -> UnknownFields:
+        with transaction(self.dsn, f"count the unknown fields of {attempt.batch.label}") as cursor:
+            cursor.execute(_about("summarise_unknown_fields", attempt))
+            total, sightings = 0, []
+            for name, records, *place in cursor:
+                if name is None:
+                    total += records
+                else:
+                    sightings.append((name, Sighting(records, tuple(place))))
+        return sum_up(total, sightings)
 
     @override
     def count_finished(self, attempt: Attempt) -> int:

@@ -36,7 +36,7 @@ from batchledger.adapters.postgres.staging.withdrawal import (
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
-from batchledger.model.errors import DecisionRefusedError, TargetChangedError
+from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
@@ -79,33 +79,15 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return self.upsert.key if self.upsert else ()
 
     @override
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         """The table itself has said so before."""
 
     @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
-        """The first attempt creates the table; every attempt adds missing columns, empty.
-
-        A dry run adds no column: it stages, checks and compares only the columns that the table has.
-        """
+        """The first attempt creates the table."""
         self.require_columns(schema)
         stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]
         files = self.table.prepare(attempt, pa.schema(stored))
-        absent = [each for each in self._kept if each in schema.names and each not in files.schema.names]
-        if absent:
-            raise TargetChangedError(
-                f"{self.name} lacks columns by which rows of {attempt.batch.label} are judged: {', '.join(absent)}.",
-                why="A dry run adds no column.",
-                advice="Add it, or let a batch be published first.",
-                subject=self.table.name,
-            )
-        new = [each for each in schema.names if each not in (*files.schema.names, DELETED_COLUMN)]
-        if new:
-            _log.warning(
-                "%s has no column %s, which a dry run neither adds, compares nor checks, although a batch would add it",
-                self.name,
-                ", ".join(new),
-            )
         index_schema = self._index_schema(attempt, schema, files.schema)
         index = super().open_staging(attempt, index_schema)
         listed = f"{table_prefix(attempt)}_files"

@@ -52,7 +52,7 @@ class HeldRows:
                 return None
             within = attempt.batch.ranges if attempt.batch.takes_over(replaced) else ()
             keys = self._staged_keys(cursor, attempt)
-            found = self.table.read_rows(base, [*types, BATCH_COLUMN], within, keys)
+            found = self.table.read_rows(attempt, base, [*types, BATCH_COLUMN], within, keys)
             # If nothing was found, that is true of this state only.
             looked_at = base if within or keys is not None else None
             self._create(cursor, attempt, looked_at, types, found)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 from typing_extensions import override
 
@@ -25,7 +26,7 @@ from batchledger.model.batch import Attempt, HeldRange, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import Comparison
-from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
+from batchledger.model.records.rules import Deduplication, Evolution, SequenceRule, Upsert
 from batchledger.ports import Publication, Sink, TargetAccess
 
 
@@ -34,7 +35,8 @@ class PostgresSink(PostgresStaging, Sink):
     """``table`` is (schema, name).
 
     Without ``deduplication`` every staged row is accepted; without ``upsert`` accepted rows are appended. With
-    ``sequence`` the numbers of live batches are judged and remembered.
+    ``sequence`` the numbers of live batches are judged and remembered. ``evolution`` says what a publication may change
+    in the table.
     """
 
     dsn: str = field(repr=False)
@@ -42,6 +44,7 @@ class PostgresSink(PostgresStaging, Sink):
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
+    evolution: Evolution = Evolution.NONE
 
     @property
     @override
@@ -65,8 +68,8 @@ class PostgresSink(PostgresStaging, Sink):
         return rows_to_withdraw(self._target.identifier, attempt) if has_target else None
 
     @override
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
-        self._target.require_fit(cursor, attempt, columns)
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
+        self._target.require_fit(cursor, attempt, schema)
 
     @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
@@ -88,6 +91,7 @@ class PostgresSink(PostgresStaging, Sink):
                 # Rolled back below: the rows are compared with the empty table that they would create.
                 self._target.create(cursor, self.staged_columns(cursor, attempt))
                 columns = self._target.read_columns(cursor)
+            columns |= self._target.plan_changes(cursor, self.staged_columns(cursor, attempt)).widened
             rows: sql.Composable = rows_table(attempt)
             if self.message_keys is not None:
                 rows = self.message_keys.select_accepted(cursor, attempt)
@@ -148,6 +152,7 @@ class PostgresSink(PostgresStaging, Sink):
                 rows = self.message_keys.accept(cursor, publication)
             with self._target.taking(attempt):
                 self._target.create(cursor, columns)
+                self._target.evolve(cursor, columns)
                 if self.upsert is None and publication.is_ledger_moved:
                     require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
                     publication.mark_ledger()
@@ -211,4 +216,4 @@ class PostgresSink(PostgresStaging, Sink):
 
     @property
     def _target(self) -> TargetTable:
-        return TargetTable(self.table, self.upsert)
+        return TargetTable(self.table, self.upsert, self.evolution)

@@ -6,25 +6,32 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import cause_of, handing_over, read_sql
+from batchledger.adapters.postgres.sinks.evolution import ColumnChanges, apply_changes, plan_changes, require_cheap
+from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
-from batchledger.adapters.postgres.staging.tables import columns_of, open_table
+from batchledger.adapters.postgres.staging.tables import columns_of, open_table, postgres_type
 from batchledger.adapters.postgres.weather import Cause
 from batchledger.model.batch import Attempt
 from batchledger.model.claims import TargetClaim
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN
-from batchledger.model.records.rules import Upsert
+from batchledger.model.records.rules import Evolution, Upsert
 
 
 @dataclass(frozen=True)
 class TargetTable:
-    """A table of this (schema, name), to which rows are appended, or applied as ``upsert`` says."""
+    """A table of this (schema, name), to which rows are appended, or applied as ``upsert`` says.
+
+    ``evolution`` says whether it gets the columns that rows need.
+    """
 
     table: tuple[str, str]
     upsert: Upsert | None = None
+    evolution: Evolution = Evolution.NONE
 
     @property
     def name(self) -> str:
@@ -77,16 +84,34 @@ class TargetTable:
         index = sql.SQL("create index on {} using brin (_partition, _offset) with (autosummarize = on)")
         cursor.execute(index.format(self.identifier))
 
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+    def evolve(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
+        """Give the table what rows with these columns, type by name, need and ``evolution`` allows."""
+        changes = self.plan_changes(cursor, columns)
+        if changes:
+            apply_changes(cursor, self.identifier, self.name, changes)
+
+    def plan_changes(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> ColumnChanges:
+        """Return what ``evolve`` would change. Raises TargetChangedError when that rewrites a large table."""
+        stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}
+        key = self.upsert.key if self.upsert else ()
+        changes = plan_changes(self.evolution, self.read_columns(cursor), stored, key)
+        require_cheap(cursor, self.identifier, self.name, changes)
+        return changes
+
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         """Let PostgreSQL plan the later insert of the open staging, so that its own rules decide what fits.
 
-        Raises TargetChangedError.
+        Besides, no column may change values in silence. Raises TargetChangedError.
         """
-        if not self.read_columns(cursor):
+        known = self.read_columns(cursor)
+        if not known:
             return
         if self.updates is not None:
             self.updates.require_unique_index(cursor, self.name)
-        stored = [each for each in columns if each != self._unstored_column]
+        changes = self.plan_changes(cursor, {each.name: postgres_type(each.type) for each in schema})
+        left_out = (self._unstored_column, *changes.added, *changes.widened)
+        stored = [each for each in schema.names if each not in left_out]
+        self._require_no_silent_change(known, schema, stored)
         try:
             cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), stored), [attempt.batch.batch_id])
         except psycopg.Error as error:
@@ -96,9 +121,22 @@ class TargetTable:
                 f"Table {self.name} cannot take the rows of {attempt.batch.label}. Nothing was written.",
                 why=f"It says: {error.diag.message_primary}.",
                 advice="Alter the table, or correct source.schema or the transform.\n"
-                f"A new field needs its column first: ALTER TABLE {self.name} ADD COLUMN name type",
+                f"A new field needs its column first: ALTER TABLE {self.name} ADD COLUMN name type\nOr let "
+                "publications add it: sink.evolve: add",
                 subject=self.name,
             ) from error
+
+    def _require_no_silent_change(self, known: Mapping[str, str], schema: pa.Schema, stored: Sequence[str]) -> None:
+        for name in stored:
+            if name in known and changes_values(schema.field(name).type, known[name]):
+                raise TargetChangedError(
+                    f"Table {self.name} would change values of {name}, and say nothing. Nothing was written.",
+                    why=f"Its column is {known[name]}, and the rows have {describe_type(schema.field(name).type)}. "
+                    "PostgreSQL rounds or cuts a value that does not fit.",
+                    advice="Give the column the type of the rows, or the rows the type of the column, in source.schema "
+                    "or the transform.",
+                    subject=self.name,
+                )
 
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
         """Append ``rows``, a table or subquery, or apply them by key; return how many rows these are."""

@@ -81,7 +81,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         ), held_as_arrays(replaced)
 
     @override
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         """Any columns fit into a record."""
 
     @override

@@ -82,8 +82,8 @@ class PostgresStaging(Staging):
         """
         raise NotImplementedError
 
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, columns: Sequence[str]) -> None:
-        """Raise TargetRefusedError when the target cannot take the rows of the open staging."""
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
+        """Raise TargetRefusedError when the target cannot take the rows of the open staging, with this schema."""
         raise NotImplementedError
 
     @contextmanager
@@ -105,7 +105,7 @@ class PostgresStaging(Staging):
             # Rows outlive a crash of the server if a sink may have committed them already.
             kind = sql.SQL("table" if isinstance(self, CommittingSink) else "unlogged table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
-            self.require_fit(cursor, attempt, schema.names)
+            self.require_fit(cursor, attempt, schema)
             keep_types(cursor, attempt, self._remembered_keys, schema)
         return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
 

@@ -148,10 +148,10 @@ def columns_of(cursor: psycopg.Cursor[Any], schema: str, table: str) -> dict[str
 def define_column(field: pa.Field) -> sql.Composed:
     """Return the column definition that takes an Arrow column. Raises TargetChangedError."""
     not_null = " not null" if field.name in PROVENANCE_COLUMNS[:3] else ""
-    return sql.SQL(f"{{}} {_postgres_type(field.type)}{not_null}").format(sql.Identifier(field.name))
+    return sql.SQL(f"{{}} {postgres_type(field.type)}{not_null}").format(sql.Identifier(field.name))
 
 
-def _postgres_type(type_: pa.DataType) -> str:
+def postgres_type(type_: pa.DataType) -> str:
     """Return the PostgreSQL type that binary COPY makes of an Arrow type. Raises TargetChangedError."""
     if pa.types.is_decimal(type_):
         return "numeric"

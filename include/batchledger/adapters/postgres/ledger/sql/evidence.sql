@@ -43,6 +43,14 @@ select distinct on (error)
 from (select distinct error, topic, partition, "offset" from {quarantine}) q
 order by error, topic, partition, "offset"
 
+-- name: summarise_unknown_fields
+-- What each task has counted; a row without a field has the number of records with any. If a task was repeated, one of its
+-- attempts counts.
+select distinct on (field, reader) field, records, topic, partition, first_offset
+from {visible}
+where records is not null
+order by field, reader, records desc
+
 -- name: count_seen
 -- Overlapping evidence of repeated task attempts counts once: range_agg is a union.
 select coalesce(sum(upper(seen) - lower(seen)), 0)::bigint

@@ -1,0 +1,142 @@
+"""What a pipeline declares, what its records have, and what its table has: the differences, and what each would take.
+
+A difference is *additive* if nothing changes that is there, *widening* if a type has to become one that holds all its
+values, and *breaking* otherwise: a person has to decide. Pure; no I/O.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from batchledger.model.counting import describe_count
+from batchledger.model.records.columns import Column, parse_columns
+
+
+class SchemaChange(StrEnum):
+    """How far a difference goes."""
+
+    ADDITIVE = "additive"
+    WIDENING = "widening"
+    BREAKING = "breaking"
+
+
+def explain_name(name: str) -> str | None:
+    """Return why a column cannot have this name, or None."""
+    try:
+        parse_columns(f"{name} string")
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledField:
+    """What the sampled records have under one name.
+
+    ``type`` holds all its values: the declared one, a wider one, or one that fits if it is not declared; None if there
+    is no such type. ``unfit`` values do not fit the declared type; ``error`` says why the first does not.
+    """
+
+    records: int
+    type: str | None
+    unfit: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """``records`` records were looked at, and ``unreadable`` more that are no JSON object."""
+
+    records: int
+    unreadable: int
+    fields: Mapping[str, SampledField]
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of the table: its type, and what its definition takes. ``change`` is None if rows fit as they are.
+
+    ``wanted`` is the type that rows would give it, in the table's own words.
+    """
+
+    name: str
+    type: str | None
+    wanted: str | None
+    change: SchemaChange | None
+    statement: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is different, how far it goes, and what a person may do: a line of the pipeline file, or a statement."""
+
+    column: str
+    change: SchemaChange
+    told: str
+    declare: str | None = None
+    statement: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """The declared columns beside a sample of the records and the table; each of these may be unknown (None)."""
+
+    declared: Sequence[Column]
+    sample: Sample | None = None
+    table: Sequence[TableColumn] | None = None
+
+    @property
+    def differences(self) -> list[Difference]:
+        """All differences: of the records in the order of their fields, then of the table."""
+        return [*self._differences_of_records(), *self._differences_of_table()]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a difference is breaking."""
+        return any(each.change is SchemaChange.BREAKING for each in self.differences)
+
+    @property
+    def proposal(self) -> str:
+        """The schema that would take all sampled records, as a pipeline file writes it."""
+        known = {column.name for column in self.declared}
+        fields = self.sample.fields if self.sample else {}
+        kept = [f"{each.name} {self._type_of(each)}" for each in self.declared]
+        new = [
+            f"{name} {each.type}"
+            for name, each in fields.items()
+            if name not in known and each.type and explain_name(name) is None
+        ]
+        return ", ".join([*kept, *new])
+
+    def _type_of(self, column: Column) -> str:
+        found = self.sample.fields.get(column.name) if self.sample else None
+        return (found and found.type) or column.type
+
+    def _differences_of_records(self) -> Iterator[Difference]:
+        if self.sample is None:
+            return
+        declared = {column.name: column.type for column in self.declared}
+        for name, found in self.sample.fields.items():
+            share = f"{found.records:,} of {describe_count(self.sample.records, 'record')}"
+            if name not in declared:
+                told = f"{share} have it, and it is not declared"
+                fault = explain_name(name) or ("no type holds its values" if found.type is None else None)
+                told = f"{told}. It cannot be a column: {fault}" if fault else told
+                yield Difference(name, SchemaChange.ADDITIVE, told, declare=None if fault else f"{name} {found.type}")
+            elif found.unfit:
+                share = f"{found.unfit:,} of {describe_count(found.records, 'value')}"
+                told = f"declared as {declared[name]}, and {share} do not fit: {found.error}"
+                change = SchemaChange.BREAKING if found.type is None else SchemaChange.WIDENING
+                yield Difference(name, change, told, declare=found.type and f"{name} {found.type}")
+
+    def _differences_of_table(self) -> Iterator[Difference]:
+        for each in self.table or ():
+            if each.change is None:
+                continue
+            if each.type is None:
+                told = "declared, and the table has no such column"
+            elif each.wanted is None:
+                told = f"the table has it, as {each.type}, it must not be null, and no row would fill it"
+            else:
+                told = f"the table has it as {each.type}, and rows would have {each.wanted}"
+            yield Difference(each.name, each.change, told, statement=each.statement)

@@ -1,0 +1,227 @@
+"""A publication gives the table the columns that its rows need, if the pipeline allows it, with the rows or not at all.
+
+The statement is ``Evolution`` of the rules, and docs/guides/schema.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import sql
+
+from batchledger.adapters.postgres.sinks import evolution
+from batchledger.adapters.postgres.sinks.evolution import WIDER_TYPES, plan_changes
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import RowsRefusedError, ServiceUnavailableError, TargetChangedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.rules import Evolution, Upsert
+from tests.contract import life
+from tests.contract.warehouses import PostgresWarehouse
+from tests.fakes.crash import SimulatedCrashError
+
+ORDERS_0 = TopicPartition("orders", 0)
+FIRST, SECOND = OffsetRange(ORDERS_0, 0, 3), OffsetRange(ORDERS_0, 3, 5)
+LARGEST_INT = 2**31 - 1
+
+
+@pytest.fixture
+def warehouse(warehouse_dsn: str) -> PostgresWarehouse:
+    """A table with three rows, which have a number of 32 bits."""
+    warehouse = PostgresWarehouse(warehouse_dsn)
+    publish(warehouse, FIRST, pa.int32(), [1, 2, 3])
+    return warehouse
+
+
+def stage(
+    warehouse: PostgresWarehouse, range_: OffsetRange, type_: pa.DataType, numbers: Sequence[Any], **more: Any
+) -> Attempt:
+    """Take rows with a number, and ``more`` columns of (type, values), to audited."""
+    rows = life.batch_of_rows(life.rows_of([range_]))
+    for name, (kind, values) in {"number": (type_, numbers), **more}.items():
+        rows = rows.append_column(name, pa.array(values, kind))
+    attempt = life.stage(warehouse, life.store(warehouse, range_, run=str(range_)), str(range_), rows=rows)
+    life.audit(warehouse, attempt)
+    return attempt
+
+
+def stage_replay(warehouse: PostgresWarehouse, range_: OffsetRange, **more: Any) -> Attempt:
+    """Take rows that are read again to audited, with the numbers 1, 2, 3 and ``more`` columns."""
+    rows = life.batch_of_rows(life.rows_of([range_]))
+    for name, (kind, values) in {"number": (pa.int32(), [1, 2, 3]), **more}.items():
+        rows = rows.append_column(name, pa.array(values, kind))
+    attempt = life.stage(warehouse, life.store_replay(warehouse, range_), "again", rows=rows)
+    life.audit(warehouse, attempt)
+    return attempt
+
+
+def publish(
+    warehouse: PostgresWarehouse, range_: OffsetRange, type_: pa.DataType, numbers: Sequence[Any], **more: Any
+) -> None:
+    """Publish such rows."""
+    life.publish(warehouse, stage(warehouse, range_, type_, numbers, **more))
+
+
+def die_before_commit(warehouse: PostgresWarehouse, attempt: Attempt) -> None:
+    """Do all that a publication does but its commit."""
+    with warehouse.ledger.publication(attempt) as publication:
+        life.apply(warehouse, publication)
+        raise SimulatedCrashError("rows_moved")
+
+
+def columns_of(warehouse: PostgresWarehouse) -> Mapping[str, str]:
+    """Type by name of what a reader sees now, without the columns that every table has."""
+    query = (
+        "select attname, format_type(atttypid, atttypmod) from pg_attribute "
+        "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped"
+    )
+    with psycopg.connect(warehouse.dsn) as connection:
+        found = dict(connection.execute(query, [f"{warehouse.schema}.orders"]).fetchall())
+    return {name: type_ for name, type_ in found.items() if name[0] != "_" and name != "message_id"}
+
+
+def values_of(warehouse: PostgresWarehouse, name: str) -> list[Any]:
+    """The values of a column by offset."""
+    return [row[name] for row in sorted(warehouse.read_target(), key=lambda row: row["_offset"])]
+
+
+@pytest.mark.parametrize("allowed", [Evolution.ADD, Evolution.WIDEN])
+def test_new_column_comes_with_the_rows_and_is_empty_in_older_ones(
+    warehouse: PostgresWarehouse, allowed: Evolution
+) -> None:
+    warehouse = replace(warehouse, evolution=allowed)
+    attempt = stage(warehouse, SECOND, pa.int32(), [4, 5], discount=(pa.float64(), [0.5, None]))
+    assert columns_of(warehouse) == {"number": "integer"}
+    life.publish(warehouse, attempt)
+    assert columns_of(warehouse) == {"number": "integer", "discount": "double precision"}
+    assert values_of(warehouse, "discount") == [None, None, None, 0.5, None]
+    assert warehouse.prove().findings == ()
+
+
+def test_without_leave_the_new_column_is_refused_before_anything_is_staged(warehouse: PostgresWarehouse) -> None:
+    with pytest.raises(TargetChangedError, match=r"(?s)discount.*sink\.evolve: add"):
+        stage(warehouse, SECOND, pa.int32(), [4, 5], discount=(pa.float64(), [0.5, None]))
+    assert columns_of(warehouse) == {"number": "integer"}
+
+
+def test_wider_type_comes_with_the_rows_and_older_values_stay(warehouse: PostgresWarehouse) -> None:
+    warehouse = replace(warehouse, evolution=Evolution.WIDEN)
+    publish(warehouse, SECOND, pa.int64(), [LARGEST_INT + 1, 5])
+    assert columns_of(warehouse) == {"number": "bigint"}
+    assert values_of(warehouse, "number") == [1, 2, 3, LARGEST_INT + 1, 5]
+
+
+@pytest.mark.parametrize("allowed", [Evolution.NONE, Evolution.ADD])
+def test_without_leave_the_table_refuses_what_is_too_wide(warehouse: PostgresWarehouse, allowed: Evolution) -> None:
+    warehouse = replace(warehouse, evolution=allowed)
+    attempt = stage(warehouse, SECOND, pa.int64(), [LARGEST_INT + 1, 5])
+    with pytest.raises(RowsRefusedError, match="out of range"):
+        life.publish(warehouse, attempt)
+    assert columns_of(warehouse) == {"number": "integer"}
+    assert values_of(warehouse, "number") == [1, 2, 3]
+
+
+def test_publication_that_does_not_commit_leaves_the_table_as_it_was(warehouse: PostgresWarehouse) -> None:
+    warehouse = replace(warehouse, evolution=Evolution.WIDEN)
+    attempt = stage(warehouse, SECOND, pa.int64(), [4, 5], note=(pa.string(), ["a", "b"]))
+
+    with pytest.raises(SimulatedCrashError):
+        die_before_commit(warehouse, attempt)
+    assert columns_of(warehouse) == {"number": "integer"}
+    assert life.next_offsets(warehouse) == {ORDERS_0: 3}
+    life.publish(warehouse, attempt)
+    assert columns_of(warehouse) == {"number": "bigint", "note": "text"}
+
+
+def test_two_publications_that_need_the_same_column_both_succeed(warehouse: PostgresWarehouse) -> None:
+    """Both were staged when the table lacked it."""
+    warehouse = replace(warehouse, evolution=Evolution.ADD)
+    live = stage(warehouse, SECOND, pa.int32(), [4, 5], note=(pa.string(), ["a", "b"]))
+    replay = stage_replay(warehouse, FIRST, note=(pa.string(), ["x", "y", "z"]))
+    for attempt in (replay, live):
+        life.publish(warehouse, attempt)
+    assert values_of(warehouse, "note") == ["x", "y", "z", "a", "b"]
+
+
+def test_while_others_read_the_publication_asks_again_and_no_reader_waits_behind_it(
+    warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = replace(warehouse, evolution=Evolution.ADD)
+    attempt = stage(warehouse, SECOND, pa.int32(), [4, 5], note=(pa.string(), ["a", "b"]))
+    read = sql.SQL("select count(*) from {}.orders").format(sql.Identifier(warehouse.schema))
+    seen = []
+    with psycopg.connect(warehouse.dsn) as reader:
+        reader.execute(read)
+
+        def meanwhile(seconds: float) -> None:
+            with psycopg.connect(warehouse.dsn, options="-c lock_timeout=1s") as another:
+                seen.extend(another.execute(read).fetchall())
+            if len(seen) == 3:
+                reader.rollback()
+
+        monkeypatch.setattr(evolution, "sleep", meanwhile)
+        life.publish(warehouse, attempt)
+    assert seen == [(3,)] * 3
+    assert values_of(warehouse, "note") == [None, None, None, "a", "b"]
+
+
+def test_reader_that_never_leaves_makes_the_publication_fail_for_now_and_is_named(
+    warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evolution, "_TRIES_FOR_SECONDS", 0.0)
+    warehouse = replace(warehouse, evolution=Evolution.ADD)
+    attempt = stage(warehouse, SECOND, pa.int32(), [4, 5], note=(pa.string(), ["a", "b"]))
+    with psycopg.connect(warehouse.dsn, application_name="dashboard") as reader:
+        reader.execute(sql.SQL("select count(*) from {}.orders").format(sql.Identifier(warehouse.schema)))
+        with pytest.raises(ServiceUnavailableError, match=f"session {reader.info.backend_pid} of dashboard") as refused:
+            life.publish(warehouse, attempt)
+    assert refused.value.retryable
+    assert columns_of(warehouse) == {"number": "integer"}
+    life.publish(warehouse, attempt)
+    assert values_of(warehouse, "note") == [None, None, None, "a", "b"]
+
+
+def test_rewrite_of_a_large_table_is_refused_with_its_estimate_and_its_statement(
+    warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evolution, "LARGEST_REWRITE_BYTES", 0)
+    warehouse = replace(warehouse, evolution=Evolution.WIDEN)
+    with pytest.raises(TargetChangedError, match=r"(?s)number to bigint.*GiB.*about .* s\.") as refused:
+        stage(warehouse, SECOND, pa.int64(), [4, 5])
+    (statement,) = [each for each in str(refused.value).splitlines() if "alter table" in each]
+    with psycopg.connect(warehouse.dsn) as connection:
+        connection.execute(statement[statement.index("alter table") :].encode())
+    publish(warehouse, SECOND, pa.int64(), [4, 5])
+    assert columns_of(warehouse) == {"number": "bigint"}
+
+
+def test_column_of_the_key_stays_as_it_is(warehouse_dsn: str) -> None:
+    warehouse = PostgresWarehouse(warehouse_dsn, upsert=Upsert(("number",)), evolution=Evolution.WIDEN)
+    publish(warehouse, FIRST, pa.int32(), [1, 2, 3])
+    attempt = stage(warehouse, SECOND, pa.int64(), [LARGEST_INT + 1, 5])
+    with pytest.raises(RowsRefusedError, match="out of range"):
+        life.publish(warehouse, attempt)
+    assert columns_of(warehouse) == {"number": "integer"}
+
+
+@pytest.mark.parametrize("narrow", WIDER_TYPES)
+def test_wider_type_writes_every_value_as_the_narrow_one_does(warehouse_dsn: str, narrow: str) -> None:
+    """The statement behind ``WIDER_TYPES``, asked of PostgreSQL itself."""
+    edges = {"smallint": [-(2**15), 0, 2**15 - 1], "integer": [-(2**31), 0, LARGEST_INT], "real": [0.5, -1.5, 2.0**100]}
+    with psycopg.connect(warehouse_dsn) as connection:
+        for wide in WIDER_TYPES[narrow]:
+            query = sql.SQL("select every(v::{0}::{1}::{0} = v::{0}) from unnest(%s::float8[]) v").format(
+                sql.SQL(narrow), sql.SQL(wide)
+            )
+            assert connection.execute(query, [edges[narrow]]).fetchall() == [(True,)]
+
+
+def test_nothing_is_planned_without_leave_or_need() -> None:
+    known, staged = {"a": "integer"}, {"a": "bigint", "b": "text"}
+    assert not plan_changes(Evolution.NONE, known, staged, ())
+    assert not plan_changes(Evolution.WIDEN, staged, known, ())
+    assert plan_changes(Evolution.ADD, known, staged, ()).added == {"b": "text"}
+    assert plan_changes(Evolution.ADD, known, staged, ()).widened == {}
+    assert plan_changes(Evolution.WIDEN, known, staged, ("a",)).widened == {}
