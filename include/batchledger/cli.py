@@ -25,6 +25,7 @@ from batchledger.interfaces.cli.commands import (
     quarantine,
     records,
     replays,
+    schemas,
     upkeep,
 )
 from batchledger.interfaces.cli.printing import print_error, standard_error
@@ -46,7 +47,16 @@ app = typer.Typer(
 )
 _COMMANDS = {
     "Run it": (batches.plan, batches.run, replays.replay, batches.migrate),
-    "Look": (local.status, batches.batches, batches.batch, records.records, batches.verify, upkeep.audit, docs.docs),
+    "Look": (
+        local.status,
+        batches.batches,
+        batches.batch,
+        records.records,
+        schemas.schema,
+        batches.verify,
+        upkeep.audit,
+        docs.docs,
+    ),
     "Decide": (
         decisions.accept,
         decisions.discard,

@@ -1,7 +1,7 @@
 """From configuration to concrete adapters: the only place that names concrete classes."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -46,7 +46,9 @@ from batchledger.model.errors import (
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
 from batchledger.model.offsets import OffsetRange
-from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
+from batchledger.model.records.columns import Column
+from batchledger.model.records.contract import Contract, Sample
+from batchledger.model.records.lookup import FoundRecords, choose_newest, combine_records, find_reach
 from batchledger.monitoring.alerting import Alerting
 from batchledger.monitoring.health import PipelineHealth, survey
 from batchledger.monitoring.messages import Links
@@ -57,6 +59,7 @@ from batchledger.proof.verification import Verification
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from batchledger.adapters.decoding.decoder import RecordDecoder
     from batchledger.adapters.iceberg.catalog import LakeCatalog
 
 logger = logging.getLogger(__name__)
@@ -96,18 +99,12 @@ def build_platform(
 
     def make_stager() -> Stager:
         # Imported here because Spark takes seconds, and the other steps do without it.
-        from batchledger.adapters.decoding.decoder import RecordDecoder
         from batchledger.adapters.spark.stager import SparkStager
 
         return SparkStager(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
             read_share=partial(read_share, {**kafka, **to_client_options(pipeline.source.options)}),
-            decoder=RecordDecoder(
-                pipeline.source.columns,
-                pipeline.source.tombstones,
-                tuple(pipeline.sink.key or ()),
-                pipeline.source.unknown_fields,
-            ),
+            decoder=_make_decoder(pipeline),
             transform=pipeline.transform,
             evidence=evidence,
             sink=sink,
@@ -179,6 +176,36 @@ def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit:
         )
     reach = find_reach(ranges, log)
     return combine_records(reach, read_first(options, reach.readable, limit + 1), quarantined, limit)
+
+
+def compare_schema(pipeline: PipelineConfig, sampled: int = 0) -> Contract:
+    """Compare the declared columns with the ``sampled`` newest records of the topics, and with the table.
+
+    A table is not compared if a transform makes its rows. Raises ConfigurationError if no topic is there.
+    """
+    columns, dsn = pipeline.source.columns, ledger_dsn(pipeline)
+    table = None
+    if pipeline.transform is None:
+        table = build_sink(pipeline, dsn).compare_columns(_make_decoder(pipeline).schema)
+    sample = sample_topics(source_options(pipeline), pipeline.source.topics, sampled, columns) if sampled else None
+    return Contract(columns, sample, table)
+
+
+def sample_topics(
+    options: Mapping[str, str], topics: Sequence[str], records: int, columns: Sequence[Column] = ()
+) -> Sample:
+    """Look at the newest records, about as many in each partition. Raises ConfigurationError without a topic."""
+    from batchledger.adapters.decoding.sampling import look_at
+
+    log = KafkaLog(options).read_log(topics)
+    if not log.log_by_partition:
+        raise ConfigurationError(
+            f"Kafka has no topic {' or '.join(topics)}. Nothing was read.",
+            advice="Correct the name, or create the topic.",
+            subject=topics[0],
+        )
+    batches = read_share(options, choose_newest(log.log_by_partition, records))
+    return look_at((value for batch in batches for value in batch["value"].to_pylist()), columns)
 
 
 def build_alerting(pipeline: PipelineConfig) -> Alerting:
@@ -291,6 +318,13 @@ def open_catalog(connection: Connection) -> "LakeCatalog":
     from batchledger.adapters.iceberg.catalog import LakeCatalog
 
     return LakeCatalog(*lake_catalog(connection, session_options()))
+
+
+def _make_decoder(pipeline: PipelineConfig) -> "RecordDecoder":
+    from batchledger.adapters.decoding.decoder import RecordDecoder
+
+    source = pipeline.source
+    return RecordDecoder(source.columns, source.tombstones, tuple(pipeline.sink.key or ()), source.unknown_fields)
 
 
 def _load(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:

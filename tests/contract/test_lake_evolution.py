@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
+from batchledger.adapters.iceberg.evolution import columns_of as stored_columns
+from batchledger.adapters.iceberg.evolution import is_wider
 from batchledger.lifecycle.delivery import deliver
 from batchledger.model.batch import Attempt, Batch, Decision, Lane
 from batchledger.model.errors import StagingLostError, TargetChangedError
@@ -27,9 +29,9 @@ from tests.fakes.crash import SimulatedCrashError
 FIRST, SECOND = OffsetRange(ORDERS_0, 0, 3), OffsetRange(ORDERS_0, 3, 5)
 LARGEST_INT = 2**31 - 1
 Columns = Mapping[str, tuple[pa.DataType, Sequence[Any]]]
-NUMBER = {"number": (pa.int32(), [1, 2, 3])}
-NOTES = {"number": (pa.int32(), [4, 5]), "note": (pa.string(), ["a", "b"])}
-LONGER = {"number": (pa.int64(), [LARGEST_INT + 1, 5])}
+NUMBER: Columns = {"number": (pa.int32(), [1, 2, 3])}
+NOTES: Columns = {"number": (pa.int32(), [4, 5]), "note": (pa.string(), ["a", "b"])}
+LONGER: Columns = {"number": (pa.int64(), [LARGEST_INT + 1, 5])}
 
 
 def stage(lake: LakeWarehouse, batch: Batch, columns: Columns) -> Attempt:
@@ -112,6 +114,22 @@ def test_without_leave_the_wider_type_is_refused_before_anything_is_staged(
     assert columns_of(lake) == {"number": "int"}
 
 
+@pytest.mark.parametrize(
+    ("known", "wider"),
+    [
+        (pa.int32(), pa.int64()),
+        (pa.float32(), pa.float64()),
+        (pa.decimal128(10, 2), pa.decimal128(12, 2)),
+    ],
+    ids=str,
+)
+def test_types_become_wider_as_the_specification_of_iceberg_says(known: pa.DataType, wider: pa.DataType) -> None:
+    every = (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(10, 2), pa.decimal128(12, 3))
+    others = (*every, pa.string(), pa.binary(), pa.date32(), pa.timestamp("us", "UTC"), pa.bool_())
+    types = {each: type_ for each in (*others, known, wider) for _, type_ in stored_columns(pa.schema([("a", each)]))}
+    assert {each for each in types if is_wider(types[each], types[known])} == {wider}
+
+
 @pytest.mark.parametrize("type_", [pa.string(), pa.float64(), pa.date32()], ids=str)
 def test_type_that_does_not_hold_the_old_values_is_refused_whatever_is_allowed(
     lake: LakeWarehouse, type_: pa.DataType
@@ -164,7 +182,7 @@ def test_two_publications_that_need_the_same_column_both_succeed(lake: LakeWareh
     """Both were staged when the table lacked it."""
     lake = replace(lake, evolution=Evolution.ADD)
     live = stage_second(lake, NOTES)
-    notes = {**NUMBER, "note": (pa.string(), ["x", "y", "z"])}
+    notes: Columns = {**NUMBER, "note": (pa.string(), ["x", "y", "z"])}
     publish(lake, stage(lake, life.store_replay(lake, FIRST), notes))
     publish(lake, live)
     assert columns_of(lake) == {"number": "int", "note": "string"}
@@ -176,7 +194,7 @@ def test_two_publications_that_need_different_columns_do_not_share_one(lake: Lak
     """Both columns were to have the next number; the second publication is staged again."""
     lake = replace(lake, evolution=Evolution.ADD)
     live = stage_second(lake, NOTES)
-    tags = {**NUMBER, "tag": (pa.string(), ["x", "y", "z"])}
+    tags: Columns = {**NUMBER, "tag": (pa.string(), ["x", "y", "z"])}
     publish(lake, stage(lake, life.store_replay(lake, FIRST), tags))
     with pytest.raises(StagingLostError):
         publish(lake, live)
@@ -190,7 +208,7 @@ def test_replay_of_a_part_of_a_file_brings_the_column_for_its_rows_alone(lake: L
     lake = replace(lake, evolution=Evolution.ADD)
     publish(lake, stage(lake, life.store(lake, FIRST), NUMBER))
     part = OffsetRange(ORDERS_0, 1, 3)
-    columns = {"number": (pa.int32(), [20, 30]), "note": (pa.string(), ["y", "z"])}
+    columns: Columns = {"number": (pa.int32(), [20, 30]), "note": (pa.string(), ["y", "z"])}
     publish(lake, stage(lake, life.store_replay(lake, part), columns))
     assert values_of(lake, "note") == [None, "y", "z"]
     assert values_of(lake, "number") == [1, 20, 30]
@@ -199,7 +217,7 @@ def test_replay_of_a_part_of_a_file_brings_the_column_for_its_rows_alone(lake: L
 def test_rows_whose_neighbours_are_left_out_keep_the_new_column(lake: LakeWarehouse) -> None:
     """Their files are written anew for that."""
     lake = replace(lake, evolution=Evolution.ADD, deduplication=Deduplication(("number",), timedelta(days=1)))
-    columns = {"number": (pa.int32(), [3, 5]), "note": (pa.string(), ["a", "b"])}
+    columns: Columns = {"number": (pa.int32(), [3, 5]), "note": (pa.string(), ["a", "b"])}
     publish(lake, stage_second(lake, columns))
     assert values_of(lake, "number") == [1, 2, 3, 5]
     assert values_of(lake, "note") == [None, None, None, "b"]
@@ -209,7 +227,7 @@ def test_rows_whose_neighbours_are_left_out_keep_the_new_column(lake: LakeWareho
 def test_row_that_replaces_an_older_one_brings_the_column(lake: LakeWarehouse) -> None:
     lake = replace(lake, evolution=Evolution.ADD, upsert=Upsert(("number",)))
     publish(lake, stage(lake, life.store(lake, FIRST), NUMBER))
-    columns = {"number": (pa.int32(), [3, 5]), "note": (pa.string(), ["a", "b"])}
+    columns: Columns = {"number": (pa.int32(), [3, 5]), "note": (pa.string(), ["a", "b"])}
     publish(lake, stage(lake, life.store(lake, SECOND, run="run-2"), columns))
     assert {row["number"]: row["note"] for row in lake.read_target()} == {1: None, 2: None, 3: "a", 5: "b"}
     assert lake.prove().findings == ()

@@ -298,6 +298,10 @@ class MemorySink(Sink):
         ]
 
     @override
+    def compare_columns(self, schema: pa.Schema) -> None:
+        """Rows of any columns fit."""
+
+    @override
     def claim_target(self, attempt: Attempt, connection: Tables | None = None) -> TargetClaim:
         target = (connection or self.committed).targets.get(self.table)
         return TargetClaim(self.table, None if target is None else target.identity)

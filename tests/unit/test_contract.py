@@ -96,13 +96,25 @@ def test_value_that_does_not_fit_is_widening_if_a_wider_type_holds_all_and_else_
 
 
 def test_name_that_no_column_can_have_is_told_and_not_proposed() -> None:
-    contract = compare("id bigint", {"id": 1, "a b": 2, "_rest": 3, "fine": 4})
+    contract = compare("id bigint", {"id": 1, "a b": 2, "_rest": 3, "xmin": 3, "fine": 4})
     assert contract.proposal == "id bigint, fine bigint"
     assert [(each.column, each.declare) for each in contract.differences] == [
         ("a b", None),
         ("_rest", None),
+        ("xmin", None),
         ("fine", "fine bigint"),
     ]
+
+
+def test_names_that_differ_by_case_alone_are_not_proposed_together() -> None:
+    contract = compare("id bigint", {"id": 1, "ID": 2, "Tax": 3, "tax": 4})
+    assert contract.proposal == "id bigint, Tax bigint"
+    assert [each.column for each in contract.differences if each.declare is None] == ["ID", "tax"]
+
+
+def test_name_that_is_no_line_of_text_is_written_as_one() -> None:
+    (found,) = compare("id bigint", {"\x1b[31mred\n": 1}).differences
+    assert found.column == "\\u001b[31mred\\n"
 
 
 def test_records_without_a_value_and_without_json_are_no_fields() -> None:

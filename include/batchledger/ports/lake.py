@@ -10,6 +10,7 @@ from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Attempt, HeldRange
 from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.contract import TableColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,6 +89,9 @@ class LakeTable(Protocol):
 
     def list_columns(self) -> Sequence[str]:
         """Return the columns of the table; none without a table."""
+
+    def compare_columns(self, schema: "pa.Schema") -> Sequence[TableColumn] | None:
+        """See ``Sink.compare_columns``."""
 
     def identify(self) -> str | None:
         """Return what tells the table from another one of its name; None when there is none."""

@@ -13,6 +13,7 @@ from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.ports.publication import Publication, TargetAccess
 
@@ -130,6 +131,9 @@ class Sink(Staging, Protocol):
         Names up to ``limit`` rows that would change. Raises TargetRefusedError if ``publish`` would, as far as it
         can be known without writing to the target.
         """
+
+    def compare_columns(self, schema: "pa.Schema") -> Sequence[TableColumn] | None:
+        """Return the columns of such rows beside the target's own; None if it does not exist or has none."""
 
     def claim_target(self, attempt: Attempt, connection: Any = None) -> TargetClaim:
         """Return the target as it is now, for the ledger to say whose it is.

@@ -4,7 +4,7 @@ Until then the table knows nothing of that schema. Its numbers of columns are th
 away, so it holds only as long as others do not alter the table: a publication makes it up again, and compares.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -12,12 +12,16 @@ from pyiceberg.exceptions import ResolveError
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table import Table
-from pyiceberg.types import IcebergType, NestedField
+from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType
 
+from batchledger.adapters.iceberg.layout import name_of, name_type
 from batchledger.model.batch import Batch
-from batchledger.model.errors import StagingLostError
+from batchledger.model.errors import StagingLostError, TargetChangedError
+from batchledger.model.records.contract import SchemaChange, TableColumn
 from batchledger.model.records.rules import Evolution
 from batchledger.model.refusals import stage_again
+
+_WIDER_TYPES = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 
 StoredColumns: TypeAlias = Iterable[tuple[str, IcebergType]]
 """Name and type of columns, by the names of the table."""
@@ -49,13 +53,52 @@ def evolve(table: Table, columns: StoredColumns, evolution: Evolution, key: Coll
 
 
 def is_wider(type_: IcebergType, known: IcebergType) -> bool:
-    """Whether a type holds every value of another one."""
-    return type_ != known and _holds(type_, known)
+    """Whether a column may become of this type, as the specification of Iceberg's tables says: all values stay.
+
+    PyIceberg would also let a text become binary, which no other engine reads.
+    """
+    if isinstance(type_, DecimalType) and isinstance(known, DecimalType):
+        return type_.scale == known.scale and type_.precision > known.precision
+    return (known, type_) in _WIDER_TYPES
 
 
-def find_new(table: Table, staged: Schema) -> Sequence[NestedField]:
-    """Return the columns of a schema of staged rows that the table has never had."""
-    return [each for each in staged.fields if each.field_id > table.metadata.last_column_id]
+def compare_columns(table: Table, name: str, columns: StoredColumns, key: Collection[str]) -> list[TableColumn]:
+    """Return the columns of the rows, then those that the table has besides, and that take no null."""
+    known = {each.name: each.field_type for each in table.schema().fields}
+    compared = [_compare(name, column, type_, known.get(column), column in key) for column, type_ in columns]
+    filled = {each.name for each in compared}
+    required = [each for each in table.schema().fields if each.required and name_of(each.name) not in filled]
+    return [
+        *compared,
+        *(TableColumn(each.name, name_type(each.field_type), None, SchemaChange.BREAKING) for each in required),
+    ]
+
+
+def _compare(table: str, column: str, type_: IcebergType, known: IcebergType | None, is_key: bool) -> TableColumn:
+    wanted, has = name_type(type_), name_type(known) if known is not None else None
+    if known is not None and _takes(known, type_):
+        return TableColumn(name_of(column), has, wanted, None)
+    if known is not None and not is_wider(type_, known):
+        return TableColumn(name_of(column), has, wanted, SchemaChange.BREAKING)
+    change = SchemaChange.ADDITIVE if known is None else SchemaChange.WIDENING
+    clause = f"add column {column}" if known is None else f"alter column {column} type"
+    # A publication changes no key.
+    change = SchemaChange.BREAKING if is_key else change
+    return TableColumn(name_of(column), has, wanted, change, f"alter table {table} {clause} {wanted}")
+
+
+def require_columns(table: Table, name: str, staged: Schema, columns: Collection[str]) -> None:
+    """Raise TargetChangedError when the table has lost a column; the ``staged`` rows may bring new ones."""
+    new = [each for each in staged.fields if each.field_id > table.metadata.last_column_id]
+    known = {name_of(each.name) for each in (*table.schema().fields, *new)}
+    lost = [each for each in columns if each not in known]
+    if lost:
+        raise TargetChangedError(
+            f"Table {name} has lost the column {lost[0]}. Nothing was published.",
+            advice="Give the column its name back. If it was dropped, add it and fill it for older rows.\nThen "
+            "try again.",
+            subject=name,
+        )
 
 
 def find_next(table: Table, staged: Schema, batch: Batch) -> Schema:
@@ -66,7 +109,7 @@ def find_next(table: Table, staged: Schema, batch: Batch) -> Schema:
     # Another publication may have given a number away to a column of another name.
     current = {(each.field_id, each.name): each.field_type for each in table.schema().fields}
     found = [(current.get((each.field_id, each.name)), each.field_type) for each in staged.fields]
-    if all(known is not None and _holds(known, type_) for known, type_ in found):
+    if all(known is not None and _takes(known, type_) for known, type_ in found):
         return table.schema()
     wanted = evolve(table, [(each.name, each.field_type) for each in staged.fields], Evolution.WIDEN)
     if wanted.fields != staged.fields:
@@ -79,8 +122,9 @@ def find_next(table: Table, staged: Schema, batch: Batch) -> Schema:
     return wanted
 
 
-def _holds(wide: IcebergType, narrow: IcebergType) -> bool:
+def _takes(column: IcebergType, rows: IcebergType) -> bool:
+    """Whether a column takes rows of another type or the same, as PyIceberg writes them."""
     try:
-        return bool(promote(narrow, wide) == wide)
+        return column == rows or bool(promote(rows, column) == column)
     except ResolveError:
         return False

@@ -20,6 +20,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, parse_transform
+from pyiceberg.types import IcebergType
 
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN
@@ -59,6 +60,11 @@ def stored_name(column: str) -> str:
 def name_of(stored: str) -> str:
     """The name that a column of the table has in the rows."""
     return _NAMES.get(stored, stored)
+
+
+def name_type(type_: IcebergType) -> str:
+    """Return the name that Spark has for a type."""
+    return _SPARK_TYPES.get(str(type_), str(type_))
 
 
 def stored_schema(schema: pa.Schema, table: str) -> pa.Schema:
@@ -132,7 +138,7 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
     absent = pa.schema([each for each in schema if each.name not in known])
     if absent.names:
         wanted = _pyarrow_to_schema_without_ids(absent).fields
-        added = ", ".join(f"{each.name} {_SPARK_TYPES.get(str(each.field_type), each.field_type)}" for each in wanted)
+        added = ", ".join(f"{each.name} {name_type(each.field_type)}" for each in wanted)
         raise TargetChangedError(
             f"Table {name} lacks {', '.join(map(name_of, absent.names))}. Nothing was written.",
             advice=f"Let publications add new columns: sink.evolve: add\nOr add them yourself, as Spark does: "

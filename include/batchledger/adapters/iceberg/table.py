@@ -35,7 +35,13 @@ from batchledger.adapters.iceberg.commits import (
     tag_of,
 )
 from batchledger.adapters.iceberg.coordinates import Coordinates, Offsets, lie_within
-from batchledger.adapters.iceberg.evolution import columns_of, evolve, find_new, find_next
+from batchledger.adapters.iceberg.evolution import (
+    columns_of,
+    compare_columns,
+    evolve,
+    find_next,
+    require_columns,
+)
 from batchledger.adapters.iceberg.files import (
     IcebergFileWriter,
     keep_without,
@@ -47,7 +53,6 @@ from batchledger.adapters.iceberg.files import (
 )
 from batchledger.adapters.iceberg.layout import (
     create,
-    name_of,
     read_schema,
     require_fit,
     stored_name,
@@ -69,10 +74,11 @@ from batchledger.adapters.iceberg.snapshots import (
 )
 from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Attempt, BatchState, HeldRange
-from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError, TargetChangedError
+from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError
 from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import COORDINATE_COLUMNS
+from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.partitioning import PartitionField
 from batchledger.model.records.rules import Evolution
 from batchledger.ports import Change, LakeTable, StagedBranch
@@ -116,8 +122,8 @@ class IcebergTable(LakeTable):
             if table.metadata.snapshot_by_name(MAIN_BRANCH) is None:
                 # A publication is compared with a snapshot, so there has to be one.
                 table.append(table.schema().as_arrow().empty_table())
-            key = [stored_name(each) for each in self.key]
-            table = with_schema(table, evolve(table, columns_of(wanted), self.evolution, key))
+            evolved = evolve(table, columns_of(wanted), self.evolution, self._stored_key)
+            table = with_schema(table, evolved)
             require_fit(table, self.name, wanted)
             return IcebergFileWriter(
                 slim(table.metadata),
@@ -131,6 +137,13 @@ class IcebergTable(LakeTable):
         with self._talk("look at it"):
             table = self._find()
             return () if table is None else list(read_schema(table).names)
+
+    @override
+    def compare_columns(self, schema: pa.Schema) -> Sequence[TableColumn] | None:
+        with self._talk("look at its columns"):
+            table = self._find()
+            wanted = columns_of(stored_schema(schema, self.name))
+            return None if table is None else compare_columns(table, self.name, wanted, self._stored_key)
 
     @override
     def identify(self) -> str | None:
@@ -311,6 +324,10 @@ class IcebergTable(LakeTable):
             for place, rows in self._find_offsets(within).items()
         }
 
+    @property
+    def _stored_key(self) -> Sequence[str]:
+        return [stored_name(each) for each in self.key]
+
     def _find_offsets(self, within: Sequence[OffsetRange] | None) -> Mapping[Place, Offsets]:
         with self._talk("count its rows"):
             table = self._find()
@@ -368,15 +385,7 @@ class IcebergTable(LakeTable):
         branch = table.metadata.snapshot_by_name(branch_of(attempt))
         listed = branch.manifests(table.io) if branch is not None else ()
         staged = read_list_schema(table, listed[0].manifest_path) if listed else table.schema()
-        known = {name_of(each.name) for each in (*table.schema().fields, *find_new(table, staged))}
-        missing = [each for each in columns if each not in known]
-        if missing:
-            raise TargetChangedError(
-                f"Table {self.name} has lost the column {missing[0]}. Nothing was published.",
-                advice="Give the column its name back. If it was dropped, add it and fill it for older rows.\nThen "
-                "try again.",
-                subject=self.name,
-            )
+        require_columns(table, self.name, staged, columns)
         return with_schema(table, find_next(table, staged, attempt.batch))
 
     def _find(self) -> Table | None:

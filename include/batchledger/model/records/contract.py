@@ -4,12 +4,17 @@ A difference is *additive* if nothing changes that is there, *widening* if a typ
 values, and *breaking* otherwise: a person has to decide. Pure; no I/O.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from batchledger.model.counting import describe_count
-from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.columns import Column
+from batchledger.model.records.identifiers import explain_columns
+from batchledger.model.records.unknown_fields import write_name
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
 
 class SchemaChange(StrEnum):
@@ -22,11 +27,9 @@ class SchemaChange(StrEnum):
 
 def explain_name(name: str) -> str | None:
     """Return why a column cannot have this name, or None."""
-    try:
-        parse_columns(f"{name} string")
-    except ValueError as error:
-        return str(error)
-    return None
+    if _NAME.fullmatch(name) is None:
+        return "a name has letters, digits and _, and begins with a letter"
+    return explain_columns([name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,9 @@ class Contract:
     @property
     def proposal(self) -> str:
         """The schema that would take all sampled records, as a pipeline file writes it."""
-        known = {column.name for column in self.declared}
-        fields = self.sample.fields if self.sample else {}
         kept = [f"{each.name} {self._type_of(each)}" for each in self.declared]
-        new = [
-            f"{name} {each.type}"
-            for name, each in fields.items()
-            if name not in known and each.type and explain_name(name) is None
-        ]
+        known = {column.name for column in self.declared}
+        new = [each.declare for each in self._differences_of_records() if each.column not in known and each.declare]
         return ", ".join([*kept, *new])
 
     def _type_of(self, column: Column) -> str:
@@ -116,18 +114,23 @@ class Contract:
         if self.sample is None:
             return
         declared = {column.name: column.type for column in self.declared}
+        # Databases and Spark do not tell names apart by case.
+        by_lower = {name.lower(): name for name in declared}
         for name, found in self.sample.fields.items():
             share = f"{found.records:,} of {describe_count(self.sample.records, 'record')}"
             if name not in declared:
                 told = f"{share} have it, and it is not declared"
                 fault = explain_name(name) or ("no type holds its values" if found.type is None else None)
+                other = by_lower.setdefault(name.lower(), name)
+                fault = fault or (None if other == name else f"{other} has the same letters")
                 told = f"{told}. It cannot be a column: {fault}" if fault else told
-                yield Difference(name, SchemaChange.ADDITIVE, told, declare=None if fault else f"{name} {found.type}")
+                declare = None if fault else f"{name} {found.type}"
+                yield Difference(write_name(name), SchemaChange.ADDITIVE, told, declare)
             elif found.unfit:
                 share = f"{found.unfit:,} of {describe_count(found.records, 'value')}"
                 told = f"declared as {declared[name]}, and {share} do not fit: {found.error}"
                 change = SchemaChange.BREAKING if found.type is None else SchemaChange.WIDENING
-                yield Difference(name, change, told, declare=found.type and f"{name} {found.type}")
+                yield Difference(name, change, told, found.type and f"{name} {found.type}")
 
     def _differences_of_table(self) -> Iterator[Difference]:
         for each in self.table or ():

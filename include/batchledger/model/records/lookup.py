@@ -74,6 +74,18 @@ def find_reach(ranges: Sequence[OffsetRange], log_by_partition: Mapping[TopicPar
     )
 
 
+def choose_newest(log_by_partition: Mapping[TopicPartition, PartitionLog], limit: int) -> tuple[OffsetRange, ...]:
+    """Return ranges of the newest offsets, ``limit`` at most and as many in each partition.
+
+    If there are more partitions than that, some are left out, evenly.
+    """
+    held = sorted(each for each, log in log_by_partition.items() if log.end > log.log_start)
+    chosen = held[:: -(-len(held) // limit)] if held else []
+    share = limit // max(1, len(chosen))
+    logs = [(each, log_by_partition[each]) for each in chosen]
+    return tuple(OffsetRange(each, max(log.log_start, log.end - share), log.end) for each, log in logs)
+
+
 def combine_records(reach: Reach, read: Sequence[Record], quarantined: Sequence[Record], limit: int) -> FoundRecords:
     """Combine the first ``limit`` records of Kafka and of quarantine. A record in both is shown as set aside.
 

@@ -41,6 +41,7 @@ from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.ports import (
     Change,
@@ -86,8 +87,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
         """The first attempt creates the table."""
         self.require_columns(schema)
-        stored = [each for each in schema if self.upsert is None or each.name != DELETED_COLUMN]
-        files = self.table.prepare(attempt, pa.schema(stored))
+        files = self.table.prepare(attempt, self._stored(schema))
         index_schema = self._index_schema(attempt, schema, files.schema)
         index = super().open_staging(attempt, index_schema)
         listed = f"{table_prefix(attempt)}_files"
@@ -181,6 +181,10 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             cursor.connection.rollback()
         absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
         return replace(comparison, absent_columns=tuple(absent))
+
+    @override
+    def compare_columns(self, schema: pa.Schema) -> Sequence[TableColumn] | None:
+        return self.table.compare_columns(self._stored(schema))
 
     @override
     def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
@@ -291,6 +295,10 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             *((*self.sequence.key, self.sequence.number) if self.sequence else ()),
         ]
         return list(dict.fromkeys([*PROVENANCE_COLUMNS, *keys]))
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns of rows that the table has: not the mark that a row deletes its key."""
+        return pa.schema([each for each in schema if self.upsert is None or each.name != DELETED_COLUMN])
 
     def _index_schema(self, attempt: Attempt, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
         """Return the columns of the index: keys and where records come from, or all of them."""

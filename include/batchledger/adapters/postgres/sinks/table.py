@@ -26,6 +26,7 @@ from batchledger.model.batch import Attempt, HeldRange, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Deduplication, Evolution, SequenceRule, Upsert
 from batchledger.ports import Publication, Sink, TargetAccess
 
@@ -100,6 +101,11 @@ class PostgresSink(PostgresStaging, Sink):
                 comparison = shadow.compare(cursor, attempt, limit)
             cursor.connection.rollback()
             return comparison
+
+    @override
+    def compare_columns(self, schema: pa.Schema) -> Sequence[TableColumn] | None:
+        with transaction(self.dsn, f"look at the columns of {self.name}") as cursor:
+            return self._target.compare_columns(cursor, schema)
 
     @override
     def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import cause_of, handing_over, read_sql
+from batchledger.adapters.postgres.sinks.column_comparison import compare_columns
 from batchledger.adapters.postgres.sinks.evolution import ColumnChanges, apply_changes, plan_changes, require_cheap
 from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
@@ -19,6 +20,7 @@ from batchledger.model.batch import Attempt
 from batchledger.model.claims import TargetClaim
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN
+from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Evolution, Upsert
 
 
@@ -83,6 +85,11 @@ class TargetTable:
         # autosummarize every range would read all rows since the last vacuum.
         index = sql.SQL("create index on {} using brin (_partition, _offset) with (autosummarize = on)")
         cursor.execute(index.format(self.identifier))
+
+    def compare_columns(self, cursor: psycopg.Cursor[Any], schema: pa.Schema) -> Sequence[TableColumn] | None:
+        """See ``Sink.compare_columns``."""
+        stored = pa.schema([each for each in schema if each.name != self._unstored_column])
+        return compare_columns(cursor, self.table, stored, self.upsert.key if self.upsert else ())
 
     def evolve(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
         """Give the table what rows with these columns, type by name, need and ``evolution`` allows."""

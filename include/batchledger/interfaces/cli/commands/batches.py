@@ -36,20 +36,31 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
     """Print the ranges that the next run would take: the open batch, else a new plan. Changes nothing.
 
     It also prints what threatens unread records: open transactions that hold
-    them back, and when the oldest may expire.
+    them back, and when the oldest may expire; and how the declared columns
+    differ from the table's.
     """
     from batchledger.lifecycle import plans
     from batchledger.monitoring.health import read_threats
     from batchledger.planning.live import Plan
-    from batchledger.wiring import build_platform
+    from batchledger.wiring import build_platform, compare_schema
 
-    platform = build_platform(load_pipeline(pipeline))
+    config = load_pipeline(pipeline)
+    platform = build_platform(config)
     now = datetime.now(UTC)
     planned = platform.ledger.find_open_batch(pipeline) or plans.preview(platform)
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
     replaced = plans.find_replaced_rows(platform, planned.ranges)
     once_more = plans.find_once_more(platform, planned.ranges)
-    show(display.describe_plan(pipeline, planned, threats, now, replaced=replaced, once_more=once_more), as_json)
+    shown = display.describe_plan(
+        pipeline,
+        planned,
+        threats,
+        now,
+        replaced=replaced,
+        once_more=once_more,
+        differences=compare_schema(config).differences,
+    )
+    show(shown, as_json)
 
 
 def run(

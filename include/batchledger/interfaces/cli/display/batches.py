@@ -10,6 +10,7 @@ from rich.text import Text
 
 from batchledger.interfaces.cli.display.decisions import decision_lines, decisions_table
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome_parts, replaced_as_json, replaced_table
+from batchledger.interfaces.cli.display.schemas import differences_table
 from batchledger.interfaces.cli.printing import Part, Shown, new_table, number, pick
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME, as_sentence
 from batchledger.model.balance import BALANCE_LINES
@@ -20,6 +21,7 @@ from batchledger.model.errors import AtWorkError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import count_offsets
 from batchledger.model.records.comparison import ReplacedRows
+from batchledger.model.records.contract import Difference
 from batchledger.model.records.quarantine import QuarantineContent
 from batchledger.model.records.rules import SinkMode
 from batchledger.model.refusals import outcome_pending, ways_out
@@ -42,10 +44,12 @@ def describe_plan(
     *,
     replaced: Sequence[ReplacedRows] = (),
     once_more: str = "",
+    differences: Sequence[Difference] = (),
 ) -> Shown:
     """Show the ranges that the next run would take, the rows it would replace, and what threatens unread records.
 
-    ``once_more`` says what the readers of a topic would see once more.
+    ``differences`` lie between the declared columns and the table. ``once_more`` says what the readers of a topic
+    would see once more.
     """
     open_batch = planned if isinstance(planned, Batch) else None
     document = {
@@ -56,12 +60,14 @@ def describe_plan(
         "replaced": replaced_as_json(replaced),
         "size": planned.size if isinstance(planned, Plan) else None,
         "threats": _threats_as_json(threats),
+        "differences": differences,
     }
     parts = [
         *_plan_parts(pipeline, planned),
         Text(as_sentence(once_more), "yellow") if once_more else None,
         replaced_table(replaced, "Rows that it would replace"),
         *(Text(line, "yellow") for line in describe_threats(threats, now)),
+        differences_table("The declared columns and the table", differences),
     ]
     return Shown(document, parts)
 

@@ -1,0 +1,73 @@
+"""The columns of a table beside the columns of rows: what fits, what a publication may change, and what it may not."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import cause_of
+from batchledger.adapters.postgres.sinks.evolution import WIDER_TYPES
+from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
+from batchledger.adapters.postgres.staging.tables import columns_of, postgres_type
+from batchledger.adapters.postgres.weather import Cause
+from batchledger.model.records.columns import BATCH_COLUMN
+from batchledger.model.records.contract import SchemaChange, TableColumn
+
+
+def compare_columns(
+    cursor: psycopg.Cursor[Any], table: tuple[str, str], schema: pa.Schema, key: Sequence[str]
+) -> list[TableColumn] | None:
+    """Return the columns of the rows, then other ones that the table needs; None without a table."""
+    known = columns_of(cursor, *table)
+    if not known:
+        return None
+    compared = [_compare(cursor, sql.Identifier(*table), each, known.get(each.name), key) for each in schema]
+    named = {*schema.names, BATCH_COLUMN}
+    return [*compared, *(each for each in _list_required(cursor, table, known) if each.name not in named)]
+
+
+def _compare(
+    cursor: psycopg.Cursor[Any], table: sql.Identifier, field: pa.Field, known: str | None, key: Sequence[str]
+) -> TableColumn:
+    type_, wanted = postgres_type(field.type), describe_type(field.type)
+    change, clause = None, "alter column {} type {}"
+    if known is None:
+        change, clause = SchemaChange.ADDITIVE, "add column {} {}"
+    elif type_ in WIDER_TYPES.get(known, ()):
+        change = SchemaChange.WIDENING
+    elif changes_values(field.type, known) or not _takes(cursor, table, field.name, type_):
+        return TableColumn(field.name, known, wanted, SchemaChange.BREAKING)
+    if change is None:
+        return TableColumn(field.name, known, wanted, None)
+    if field.name in key:
+        # A publication changes no key.
+        change = SchemaChange.BREAKING
+    statement = sql.SQL("alter table {} " + clause).format(table, sql.Identifier(field.name), sql.SQL(type_))
+    return TableColumn(field.name, known, wanted, change, statement.as_string(cursor))
+
+
+def _takes(cursor: psycopg.Cursor[Any], table: sql.Identifier, column: str, type_: str) -> bool:
+    """Whether PostgreSQL converts a value of the type to the column's when it is inserted."""
+    insert = sql.SQL("explain insert into {} ({}) select null::{}").format(
+        table, sql.Identifier(column), sql.SQL(type_)
+    )
+    try:
+        with cursor.connection.transaction():
+            cursor.execute(insert)
+    except psycopg.Error as error:
+        if cause_of(error) is not Cause.REFUSAL:
+            raise
+        return False
+    return True
+
+
+def _list_required(cursor: psycopg.Cursor[Any], table: tuple[str, str], known: dict[str, str]) -> Iterator[TableColumn]:
+    """Yield the columns that take no null and fill themselves in no other way."""
+    cursor.execute(
+        "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped "
+        "and attnotnull and not atthasdef and attidentity = '' order by attnum",
+        [sql.Identifier(*table).as_string(cursor)],
+    )
+    yield from [TableColumn(name, known[name], None, SchemaChange.BREAKING) for (name,) in cursor.fetchall()]

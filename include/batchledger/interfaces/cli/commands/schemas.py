@@ -1,0 +1,45 @@
+"""``batchledger schema``: what a pipeline declares beside what its records and its table have."""
+
+from typing import Annotated
+
+import typer
+
+from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
+from batchledger.interfaces.cli.display import schemas as display
+from batchledger.interfaces.cli.printing import show
+
+_WAITS_FOR_A_PERSON = 3
+
+
+def schema(
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="The name of a pipeline file, without .yaml.")
+    ] = None,
+    *,
+    from_topic: Annotated[bool, typer.Option("--from-topic", help="Look at the newest records, too.")] = False,
+    topic: Annotated[str | None, typer.Option(help="Without PIPELINE: propose a file for this topic.")] = None,
+    connection: Annotated[str, typer.Option(help="With --topic: the connection of its Kafka.")] = "kafka_default",
+    records: Annotated[int, typer.Option(min=1, help="How many records to look at.")] = 1_000,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the declared columns with the table, and with the newest records. Changes nothing.
+
+    Each difference is additive, widening or breaking, with the line of
+    the pipeline file and the statement that it takes. Exit code 3 if one
+    is breaking.
+    """
+    from batchledger.wiring import compare_schema, sample_topics
+
+    if (pipeline is None) is (topic is None):
+        raise typer.BadParameter("name a pipeline, or a topic by --topic")
+    if topic is not None:
+        from batchledger.config.connections import kafka_options, load_connection
+
+        options = kafka_options(load_connection(connection, ("kafka",), "--connection"))
+        show(display.describe_proposal(topic, sample_topics(options, [topic], records)), as_json)
+        return
+    config = load_pipeline(str(pipeline))
+    contract = compare_schema(config, records if from_topic else 0)
+    show(display.describe_contract(config.name, config.sink.target, contract, config.transform), as_json)
+    if contract.is_broken:
+        raise typer.Exit(_WAITS_FOR_A_PERSON)

@@ -1,0 +1,101 @@
+"""What people and scripts see of a schema: differences, how far each goes, and what may be done."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
+
+from batchledger.interfaces.cli.printing import Part, Shown, new_table, pick
+from batchledger.model.counting import describe_count
+from batchledger.model.records.contract import Contract, Difference, Sample, SchemaChange
+
+_STYLES = {SchemaChange.ADDITIVE: "green", SchemaChange.WIDENING: "yellow", SchemaChange.BREAKING: "bold red"}
+
+
+def describe_contract(pipeline: str, target: str, contract: Contract, transform: str | None) -> Shown:
+    """Show the differences, the schema that would take all sampled records, and the statements for the table."""
+    differences = contract.differences
+    notes = [
+        _describe_sample(contract.sample) if contract.sample else None,
+        None if contract.table is not None else _explain_missing_table(target, transform),
+        None if differences else f"{pipeline}: no difference.",
+    ]
+    document = {
+        "pipeline": pipeline,
+        "is_broken": contract.is_broken,
+        "differences": differences,
+        "sample": _count(contract.sample),
+        "is_table_compared": contract.table is not None,
+        "proposal": contract.proposal,
+    }
+    parts: list[Part] = [
+        differences_table(f"Schema of {pipeline}", differences),
+        *(Text(each) for each in notes if each),
+    ]
+    if any(each.declare for each in differences):
+        but = ", but for what is breaking" if contract.is_broken else ""
+        parts += [
+            Text(f"A schema that takes these records{but}:"),
+            _unbroken(_yaml(contract.proposal)),
+        ]
+    statements = [each.statement for each in differences if each.statement]
+    if statements:
+        parts += [
+            Text("Statements that the table would take; sink.evolve lets a publication do what is not breaking:"),
+            *(_unbroken(f"{each};") for each in statements),
+        ]
+    return Shown(document, parts)
+
+
+def describe_proposal(topic: str, sample: Sample) -> Shown:
+    """Show a pipeline file for a topic, as its newest records suggest."""
+    contract = Contract((), sample)
+    differences = contract.differences
+    left_out = [each for each in differences if each.declare is None]
+    document = {"topic": topic, "sample": _count(sample), "proposal": contract.proposal, "left_out": left_out}
+    name = topic.replace(".", "_").replace("-", "_").lower()
+    sink = f"sink: {{type: postgres, table: {name}}}"
+    file = f"name: {name}\n{_yaml(contract.proposal)}\n  topics: [{topic}]\n{sink}"
+    return Shown(
+        document,
+        [
+            Text(_describe_sample(sample)),
+            differences_table("Fields that cannot be columns", left_out),
+            Text("A pipeline file:" if contract.proposal else "No field was found, so there is nothing to propose."),
+            _unbroken(file) if contract.proposal else None,
+        ],
+    )
+
+
+def differences_table(title: str, differences: Sequence[Difference]) -> Part:
+    """Return a line for each difference; None without any."""
+    if not differences:
+        return None
+    table = new_table(title, "column", "change", "finding")
+    for each in differences:
+        table.add_row(each.column, Text(each.change, _STYLES[each.change]), each.told)
+    return table
+
+
+def _describe_sample(sample: Sample) -> str:
+    unreadable = f" Values that are no JSON object: {sample.unreadable:,}." if sample.unreadable else ""
+    return f"Looked at {describe_count(sample.records, 'record')}, the newest of each partition.{unreadable}"
+
+
+def _explain_missing_table(target: str, transform: str | None) -> str:
+    if transform is not None:
+        return f"{target} is not compared: {transform} makes its rows."
+    return f"{target} is not compared: it has no columns, or is not there yet."
+
+
+def _count(sample: Sample | None) -> dict[str, Any] | None:
+    return None if sample is None else pick(sample, "records", "unreadable")
+
+
+def _yaml(schema: str) -> str:
+    return f'source:\n  schema: "{schema}"'
+
+
+def _unbroken(text: str) -> Text:
+    """Return a text that a person can copy, however narrow the terminal is."""
+    return Text(text, no_wrap=True)

@@ -1,0 +1,117 @@
+"""``batchledger schema`` on real services: what is declared beside what records and tables have."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from batchledger.lifecycle import run_batch
+from tests.integration.test_cli import ask, batchledger
+from tests.support import TestPipeline, Workplace
+
+DECLARED = "message_id string, number int"
+BREAKING = 3
+
+
+def send(pipeline: TestPipeline, *documents: Any) -> None:
+    pipeline.send_raw((0, json.dumps(each).encode()) for each in documents)
+
+
+def told_by(pipeline: TestPipeline, *options: str, code: int = 0) -> dict[str, tuple[str, Any, Any]]:
+    """Change, line of the file and statement, by column."""
+    done = batchledger("schema", pipeline.name, "--json", *options)
+    assert done.returncode == code, done.stderr
+    differences = json.loads(done.stdout)["differences"]
+    return {each["column"]: (each["change"], each["declare"], each["statement"]) for each in differences}
+
+
+def alter(pipeline: TestPipeline, *clauses: str) -> None:
+    """Change the table as its owner would."""
+    with psycopg.connect(pipeline.workplace.dsn) as connection:
+        for each in clauses:
+            connection.execute(
+                sql.SQL("alter table {} " + each).format(sql.Identifier(f"{pipeline.name}_target"))  # type: ignore[arg-type]
+            )
+
+
+def test_records_that_differ_are_told_with_the_line_of_the_file(workplace: Workplace) -> None:
+    pipeline = workplace.create(source={"schema": DECLARED})
+    send(pipeline, {"message_id": "a", "number": 1}, {"message_id": "b", "number": 2**40, "tax": 0.5})
+    assert told_by(pipeline) == {}
+    assert told_by(pipeline, "--from-topic") == {
+        "number": ("widening", "number bigint", None),
+        "tax": ("additive", "tax double", None),
+    }
+    send(pipeline, {"message_id": "c", "number": "three"})
+    assert told_by(pipeline, "--from-topic", code=BREAKING)["number"] == ("breaking", None, None)
+    assert told_by(pipeline, "--from-topic", "--records", "2", code=BREAKING).keys() == {"number", "tax"}
+
+
+@pytest.mark.parametrize("into", ["table", "lake"])
+def test_schema_that_is_proposed_and_the_statements_make_the_next_batch_fit(workplace: Workplace, into: str) -> None:
+    """As a person would: they paste the line, and let publications change the table."""
+    pipeline = workplace.create(into=into, partitions=1, source={"schema": DECLARED})
+    send(pipeline, {"message_id": "a", "number": 1})
+    run_batch.run_once(pipeline.platform(), "first")
+    send(pipeline, {"message_id": "b", "number": 2**40, "tax": 0.5})
+    shown = ask("schema", pipeline.name, "--from-topic")
+    text = pipeline.path.read_text().replace(DECLARED, shown["proposal"])
+    pipeline.path.write_text(text.replace("sink:\n", "sink:\n  evolve: widen\n"))
+    target = f"lake.tests.{pipeline.name}_target" if into == "lake" else f'"public"."{pipeline.name}_target"'
+    number, tax = ("number", "tax") if into == "lake" else ('"number"', '"tax"')
+    double = "double" if into == "lake" else "double precision"
+    assert told_by(pipeline, "--from-topic") == {
+        "number": ("widening", None, f"alter table {target} alter column {number} type bigint"),
+        "tax": ("additive", None, f"alter table {target} add column {tax} {double}"),
+    }
+    run_batch.run_once(pipeline.platform(), "second")
+    assert told_by(pipeline, "--from-topic") == {}
+    assert pipeline.count_target_rows() == 2
+
+
+@pytest.mark.parametrize(
+    ("clauses", "column"),
+    [
+        (["alter column number type date using null"], "number"),
+        (["alter column number type real"], "number"),
+        (["add column owner text not null default ''", "alter column owner drop default"], "owner"),
+        (["add column owner text not null default 'ana'", "add column id bigint generated always as identity"], None),
+        (["alter column message_id type varchar(40)", "alter column number type text"], None),
+    ],
+)
+def test_table_of_another_kind_is_breaking_and_one_that_takes_the_rows_is_no_difference(
+    workplace: Workplace, clauses: Sequence[str], column: str | None
+) -> None:
+    pipeline = workplace.create(partitions=1, source={"schema": DECLARED})
+    run = ask("schema", pipeline.name)
+    assert run["is_table_compared"] is False
+    send(pipeline, {"message_id": "a", "number": 1})
+    run_batch.run_once(pipeline.platform(), "first")
+    alter(pipeline, *clauses)
+    found = told_by(pipeline, code=BREAKING if column else 0)
+    assert {name: change for name, (change, _, _) in found.items()} == ({column: "breaking"} if column else {})
+    assert [each["column"] for each in ask("plan", pipeline.name)["differences"]] == [*found]
+
+
+def test_pipeline_file_is_proposed_for_a_topic_and_works_as_it_stands(workplace: Workplace) -> None:
+    pipeline = workplace.create(partitions=3)
+    documents = [{"order": n, "amount": 1.5, "on": "2026-11-25", "deep": {"a": [1]}, "a b": 1} for n in range(9)]
+    pipeline.send_raw((n % 3, json.dumps(each).encode()) for n, each in enumerate(documents))
+    shown = ask("schema", "--topic", pipeline.name)
+    assert shown["proposal"] == "order bigint, amount double, on date, deep string"
+    assert [each["column"] for each in shown["left_out"]] == ["a b"]
+    text = batchledger("schema", "--topic", pipeline.name).stdout
+    (workplace.folder / f"{pipeline.name}.yaml").write_text(text[text.index("name: ") :])
+    run_batch.run_once(pipeline.platform(), "first")
+    with psycopg.connect(workplace.dsn) as connection:
+        query = sql.SQL("select count(*) from {}").format(sql.Identifier(pipeline.name))
+        assert connection.execute(query).fetchall() == [(9,)]
+
+
+def test_command_says_what_it_needs(workplace: Workplace) -> None:
+    assert batchledger("schema").returncode == 2
+    done = batchledger("schema", "--topic", "no-such-topic")
+    assert (done.returncode, "has no topic no-such-topic" in done.stderr) == (2, True)
