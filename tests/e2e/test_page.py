@@ -155,6 +155,7 @@ VIEWS = {
     "pipelines": "/batchledger/pipelines",
     "pipeline": "/batchledger/pipelines/purchases",
     "partition": "/batchledger/pipelines/purchases/partitions/purchases/0",
+    "schema": "/batchledger/pipelines/purchases/schema?from_topic=true",
     "batch": "/batchledger/pipelines/payments/batches/{blocked}",
     "decisions": "/batchledger/pipelines/payments/decisions?do=accept&batch={blocked}",
 }

@@ -1,6 +1,8 @@
 """``batchledger schema`` on real services: what is declared beside what records and tables have."""
 
+import hashlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,3 +117,47 @@ def test_command_says_what_it_needs(workplace: Workplace) -> None:
     assert batchledger("schema").returncode == 2
     done = batchledger("schema", "--topic", "no-such-topic")
     assert (done.returncode, "has no topic no-such-topic" in done.stderr) == (2, True)
+
+
+def test_ledger_keeps_each_schema_once_and_each_batch_names_its_own(workplace: Workplace) -> None:
+    pipeline = workplace.create(partitions=1, source={"schema": DECLARED}, sink={"evolve": "add"})
+    batches = []
+    for schema in (DECLARED, DECLARED, f"{DECLARED}, tax double", DECLARED):
+        pipeline.path.write_text(re.sub("schema: .*", f"schema: {schema}", pipeline.path.read_text()))
+        send(pipeline, {"message_id": f"m{len(batches)}", "number": 1, "tax": 0.5})
+        batch = run_batch.run_once(pipeline.platform(), f"run {len(batches)}")
+        assert batch is not None
+        batches.append(batch.batch_id)
+    first, second, third, fourth = batches
+    assert [ask("batch", str(each))["attempts"][0]["schema"] for each in (first, third)] == [
+        DECLARED,
+        f"{DECLARED}, tax double",
+    ]
+    versions = ask("schema", pipeline.name)["versions"]
+    assert [(each["definition"], each["first_batch_id"], each["last_batch_id"]) for each in versions] == [
+        (DECLARED, first, fourth),
+        (f"{DECLARED}, tax double", third, third),
+    ]
+    assert [each["fingerprint"] for each in versions] == [
+        hashlib.sha256(each["definition"].encode()).hexdigest() for each in versions
+    ]
+    shown = batchledger("schema", pipeline.name).stdout
+    assert "tax double is gone" in shown
+    assert second < third
+
+
+def test_quarantine_is_published_again_under_the_new_schema(workplace: Workplace) -> None:
+    pipeline = workplace.create(
+        partitions=1, source={"schema": DECLARED, "unknown_fields": "quarantine"}, sink={"evolve": "add"}
+    )
+    send(pipeline, {"message_id": "a", "number": 1}, {"message_id": "b", "number": 2, "tax": 0.5})
+    run_batch.run_once(pipeline.platform(), "first")
+    assert pipeline.count_target_rows() == 1
+    pipeline.path.write_text(re.sub("schema: .*", f"schema: {DECLARED}, tax double", pipeline.path.read_text()))
+    done = batchledger("quarantine", "replay", pipeline.name, "--all", "--reason", "the tax is declared")
+    assert done.returncode == 0, done.stderr
+    assert pipeline.query("select message_id, tax from {target} order by 1") == [("a", None), ("b", 0.5)]
+    assert [each["definition"] for each in ask("schema", pipeline.name)["versions"]] == [
+        f"{DECLARED}, tax double",
+        DECLARED,
+    ]

@@ -295,9 +295,11 @@ class Staged:
     """What a stage step leaves for the audit: invisible rows, and the evidence of what Kafka showed.
 
     ``reported_rows`` counts the rows that the writing tasks say they wrote. The audit compares it with staging.
+    ``schema`` is what the records were decoded with, as a pipeline file declares it.
     """
 
     reported_rows: int
+    schema: str = ""
 
 
 def state_after_audit(checks: Sequence[CheckResult]) -> BatchState:

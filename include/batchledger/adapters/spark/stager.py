@@ -32,7 +32,7 @@ from batchledger.adapters.spark.tasks import (
 )
 from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.model.errors import ConfigurationError, StagingError
-from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, write_columns
 from batchledger.model.records.rules import TombstonePolicy
 from batchledger.planning.shares import OFFSETS_IN_SHARE, divide, is_worth_several_tasks
 from batchledger.ports import Evidence, Sink, Stager
@@ -82,7 +82,7 @@ class SparkStager(Stager):
                 raise explain_failure(error, failed, self.transform) from error
         self._require_whole_read(attempt, len(shares))
         self.sink.seal_staging(attempt, sorted({task for task, _ in reports}))
-        return Staged(reported_rows=sum(written for _, written in reports))
+        return Staged(sum(written for _, written in reports), write_columns(self.decoder.columns))
 
     def _divide(self, batch: Batch, spark: SparkSession) -> list[Share]:
         if batch.origin is RecordOrigin.QUARANTINE:

@@ -46,6 +46,7 @@ def build_app() -> FastAPI:
     app.get("/pipelines/{dag_id}", dependencies=of_pipeline)(reading.show_pipeline)
     app.get("/pipelines/{dag_id}/partitions/{topic}/{partition}", dependencies=of_pipeline)(reading.show_partition)
     app.get("/pipelines/{dag_id}/batches/{batch_id}", dependencies=of_pipeline)(reading.show_batch)
+    app.get("/pipelines/{dag_id}/schema", dependencies=of_pipeline)(reading.show_schema)
     app.get("/pipelines/{dag_id}/runs/{run_id:path}", dependencies=of_pipeline)(reading.show_run)
     app.get("/pipelines/{dag_id}/decisions", dependencies=of_pipeline)(acting.show_decisions)
     app.get("/pipelines/{dag_id}/progress/{run_id:path}", dependencies=of_pipeline)(acting.follow_run)

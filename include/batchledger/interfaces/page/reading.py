@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.postgres.ledger.overview import find_batch_of_run
+from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
 from batchledger.interfaces.data_docs.folder import DocsFolder
 from batchledger.interfaces.page.access import may_act
@@ -46,16 +47,21 @@ from batchledger.interfaces.page.pipeline_view import (
 from batchledger.interfaces.page.rendering import show
 from batchledger.model.batch import BatchState
 from batchledger.model.checks import Severity
-from batchledger.model.errors import UnknownBatchError, UnknownPipelineError
+from batchledger.model.errors import BatchledgerError, UnknownBatchError, UnknownPipelineError
 from batchledger.model.findings import IncidentKind
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
+from batchledger.model.records.columns import write_columns
+from batchledger.model.records.contract import SchemaChange, list_changes
 from batchledger.model.refusals import may_be_accepted
 from batchledger.proof.coverage import Kind
-from batchledger.wiring import ledger_dsn
+from batchledger.wiring import compare_schema, ledger_dsn
 
 PIPELINES_ON_PAGE = 50
 URGENT = [each.row.state for each in IncidentKind if each.row.state and each.row.severity is Severity.CRITICAL]
+RECORDS_COMPARED = 1_000
 _PATIENCE_SECONDS = 0.2
+_LOOKS = {SchemaChange.ADDITIVE: "passed", SchemaChange.WIDENING: "lagging", SchemaChange.BREAKING: "failed"}
+"""The colors of states that read alike."""
 
 Pipeline = Annotated[str, InPath(alias="dag_id")]
 Page = Annotated[int, Query(ge=1, le=10**6)]
@@ -252,6 +258,28 @@ def _ways_on(view: BatchView) -> dict[str, str]:
 def _has_docs(pipeline: str, batch_id: int) -> bool:
     page = DocsFolder.of_environment().find_page(pipeline, str(batch_id))
     return page is not None and page.is_file()
+
+
+def show_schema(request: Request, dag_id: Pipeline, *, from_topic: bool = False) -> HTMLResponse:
+    """Show how the declared columns differ from the table's, and from the newest records if they are asked for."""
+    config = load(dag_id)
+    contract, error = None, None
+    with keep_connections():
+        versions = list_schemas(ledger_dsn(config), dag_id)
+        try:
+            contract = compare_schema(config, RECORDS_COMPARED if from_topic else 0)
+        except BatchledgerError as refused:
+            error = str(refused)
+    return show(
+        request,
+        "schema.html.j2",
+        config=config,
+        declared=write_columns(config.source.columns),
+        contract=contract,
+        error=error,
+        versions=list_changes(versions),
+        looks=_LOOKS,
+    )
 
 
 def show_run(request: Request, dag_id: Pipeline, run_id: str) -> Response:

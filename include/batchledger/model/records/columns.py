@@ -6,7 +6,7 @@ declared as ``string``, which keeps its text, and a transform can read it. Pure.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -55,6 +55,11 @@ def parse_columns(text: str) -> tuple[Column, ...]:
             raise ValueError(f"column {quote(name)} appears twice")
         seen.add(name)
     return columns
+
+
+def write_columns(columns: Iterable[Column]) -> str:
+    """Return the text that ``parse_columns`` reads as these columns; the same columns give the same text."""
+    return ", ".join(f"{each.name} {each.type}" for each in columns)
 
 
 def decimal_size(type_: str) -> tuple[int, int]:

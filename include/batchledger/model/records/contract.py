@@ -7,10 +7,13 @@ values, and *breaking* otherwise: a person has to decide. Pure; no I/O.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
+from itertools import pairwise
 
 from batchledger.model.counting import describe_count
-from batchledger.model.records.columns import Column
+from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.unknown_fields import write_name
 
@@ -23,6 +26,47 @@ class SchemaChange(StrEnum):
     ADDITIVE = "additive"
     WIDENING = "widening"
     BREAKING = "breaking"
+
+
+def fingerprint(definition: str) -> str:
+    """Return what tells a schema from every other one, however often it is used: the SHA-256 of its definition."""
+    return sha256(definition.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A schema that a pipeline has decoded records with, and the batches between which it was used."""
+
+    fingerprint: str
+    definition: str
+    first_used_at: datetime
+    last_used_at: datetime
+    first_batch_id: int
+    last_batch_id: int
+
+
+def list_changes(versions: Sequence[SchemaVersion]) -> list[tuple[SchemaVersion, str]]:
+    """Return each version, the newest first, with what it has changed; the oldest with its whole definition."""
+    return [
+        (each, describe_change(before.definition, each.definition) if before else each.definition)
+        for each, before in pairwise([*versions, None])
+        if each
+    ]
+
+
+def describe_change(before: str, after: str) -> str:
+    """Say what is different in the second definition.
+
+    >>> describe_change("id int, tax double", "id bigint, note string")
+    'note string is new, tax double is gone, id int is bigint'
+    """
+    old, new = ({each.name: each.type for each in parse_columns(text)} for text in (before, after))
+    changes = [
+        *(f"{name} {type_} is new" for name, type_ in new.items() if name not in old),
+        *(f"{name} {type_} is gone" for name, type_ in old.items() if name not in new),
+        *(f"{name} {type_} is {new[name]}" for name, type_ in old.items() if new.get(name, type_) != type_),
+    ]
+    return ", ".join(changes) or "the order of the columns"
 
 
 def explain_name(name: str) -> str | None:

@@ -61,6 +61,8 @@ class AttemptRecord:
     outcome: str | None
     error: str | None
     failed_step: str | None
+    fingerprint: str | None = None
+    schema: str | None = None
 
     @property
     def failure(self) -> str | None:
@@ -161,6 +163,11 @@ class BatchHistory:
     replaced_by: Sequence[ReplacementRecord] = ()
     dry_run: DryRunOutcome | None = None
 
+    @property
+    def schema(self) -> str | None:
+        """The schema that the newest attempt has decoded records with; None if an older version has staged it."""
+        return self.attempts[-1].schema if self.attempts else None
+
 
 def list_batches(dsn: str, pipeline: str, limit: int = 20, before: int | None = None) -> list[BatchSummary]:
     """Return the newest batches of a pipeline, newest first; only batches ``before`` one if it is given."""
@@ -183,8 +190,9 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
     with transaction(dsn, f"load the history of batch {batch_id}") as cursor:
         attempts = cursor.connection.cursor(row_factory=class_row(AttemptRecord))
         attempts.execute(
-            "select number, run, opened_at, staged_at, audited_at, ended_at, outcome, error, failed_step "
-            "from batchledger.attempt where batch_id = %s order by number",
+            "select number, run, opened_at, staged_at, audited_at, ended_at, outcome, error, failed_step, fingerprint, "
+            'definition as "schema" from batchledger.attempt left join batchledger.record_schema using (schema_id) '
+            "where batch_id = %s order by number",
             [batch_id],
         )
         ranges = cursor.connection.cursor(row_factory=class_row(RangeRecord))

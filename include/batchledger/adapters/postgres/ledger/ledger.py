@@ -21,6 +21,7 @@ from batchledger.adapters.postgres.ledger.publication import (
     forget_failure,
     open_publication,
 )
+from batchledger.adapters.postgres.ledger.record_schemas import note_schema
 from batchledger.adapters.postgres.ledger.rows import (
     Cursor,
     await_publications,
@@ -264,6 +265,8 @@ class PostgresLedger(Ledger):
             )
             _require_one(cursor, attempt)
             _stamp_attempt(cursor, attempt, "staged_at")
+            if staged.schema:
+                note_schema(cursor, attempt, staged.schema)
 
     @override
     def mark_failed(self, attempt: Attempt, failure: StepFailure) -> None:

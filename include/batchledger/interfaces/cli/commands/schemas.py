@@ -28,7 +28,8 @@ def schema(
     the pipeline file and the statement that it takes. Exit code 3 if one
     is breaking.
     """
-    from batchledger.wiring import compare_schema, sample_topics
+    from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
+    from batchledger.wiring import compare_schema, ledger_dsn, sample_topics
 
     if (pipeline is None) is (topic is None):
         raise typer.BadParameter("name a pipeline, or a topic by --topic")
@@ -40,6 +41,7 @@ def schema(
         return
     config = load_pipeline(str(pipeline))
     contract = compare_schema(config, records if from_topic else 0)
-    show(display.describe_contract(config.name, config.sink.target, contract, config.transform), as_json)
+    versions = list_schemas(ledger_dsn(config), config.name)
+    show(display.describe_contract(config, contract, versions), as_json)
     if contract.is_broken:
         raise typer.Exit(_WAITS_FOR_A_PERSON)

@@ -225,6 +225,8 @@ def _batch_parts(history: "BatchHistory") -> Iterator[Part]:
         yield from outcome_parts(history.dry_run)
     if history.attempts:
         yield _attempts_table(history)
+        if history.schema:
+            yield Text(f"Decoded with: {history.schema}")
         yield from checks_parts("Checks", history.checks)
     if batch.state is BatchState.BLOCKED:
         yield Text(ways_out(batch, history.checks), no_wrap=True)

@@ -1,23 +1,37 @@
 """What people and scripts see of a schema: differences, how far each goes, and what may be done."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from batchledger.interfaces.cli.printing import Part, Shown, new_table, pick
 from batchledger.model.counting import describe_count
-from batchledger.model.records.contract import Contract, Difference, Sample, SchemaChange
+from batchledger.model.records.contract import (
+    Contract,
+    Difference,
+    Sample,
+    SchemaChange,
+    SchemaVersion,
+    list_changes,
+)
+
+if TYPE_CHECKING:
+    from batchledger.config.pipeline_file import PipelineConfig
 
 _STYLES = {SchemaChange.ADDITIVE: "green", SchemaChange.WIDENING: "yellow", SchemaChange.BREAKING: "bold red"}
 
 
-def describe_contract(pipeline: str, target: str, contract: Contract, transform: str | None) -> Shown:
-    """Show the differences, the schema that would take all sampled records, and the statements for the table."""
+def describe_contract(config: "PipelineConfig", contract: Contract, versions: Sequence[SchemaVersion]) -> Shown:
+    """Show the differences, the schema that would take all sampled records, and the statements for the table.
+
+    ``versions`` are the schemas that batches were decoded with, the newest first.
+    """
+    pipeline = config.name
     differences = contract.differences
     notes = [
         _describe_sample(contract.sample) if contract.sample else None,
-        None if contract.table is not None else _explain_missing_table(target, transform),
+        None if contract.table is not None else _explain_missing_table(config.sink.target, config.transform),
         None if differences else f"{pipeline}: no difference.",
     ]
     document = {
@@ -27,6 +41,7 @@ def describe_contract(pipeline: str, target: str, contract: Contract, transform:
         "sample": _count(contract.sample),
         "is_table_compared": contract.table is not None,
         "proposal": contract.proposal,
+        "versions": versions,
     }
     parts: list[Part] = [
         differences_table(f"Schema of {pipeline}", differences),
@@ -44,7 +59,7 @@ def describe_contract(pipeline: str, target: str, contract: Contract, transform:
             Text("Statements that the table would take; sink.evolve lets a publication do what is not breaking:"),
             *(_unbroken(f"{each};") for each in statements),
         ]
-    return Shown(document, parts)
+    return Shown(document, [*parts, _versions_table(versions)])
 
 
 def describe_proposal(topic: str, sample: Sample) -> Shown:
@@ -74,6 +89,16 @@ def differences_table(title: str, differences: Sequence[Difference]) -> Part:
     table = new_table(title, "column", "change", "finding")
     for each in differences:
         table.add_row(each.column, Text(each.change, _STYLES[each.change]), each.told)
+    return table
+
+
+def _versions_table(versions: Sequence[SchemaVersion]) -> Part:
+    if len(versions) < 2:
+        return None
+    table = new_table("Schemas that records were decoded with", "batches", "since UTC", "what")
+    for each, change in list_changes(versions):
+        batches = f"{each.first_batch_id:,}..{each.last_batch_id:,}"
+        table.add_row(batches, f"{each.first_used_at:%Y-%m-%d %H:%M}", Text(change))
     return table
 
 

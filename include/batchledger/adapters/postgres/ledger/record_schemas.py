@@ -1,0 +1,34 @@
+"""The schemas that records were decoded with: each is kept once for its pipeline, and each attempt names its own."""
+
+from typing import Any
+
+import psycopg
+
+from batchledger.adapters.postgres.database import read_statement
+from batchledger.adapters.postgres.ledger.schema import transaction
+from batchledger.model.batch import Attempt
+from batchledger.model.records.contract import SchemaVersion, fingerprint
+
+
+def note_schema(cursor: psycopg.Cursor[Any], attempt: Attempt, schema: str) -> None:
+    """Keep the schema that an attempt has decoded records with, and let the attempt name it."""
+    parameters = {
+        "pipeline": attempt.batch.pipeline,
+        "fingerprint": fingerprint(schema),
+        "definition": schema,
+        "batch_id": attempt.batch.batch_id,
+        "number": attempt.number,
+    }
+    cursor.execute(read_statement(__package__, "insert_schema"), parameters)
+    cursor.execute(read_statement(__package__, "name_schema"), parameters)
+
+
+def list_schemas(dsn: str, pipeline: str, limit: int = 20) -> list[SchemaVersion]:
+    """Return the schemas that a pipeline has decoded records with, the newest first."""
+    with transaction(dsn, f"list the schemas of {pipeline}") as cursor:
+        cursor.execute(
+            "select fingerprint, definition, first_used_at, last_used_at, first_batch_id, last_batch_id "
+            "from batchledger.record_schema where pipeline = %s order by last_batch_id desc, schema_id desc limit %s",
+            [pipeline, limit],
+        )
+        return [SchemaVersion(*row) for row in cursor]
