@@ -183,7 +183,7 @@ def compare_schema(pipeline: PipelineConfig, sampled: int = 0) -> Contract:
 
     A table is not compared if a transform makes its rows. Raises ConfigurationError if no topic is there.
     """
-    columns, dsn = pipeline.source.columns, ledger_dsn(pipeline)
+    columns, dsn = pipeline.source.value_columns, ledger_dsn(pipeline)
     table = None
     if pipeline.transform is None:
         table = build_sink(pipeline, dsn).compare_columns(_make_decoder(pipeline).schema)
@@ -324,7 +324,8 @@ def _make_decoder(pipeline: PipelineConfig) -> "RecordDecoder":
     from batchledger.adapters.decoding.decoder import RecordDecoder
 
     source = pipeline.source
-    return RecordDecoder(source.columns, source.tombstones, tuple(pipeline.sink.key or ()), source.unknown_fields)
+    key = tuple(pipeline.sink.key or ())
+    return RecordDecoder(source.value_columns, source.tombstones, key, source.unknown_fields, source.outer)
 
 
 def _load(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:

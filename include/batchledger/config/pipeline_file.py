@@ -132,6 +132,12 @@ class PipelineConfig(Section):
                     "topic with sink.key"
                 )
             _require_declared("sink.key", key, self.source.columns)
+            outer = {each.name for each in self.source.outer.columns}
+            if set(key) & outer and not set(key) <= outer:
+                raise ValueError(
+                    "sink.key: with source.tombstones: delete, name columns of source.key and source.headers alone, or "
+                    "columns of source.schema alone"
+                )
             if self.dedupe is not None and set(self.dedupe.key) <= set(key):
                 raise ValueError(
                     "dedupe.key: a tombstone would count as a duplicate of the record that it deletes; name a column "

@@ -15,6 +15,7 @@ from batchledger.model.offsets import LARGEST_OFFSET
 from batchledger.model.quoting import quote
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS
+from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
 from batchledger.model.records.quarantine import QuarantineLimit
 from batchledger.model.records.rules import (
     DuplicatePolicy,
@@ -53,6 +54,11 @@ def _parse_duration(value: object) -> object:
     if seconds > _LONGEST_SECONDS:
         raise ValueError("a duration is 36500d at most")
     return seconds
+
+
+def _check_headers(value: dict[str, str]) -> dict[str, str]:
+    parse_headers(value)
+    return value
 
 
 def _check_columns(value: str) -> str:
@@ -150,6 +156,18 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class KeyConfig(Section):
+    """What a row has of the record's key."""
+
+    format: Annotated[KeyFormat, Field(strict=False)]
+    columns: str
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> "KeyConfig":
+        parse_key(self.format, self.columns)
+        return self
+
+
 class SourceConfig(Section):
     """What is read: topics of one Kafka connection, and how a record is decoded."""
 
@@ -157,6 +175,8 @@ class SourceConfig(Section):
     topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(partial(refuse_repeated, "topic"))]
     format: Literal["json"] = "json"
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
+    key: KeyConfig | None = None
+    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = {}
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
     isolation: Literal["read_committed"] = "read_committed"
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
@@ -164,10 +184,29 @@ class SourceConfig(Section):
     unknown_fields: Annotated[UnknownFieldPolicy, Field(strict=False)] = UnknownFieldPolicy.WARN
     options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
 
+    @model_validator(mode="after")
+    def _names_differ(self) -> "SourceConfig":
+        names = [each.name.lower() for each in self.columns]
+        twice = sorted({each for each in names if names.count(each) > 1})
+        if twice:
+            raise ValueError(f"column {twice[0]!r} is in two of schema, key and headers")
+        return self
+
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The declared columns."""
+        """The declared columns: of the value, then of key and headers."""
+        return (*self.value_columns, *self.outer.columns)
+
+    @property
+    def value_columns(self) -> tuple[Column, ...]:
+        """The columns that come from the value."""
         return parse_columns(self.record_schema)
+
+    @property
+    def outer(self) -> OuterColumns:
+        """The columns that come from key and headers."""
+        key = parse_key(self.key.format, self.key.columns) if self.key else None
+        return OuterColumns(key, parse_headers(self.headers))
 
 
 class LimitsConfig(Section):

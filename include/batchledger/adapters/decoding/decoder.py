@@ -3,7 +3,7 @@
 This module judges what a record has besides its value: its own timestamp, and what becomes of it without a value.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,11 +16,14 @@ import pyarrow.compute as pc
 from batchledger.adapters.decoding.blocks import BlockDecoder, arrow_schema
 from batchledger.adapters.decoding.meaning import LATEST_MICROSECONDS, UnfitError
 from batchledger.adapters.decoding.objects import KeyReader, ObjectReader
+from batchledger.adapters.decoding.outer import OuterReader
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
+from batchledger.model.records.outer import NO_OUTER, OuterColumns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
 from batchledger.model.records.unknown_fields import Place, Sighting, write_name
 
+NO_KEY = "the record has no value, and its key has no value for a key column"
 NO_VALUE = "the record has no value (a tombstone)"
 OUT_OF_TIME = "the record's own timestamp lies outside of the years 1970 to 9999"
 
@@ -48,24 +51,55 @@ class Decoded:
 class RecordDecoder:
     """Decodes batches of records, with the columns of ``quarantine.RECORD_SCHEMA``; pickled to the executors.
 
-    ``key`` names the columns that a tombstone takes from the record's key, if tombstones delete.
+    ``columns`` come from the value, ``outer`` ones from key and headers. ``key`` names the columns that a tombstone
+    takes from the record's key, if tombstones delete.
     """
 
     columns: tuple[Column, ...]
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
     key: tuple[str, ...] = ()
     unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
+    outer: OuterColumns = NO_OUTER
+
+    @property
+    def declared(self) -> tuple[Column, ...]:
+        """The columns that a pipeline file declares."""
+        return (*self.columns, *self.outer.columns)
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The fields of a row: the declared columns, the record's place, and whether it deletes its key."""
-        fields = [*arrow_schema(self.columns), *zip(PROVENANCE_COLUMNS, _PROVENANCE_TYPES, strict=True)]
+        fields = [*arrow_schema(self.declared), *zip(PROVENANCE_COLUMNS, _PROVENANCE_TYPES, strict=True)]
         if self.tombstones is TombstonePolicy.DELETE:
             fields.append((DELETED_COLUMN, pa.bool_()))
         return pa.schema(fields)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """Return what becomes of the records: rows, in their order as far as they decode in blocks."""
+        if not self.outer.columns:
+            return self._decode(records)
+        columns, errors = self._outer.read(records)
+        if self.tombstones is TombstonePolicy.DELETE:
+            errors = {**self._refuse_keyless(records, columns), **errors}
+        # Whatever is left out of the batch from here on takes its columns along.
+        wider = pa.RecordBatch.from_arrays([*records.columns, *columns], schema=self._wider_schema)
+        if not errors:
+            return self._decode(wider)
+        is_unfit = np.zeros(records.num_rows, bool)
+        is_unfit[list(errors)] = True
+        decoded = self._decode(wider.filter(pa.array(~is_unfit)))
+        unfit = _set_aside(records, sorted(errors.items()))
+        parts = [each for each in (decoded.set_aside, unfit) if each is not None]
+        return replace(decoded, set_aside=pa.concat_batches(parts))
+
+    def _refuse_keyless(self, records: pa.RecordBatch, columns: Sequence[pa.Array]) -> Mapping[int, str]:
+        """Return why tombstones that are to delete a key from their own key columns have none."""
+        own = [column for column, each in zip(columns, self.outer.columns, strict=True) if each.name in self.key]
+        found = records["value"].is_null().to_numpy(zero_copy_only=False)
+        lacks = np.logical_or.reduce([each.is_null().to_numpy(zero_copy_only=False) for each in own] or [~found])
+        return dict.fromkeys(np.flatnonzero(found & lacks).tolist(), NO_KEY)
+
+    def _decode(self, records: pa.RecordBatch) -> Decoded:
         is_out_of_time = _is_out_of_time(records["timestamp_ms"])
         values = records["value"]
         if is_out_of_time.any():
@@ -130,8 +164,10 @@ class RecordDecoder:
         match self.tombstones:
             case TombstonePolicy.KEEP:
                 return [None] * len(self.columns)
-            case TombstonePolicy.DELETE:
+            case TombstonePolicy.DELETE if self._keys.columns_of_key:
                 return self._keys.read(key.as_py())
+            case TombstonePolicy.DELETE:
+                return [None] * len(self.columns)
             case _:
                 raise UnfitError(NO_VALUE)
 
@@ -144,13 +180,22 @@ class RecordDecoder:
         """Return decoded columns beside the places of their records."""
         places = [records[name.removeprefix("_")] for name in PROVENANCE_COLUMNS[:3]]
         deleted = [pa.array(is_deleted)] if self.tombstones is TombstonePolicy.DELETE else []
+        outer = records.columns[len(RECORD_SCHEMA) :]
         return pa.RecordBatch.from_arrays(
-            [*columns, *places, _moments(records["timestamp_ms"]), *deleted], schema=self.schema
+            [*columns, *outer, *places, _moments(records["timestamp_ms"]), *deleted], schema=self.schema
         )
 
     @cached_property
     def _blocks(self) -> BlockDecoder:
         return BlockDecoder(self.columns, self.unknown_fields)
+
+    @cached_property
+    def _outer(self) -> OuterReader:
+        return OuterReader(self.outer)
+
+    @cached_property
+    def _wider_schema(self) -> pa.Schema:
+        return pa.schema([*RECORD_SCHEMA, *(field.with_name(f"column {field.name}") for field in self._outer.schema)])
 
     @cached_property
     def _objects(self) -> ObjectReader:

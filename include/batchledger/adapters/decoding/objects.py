@@ -97,20 +97,21 @@ class KeyReader:
             raise self._refuse(str(error)) from error
         if None in values:
             raise self._refuse("a part of it is null or absent")
-        by_name = dict(zip([column.name for column in self._keyed], values, strict=True))
+        by_name = dict(zip([column.name for column in self.columns_of_key], values, strict=True))
         return [by_name.get(column.name) for column in self.columns]
 
     def _read_keyed(self, key: bytes) -> Sequence[Any]:
-        if len(self._keyed) > 1:
-            return ObjectReader(self._keyed).read(key)
-        (column,) = self._keyed
+        if len(self.columns_of_key) > 1:
+            return ObjectReader(self.columns_of_key).read(key)
+        (column,) = self.columns_of_key
         return [make_text_reader(column)(_decode(key))]
 
     def _refuse(self, why: str) -> UnfitError:
         return UnfitError(f"the record has no value, and its key does not decode as {', '.join(self.key)}: {why}")
 
     @cached_property
-    def _keyed(self) -> tuple[Column, ...]:
+    def columns_of_key(self) -> tuple[Column, ...]:
+        """The columns that it reads."""
         return tuple(column for column in self.columns if column.name in self.key)
 
 

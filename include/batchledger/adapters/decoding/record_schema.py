@@ -19,5 +19,8 @@ RECORD_SCHEMA = pa.schema(
 if there are none.
 """
 
+UNREADABLE_NAME = "(a name that is not UTF-8)"
+"""Stands for all headers of a record: the client gives none of them if it cannot read one."""
+
 QUARANTINE_SCHEMA = RECORD_SCHEMA.append(pa.field("error", pa.string()))
 """A record that becomes no row, and why."""

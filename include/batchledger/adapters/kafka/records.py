@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA, UNREADABLE_NAME
 from batchledger.adapters.kafka.range_reader import SILENCE_SECONDS, RangeReader, read_chunks
 from batchledger.adapters.kafka.requests import EARLIEST, Isolation, kafka_call, list_offsets
 from batchledger.adapters.kafka.second_read import READING_SECONDS, cut_off, reading_seconds
@@ -22,8 +22,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, describe_rang
 from batchledger.model.records.lookup import Record
 
 BYTES_IN_BATCH = 16 * 1024 * 1024
-UNREADABLE = (("(a name that is not UTF-8)", None),)
-"""Stands for all headers of a record: the client gives none of them if it cannot read one."""
+UNREADABLE = ((UNREADABLE_NAME, None),)
 
 
 def read_first(options: Mapping[str, str], ranges: Sequence[OffsetRange], limit: int) -> list[Record]:

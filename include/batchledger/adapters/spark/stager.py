@@ -82,7 +82,7 @@ class SparkStager(Stager):
                 raise explain_failure(error, failed, self.transform) from error
         self._require_whole_read(attempt, len(shares))
         self.sink.seal_staging(attempt, sorted({task for task, _ in reports}))
-        return Staged(sum(written for _, written in reports), write_columns(self.decoder.columns))
+        return Staged(sum(written for _, written in reports), write_columns(self.decoder.declared))
 
     def _divide(self, batch: Batch, spark: SparkSession) -> list[Share]:
         if batch.origin is RecordOrigin.QUARANTINE:

@@ -72,7 +72,7 @@ def produce_samples(pipeline: PipelineConfig, order: SampleOrder, console: Conso
             fed = feed(options, topic, order.partitions, data_set[0](), report)
             return Produced(topic, order.guarantee, fed.already_there, Deliveries(fed.sent, fed.sent), fed.sent)
         present = sum(find_ends(options, topic, order.partitions).values())
-        made = synthesize_records(pipeline.source.columns, total, first=present)
+        made = synthesize_records(pipeline.source.value_columns, total, first=present)
         deliveries = deliver(
             options,
             topic,
