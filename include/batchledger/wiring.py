@@ -47,8 +47,9 @@ from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import Column
-from batchledger.model.records.contract import Contract, Sample
+from batchledger.model.records.contract import Contract, Sample, with_added
 from batchledger.model.records.lookup import FoundRecords, choose_newest, combine_records, find_reach
+from batchledger.model.records.rules import UnknownFieldPolicy
 from batchledger.monitoring.alerting import Alerting
 from batchledger.monitoring.health import PipelineHealth, survey
 from batchledger.monitoring.messages import Links
@@ -104,7 +105,7 @@ def build_platform(
         return SparkStager(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
             read_share=partial(read_share, {**kafka, **to_client_options(pipeline.source.options)}),
-            decoder=_make_decoder(pipeline),
+            decoder=_make_decoder(pipeline, dsn),
             transform=pipeline.transform,
             evidence=evidence,
             sink=sink,
@@ -183,12 +184,13 @@ def compare_schema(pipeline: PipelineConfig, sampled: int = 0) -> Contract:
 
     A table is not compared if a transform makes its rows. Raises ConfigurationError if no topic is there.
     """
-    columns, dsn = pipeline.source.value_columns, ledger_dsn(pipeline)
-    table = None
+    dsn = ledger_dsn(pipeline)
+    decoder, table = _make_decoder(pipeline, dsn), None
     if pipeline.transform is None:
-        table = build_sink(pipeline, dsn).compare_columns(_make_decoder(pipeline).schema)
-    sample = sample_topics(source_options(pipeline), pipeline.source.topics, sampled, columns) if sampled else None
-    return Contract(columns, sample, table)
+        table = build_sink(pipeline, dsn).compare_columns(decoder.schema)
+    topics, columns = pipeline.source.topics, decoder.columns
+    sample = sample_topics(source_options(pipeline), topics, sampled, columns) if sampled else None
+    return Contract(columns, sample, table, [each.name for each in decoder.outer.columns])
 
 
 def sample_topics(
@@ -320,12 +322,14 @@ def open_catalog(connection: Connection) -> "LakeCatalog":
     return LakeCatalog(*lake_catalog(connection, session_options()))
 
 
-def _make_decoder(pipeline: PipelineConfig) -> "RecordDecoder":
+def _make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
     from batchledger.adapters.decoding.decoder import RecordDecoder
 
-    source = pipeline.source
+    source, columns = pipeline.source, pipeline.source.value_columns
+    if source.unknown_fields is UnknownFieldPolicy.ADD:
+        columns = with_added(columns, PostgresLedger(dsn).list_added_columns(pipeline.name), source.outer)
     key = tuple(pipeline.sink.key or ())
-    return RecordDecoder(source.value_columns, source.tombstones, key, source.unknown_fields, source.outer)
+    return RecordDecoder(columns, source.tombstones, key, source.unknown_fields, source.outer)
 
 
 def _load(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:

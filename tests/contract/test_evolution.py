@@ -14,10 +14,13 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.sinks import evolution
 from batchledger.adapters.postgres.sinks.evolution import WIDER_TYPES, plan_changes
-from batchledger.model.batch import Attempt
+from batchledger.adapters.postgres.sinks.target import TargetTable
+from batchledger.model.batch import Attempt, Decision, Lane
 from batchledger.model.errors import RowsRefusedError, ServiceUnavailableError, TargetChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Evolution, Upsert
+from batchledger.planning.live import Plan
 from tests.contract import life
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.crash import SimulatedCrashError
@@ -101,7 +104,7 @@ def test_new_column_comes_with_the_rows_and_is_empty_in_older_ones(
 
 
 def test_without_leave_the_new_column_is_refused_before_anything_is_staged(warehouse: PostgresWarehouse) -> None:
-    with pytest.raises(TargetChangedError, match=r"(?s)discount.*sink\.evolve: add"):
+    with pytest.raises(TargetChangedError, match=r"(?s)lacks discount.*sink\.evolve: add.*\"discount\" double"):
         stage(warehouse, SECOND, pa.int32(), [4, 5], discount=(pa.float64(), [0.5, None]))
     assert columns_of(warehouse) == {"number": "integer"}
 
@@ -206,10 +209,86 @@ def test_column_of_the_key_stays_as_it_is(warehouse_dsn: str) -> None:
     assert columns_of(warehouse) == {"number": "integer"}
 
 
+def compare_dry_run(warehouse: PostgresWarehouse, columns: Mapping[str, tuple[Any, Sequence[Any]]]) -> Comparison:
+    """What a dry run of the first three rows says, if they have these columns."""
+    plan = Plan((FIRST,), 0, lane=Lane.REPLAY, is_dry_run=True)
+    batch = warehouse.ledger.store_replay(warehouse.pipeline, plan, "dry", Decision("ana", "look"), None)
+    rows = life.batch_of_rows(life.rows_of([FIRST]))
+    for name, (type_, values) in columns.items():
+        rows = rows.append_column(name, pa.array(values, type_))
+    attempt = life.stage(warehouse, batch, "dry", rows=rows)
+    life.audit(warehouse, attempt)
+    return warehouse.sink.compare(attempt, 0)
+
+
+def test_dry_run_compares_new_and_wider_columns_and_changes_nothing(warehouse: PostgresWarehouse) -> None:
+    warehouse = replace(warehouse, evolution=Evolution.WIDEN)
+    wider = {"number": (pa.int64(), [1, 2, LARGEST_INT + 1])}
+    assert compare_dry_run(warehouse, wider) == Comparison(changed=1, unchanged=2)
+    noted = {"number": (pa.int32(), [1, 2, 3]), "note": (pa.string(), ["x", None, None])}
+    assert compare_dry_run(warehouse, noted) == Comparison(changed=1, unchanged=2)
+    assert columns_of(warehouse) == {"number": "integer"}
+
+
+def test_change_that_others_make_while_the_lock_is_waited_for_is_not_made_again(
+    warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person adds the column, as the message of a refusal says, and makes the other one wider than the rows need."""
+    table = sql.Identifier(warehouse.schema, "orders")
+    target = TargetTable((warehouse.schema, "orders"), evolution=Evolution.WIDEN)
+    with (
+        psycopg.connect(warehouse.dsn) as reader,
+        psycopg.connect(warehouse.dsn) as person,
+        psycopg.connect(warehouse.dsn) as publishing,
+    ):
+        reader.execute(sql.SQL("select count(*) from {}").format(table))
+
+        def change(_: float) -> None:
+            reader.rollback()
+            alter = "alter table {} add column note text, alter column number type numeric"
+            person.execute(sql.SQL(alter).format(table))
+            person.commit()
+
+        monkeypatch.setattr(evolution, "sleep", change)
+        target.evolve(publishing.cursor(), {"number": "bigint", "note": "text"})
+    assert columns_of(warehouse) == {"number": "numeric", "note": "text"}
+
+
+def test_table_of_another_role_is_refused_before_anything_is_staged(warehouse: PostgresWarehouse) -> None:
+    role = sql.Identifier(f"owner_of_{warehouse.schema}")
+    warehouse = replace(warehouse, evolution=Evolution.ADD)
+    with psycopg.connect(warehouse.dsn) as connection:
+        connection.execute(sql.SQL("create role {}").format(role))
+        changes = evolution.ColumnChanges({"note": "text"}, {})
+        table = sql.Identifier(warehouse.schema, "orders")
+        with connection.cursor() as cursor:
+            evolution.require_changeable(cursor, table, "orders", changes)
+            cursor.execute(sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(warehouse.schema), role))
+            cursor.execute(sql.SQL("set role {}").format(role))
+            with pytest.raises(TargetChangedError, match=r"(?s)does not own it.*add column \"note\" text"):
+                evolution.require_changeable(cursor, table, "orders", changes)
+        connection.rollback()
+
+
+def test_partitions_count_as_the_table_that_they_are_of(
+    warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evolution, "LARGEST_REWRITE_BYTES", 8_000)
+    table = sql.Identifier(warehouse.schema, "parted")
+    with psycopg.connect(warehouse.dsn) as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL("create table {} (n int) partition by range (n)").format(table))
+        part = sql.Identifier(warehouse.schema, "parted_1")
+        cursor.execute(sql.SQL("create table {} partition of {} for values from (0) to (9)").format(part, table))
+        cursor.execute(sql.SQL("insert into {} values (1)").format(table))
+        with pytest.raises(TargetChangedError, match="too large to widen n to bigint"):
+            evolution.require_changeable(cursor, table, "parted", evolution.ColumnChanges({}, {"n": "bigint"}))
+        connection.rollback()
+
+
 @pytest.mark.parametrize("narrow", WIDER_TYPES)
-def test_wider_type_writes_every_value_as_the_narrow_one_does(warehouse_dsn: str, narrow: str) -> None:
+def test_wider_type_holds_every_value_of_the_narrow_one(warehouse_dsn: str, narrow: str) -> None:
     """The statement behind ``WIDER_TYPES``, asked of PostgreSQL itself."""
-    edges = {"smallint": [-(2**15), 0, 2**15 - 1], "integer": [-(2**31), 0, LARGEST_INT], "real": [0.5, -1.5, 2.0**100]}
+    edges = {"smallint": [-(2**15), 0, 2**15 - 1], "integer": [-(2**31), 0, LARGEST_INT], "real": [0.1, -1.5, 2.0**100]}
     with psycopg.connect(warehouse_dsn) as connection:
         for wide in WIDER_TYPES[narrow]:
             query = sql.SQL("select every(v::{0}::{1}::{0} = v::{0}) from unnest(%s::float8[]) v").format(

@@ -19,8 +19,10 @@ from batchledger.model.batch import Attempt, Batch, Decision, Lane
 from batchledger.model.errors import StagingLostError, TargetChangedError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.contract import SchemaChange
 from batchledger.model.records.rules import Deduplication, Evolution, Upsert
 from batchledger.planning.live import Plan
+from batchledger.ports import Change, as_coordinates
 from tests.contract import life
 from tests.contract.lake_warehouse import EVERY_CATALOG, LakeWarehouse, before_the_next_commit
 from tests.contract.life import ORDERS_0
@@ -252,3 +254,63 @@ def test_dry_run_compares_the_new_column_and_leaves_the_table_as_it_was(lake: La
     attempt = stage(lake, batch, {**NUMBER, "note": (pa.string(), ["x", None, None])})
     assert lake.sink.compare(attempt, 0) == Comparison(changed=1, unchanged=2)
     assert lake.table.schema() == before
+
+
+@pytest.mark.parametrize("has_moved", [False, True], ids=["the same place", "another place"])
+def test_table_that_others_alter_while_rows_are_staged_does_not_get_them_in_another_column(
+    lake: LakeWarehouse, has_moved: bool
+) -> None:
+    """Their schema takes the number that the staged one has, and with another column first, its column numbers, too."""
+    lake = replace(lake, evolution=Evolution.ADD)
+    publish(lake, stage(lake, life.store(lake, FIRST), NUMBER))
+    rows = life.batch_of_rows(life.rows_of([SECOND]))
+    for name, (type_, values) in NOTES.items():
+        rows = rows.append_column(name, pa.array(values, type_))
+    attempt = lake.ledger.open_attempt(life.store(lake, SECOND, run="run-2").batch_id, "run-2")
+    lake.evidence.open(attempt)
+    writer = lake.sink.open_staging(attempt, rows.schema)
+    if has_moved:
+        change_columns(lake, added="other")
+    change_columns(lake, added="note")
+    life.write(writer, 0, rows)
+    lake.sink.seal_staging(attempt, [0])
+    with lake.lake_catalog.opened.load_table((lake.schema, "orders")).update_schema() as update:
+        update.update_column("note", doc="another schema")
+    change = Change(as_coordinates([]), as_coordinates([]), len(SECOND))
+    if has_moved:
+        with pytest.raises(StagingLostError):
+            lake.lake_table.commit(attempt, None, change, epoch=0, is_found=True)
+        assert values_of(lake, "number") == [1, 2, 3]
+        return
+    lake.lake_table.commit(attempt, None, change, epoch=0, is_found=True)
+    assert values_of(lake, "note") == [None, None, None, "a", "b"]
+
+
+def test_replay_whose_records_are_all_set_aside_is_published_although_its_column_is_new(lake: LakeWarehouse) -> None:
+    lake = replace(lake, evolution=Evolution.ADD, deduplication=Deduplication(("note",), timedelta(days=1)))
+    publish(lake, stage(lake, life.store(lake, FIRST), NUMBER | {"note": (pa.string(), ["x", "y", "z"])}))
+    change_columns(lake, dropped="note")
+    batch = life.store_replay(lake, FIRST)
+    attempt = lake.ledger.open_attempt(batch.batch_id, "again")
+    rows = life.batch_of_rows([]).append_column("note", pa.array([], pa.string()))
+    life.write(lake.sink.open_staging(attempt, rows.schema), 0)
+    lake.sink.seal_staging(attempt, [0])
+    assert lake.sink.compare(attempt, 0) == Comparison(removed=3, absent_columns=("number",))
+
+
+def test_columns_of_tables_that_no_publication_changes_are_breaking(lake: LakeWarehouse) -> None:
+    lake = replace(lake, evolution=Evolution.WIDEN)
+    publish(lake, stage(lake, life.store(lake, FIRST), NUMBER))
+    with lake.table.update_schema(allow_incompatible_changes=True) as update:
+        update.make_column_optional("message_id")
+        update.add_column("owner", StringType(), required=True, default_value="ana")
+    schema = pa.schema([("owner", pa.string()), ("number", pa.int64()), ("tax", pa.float64())])
+    found = {each.name: each.change for each in lake.lake_table.compare_columns(schema) or ()}
+    (other, *_) = lake.lake_table.compare_columns(pa.schema([("Number", pa.int32())])) or ()
+    assert (other.name, other.change) == ("Number", SchemaChange.BREAKING)
+    assert found == {
+        "owner": SchemaChange.BREAKING,
+        "number": SchemaChange.WIDENING,
+        "tax": SchemaChange.ADDITIVE,
+        "_batch_id": None,
+    }

@@ -198,6 +198,7 @@ class Tables:
     key_types: dict[tuple[str, str, tuple[str, ...]], Mapping[str, str]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
+    added_columns: dict[tuple[str, str], int] = field(default_factory=dict)
     incidents: dict[int, Incident] = field(default_factory=dict)
     notifications: dict[int, StoredNotification] = field(default_factory=dict)
 

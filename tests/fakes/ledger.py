@@ -316,6 +316,16 @@ class MemoryLedger(Ledger):
         return self.database.committed.failures.get((batch.batch_id, batch.attempt))
 
     @override
+    def add_columns(self, attempt: Attempt, names: Sequence[str]) -> None:
+        with self.database.transaction() as tables:
+            for name in names:
+                tables.added_columns.setdefault((attempt.batch.pipeline, name), attempt.batch.batch_id)
+
+    @override
+    def list_added_columns(self, pipeline: str) -> Sequence[str]:
+        return [name for owner, name in self.database.committed.added_columns if owner == pipeline]
+
+    @override
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, BatchState.PLANNED)

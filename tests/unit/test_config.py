@@ -194,6 +194,22 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             changed(source__tombstones="delete", dedupe={"key": ["id"], "remember": "1d"}, **UPSERT),
             "dedupe.key: a tombstone would count as a duplicate of the record that it deletes",
         ),
+        (changed(source__unknown_fields="add"), "unknown_fields: add needs a table that gets columns"),
+        (changed(source__key={"format": "string", "columns": "id string"}), "column 'id' is in two of schema, key and"),
+        (
+            changed(source__key={"format": "bytes", "columns": "k string"}),
+            "source.key: a mapping: format bytes makes a binary column",
+        ),
+        (changed(source__headers={"tenant": "tenant"}), "write 'header NAME TYPE'"),
+        (
+            changed(
+                source__key={"format": "string", "columns": "k string"},
+                source__tombstones="delete",
+                sink__mode="upsert",
+                sink__key=["id", "k"],
+            ),
+            "name columns of source.key and source.headers alone",
+        ),
         (changed(sink={"type": "hive"}), "sink.type: 'hive' is not allowed; allowed: 'postgres', 'kafka'"),
         (changed(sink={"type": "kafka"}), "orders.yaml: sink.topic: this key is required"),
         (changed(sink={**TOPIC, "table": "x"}), "sink.table: unknown key 'table'; allowed: type, connection, topic"),

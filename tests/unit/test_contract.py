@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from batchledger.adapters.decoding.sampling import MOST_FIELDS, look_at
 from batchledger.model.records.columns import parse_columns
-from batchledger.model.records.contract import Contract, SchemaChange, TableColumn
+from batchledger.model.records.contract import (
+    MOST_ADDED,
+    Contract,
+    SchemaChange,
+    TableColumn,
+    choose_added,
+    describe_change,
+    with_added,
+)
+from batchledger.model.records.outer import NO_OUTER, OuterColumns, parse_headers
 
 
 def compare(schema: str, *documents: Any, raw: Sequence[bytes | None] = ()) -> Contract:
@@ -154,3 +163,33 @@ def test_table_that_differs_is_told_with_the_statement_that_it_takes() -> None:
         "note": (SchemaChange.BREAKING, "the table has it as integer, and rows would have text"),
     }
     assert contract.is_broken
+
+
+def test_columns_that_records_bring_are_texts_behind_the_declared_ones() -> None:
+    columns = parse_columns("id int, tax double")
+    outer = OuterColumns(headers=parse_headers({"tenant": "header tenant string"}))
+    assert with_added(columns, ["note", "Tax", "TENANT", "note2", "NOTE"], outer) == (
+        *columns,
+        *parse_columns("note string, note2 string"),
+    )
+    assert with_added(columns, [], NO_OUTER) == columns
+
+
+def test_only_names_that_a_column_can_have_are_added_and_not_without_end() -> None:
+    assert choose_added(["a", "a b", "_rest", "known", "b"], {"known"}) == ["a", "b"]
+    known = {f"n{number}" for number in range(MOST_ADDED - 1)}
+    assert choose_added(["a", "b"], known) == ["a"]
+    assert choose_added(["a", "b"], {*known, "x"}) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("id int", "id int, note string", "note string is new"),
+        ("id int, note string", "id int", "note string is gone"),
+        ("id int", "id bigint", "id int is bigint"),
+        ("id int, tax double", "tax double, id int", "the order of the columns"),
+    ],
+)
+def test_change_of_a_schema_is_told_by_its_columns(before: str, after: str, told: str) -> None:
+    assert describe_change(before, after) == told

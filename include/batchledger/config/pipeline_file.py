@@ -43,7 +43,7 @@ from batchledger.model.quoting import quote, shorten
 from batchledger.model.records.columns import DELETED_COLUMN, INTEGER_TYPES, PROVENANCE_COLUMNS, Column
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy
+from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, UnknownFieldPolicy
 from batchledger.planning.live import StartPolicy
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -161,6 +161,23 @@ class PipelineConfig(Section):
                         f"sink.topic: {topic!r} is in source.topics; the pipeline would read its own rows. Name "
                         "another topic in sink.topic; it is created if it does not exist"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_come_with_their_columns(self) -> "PipelineConfig":
+        evolves = not isinstance(self.sink, KafkaSinkConfig) and self.sink.evolve.adds
+        if evolves and self.delivery is DeliveryMode.AT_MOST_ONCE:
+            raise ValueError(
+                "sink.evolve: with delivery: at_most_once the position moves first, and a table that others use just "
+                "then would lose the rows; allowed: none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _table_takes_added_columns(self) -> "PipelineConfig":
+        adds = self.source.unknown_fields is UnknownFieldPolicy.ADD
+        if adds and not isinstance(self.sink, KafkaSinkConfig) and not self.sink.evolve.adds:
+            raise ValueError("source.unknown_fields: add needs a table that gets columns; write sink.evolve: add")
         return self
 
     @model_validator(mode="after")

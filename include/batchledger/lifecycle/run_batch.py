@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from batchledger.lifecycle.added_columns import find_new_columns
 from batchledger.lifecycle.at_work import begin_work, go_on_with_work
 from batchledger.lifecycle.audit import judge_attempt
 from batchledger.lifecycle.delivery import deliver, rows_lost
@@ -27,7 +28,17 @@ from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
 from batchledger.lifecycle.requirement import require_own_target
 from batchledger.lifecycle.row_audit import require_usable_checks
 from batchledger.lifecycle.source_identity import look_at_source, require_same_topics, topics_of
-from batchledger.model.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin, Step, StepFailure
+from batchledger.model.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    DeliveryMode,
+    Lane,
+    RecordOrigin,
+    Staged,
+    Step,
+    StepFailure,
+)
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome
 from batchledger.model.errors import (
     AuditOutdatedError,
@@ -48,6 +59,8 @@ from batchledger.planning.replay import check_quarantined, check_readable
 logger = logging.getLogger(__name__)
 
 AUDITS_WHILE_PUBLISHING = 5
+STAGED_AGAIN_FOR_COLUMNS = 3
+"""So often a batch is staged again for columns that its records have brought; what is left after that is named."""
 
 
 def stage(platform: Platform, batch_id: int, run: str) -> Batch:
@@ -60,7 +73,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
         return _stage(held, batch_id, run)
 
 
-def _stage(platform: Platform, batch_id: int, run: str) -> Batch:
+def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAIN_FOR_COLUMNS) -> Batch:
     batch = load_batch(platform, batch_id)
     if batch.state is BatchState.COMMITTING:
         batch = _resume_commit(platform, batch, run)
@@ -81,28 +94,46 @@ def _stage(platform: Platform, batch_id: int, run: str) -> Batch:
     try:
         if is_empty:
             require_usable_checks(platform)
-        require_own_target(platform, attempt)
-        with platform.follow(attempt, partial(look_at_reading, platform, attempt)):
-            staged = platform.make_stager().stage(attempt)
-        if batch.origin is RecordOrigin.KAFKA:
-            # A topic that was created anew while it was being read would have given other records for the same offsets.
-            require_same_topics(platform, batch)
-        platform.crash("staging_sealed")
-        platform.ledger.mark_staged(attempt, staged)
+        staged = _fill_staging(platform, attempt)
+        new = find_new_columns(platform, attempt) if again else ()
+        if not new:
+            platform.ledger.mark_staged(attempt, staged)
     except BatchledgerError as error:
-        # The next attempt has a staging of its own; a superseded one may have lost its tables under its feet.
-        drop_staging(platform, attempt)
-        chosen, found = find_next(platform, attempt, error, ())
-        if chosen is Next.LEAVE:
-            raise fenced_by(found, attempt) from error
-        if isinstance(error, RowsRefusedError):
-            # The next attempt would read the same row.
-            raise _block(platform, attempt, error) from error
-        platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, str(error)))
-        raise
+        ended_by = _end_attempt(platform, attempt, error)
+        if ended_by is error:
+            raise
+        raise ended_by from error
+    if new:
+        logger.info("%s is staged again: its records have new fields, %s", batch.label, ", ".join(new))
+        return _stage(platform, batch_id, run, again - 1)
     logger.info("%s attempt %d staged: %s rows", batch.label, attempt.number, f"{staged.reported_rows:,}")
     platform.crash("staged")
     return platform.ledger.load_batch(batch_id)
+
+
+def _fill_staging(platform: Platform, attempt: Attempt) -> Staged:
+    require_own_target(platform, attempt)
+    with platform.follow(attempt, partial(look_at_reading, platform, attempt)):
+        staged = platform.make_stager().stage(attempt)
+    if attempt.batch.origin is RecordOrigin.KAFKA:
+        # A topic that was created anew while it was being read would have given other records for the same offsets.
+        require_same_topics(platform, attempt.batch)
+    platform.crash("staging_sealed")
+    return staged
+
+
+def _end_attempt(platform: Platform, attempt: Attempt, error: BatchledgerError) -> BatchledgerError:
+    """Clean up after a stage step that failed, and return what to raise for it."""
+    # The next attempt has a staging of its own; a superseded one may have lost its tables under its feet.
+    drop_staging(platform, attempt)
+    chosen, found = find_next(platform, attempt, error, ())
+    if chosen is Next.LEAVE:
+        return fenced_by(found, attempt)
+    if isinstance(error, RowsRefusedError):
+        # The next attempt would read the same row.
+        return _block(platform, attempt, error)
+    platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, str(error)))
+    return error
 
 
 def audit(platform: Platform, batch_id: int, run: str) -> Batch:

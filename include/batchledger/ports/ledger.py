@@ -139,6 +139,15 @@ class Ledger(Protocol):
         committing.
         """
 
+    def add_columns(self, attempt: Attempt, names: Sequence[str]) -> None:
+        """Let records of the pipeline be decoded with text columns for these fields, too, from now on.
+
+        Those that are known stay as they are.
+        """
+
+    def list_added_columns(self, pipeline: str) -> Sequence[str]:
+        """Return the names that ``add_columns`` has ever been given, the oldest first."""
+
     def mark_failed(self, attempt: Attempt, failure: StepFailure) -> None:
         """Record with which error a step has ended; the batch stays as it is.
 

@@ -31,6 +31,7 @@ _MOMENT = pa.timestamp("us", "UTC")
 _PROVENANCE_TYPES = (pa.string(), pa.int32(), pa.int64(), _MOMENT)
 # Kafka's own mark of a record without a timestamp.
 _NO_TIMESTAMP = -1
+_RECORDS_GROUPED = 1_024
 
 
 @dataclass(frozen=True)
@@ -119,14 +120,19 @@ class RecordDecoder:
 
     def find_unknown(self, decoded: Decoded) -> Iterator[tuple[AbstractSet[str], Sighting]]:
         """Yield unknown fields, together with the records that became rows and have exactly these."""
-        for records in decoded.strange:
-            places_by_names: dict[frozenset[str], list[int]] = {}
-            for place, value in enumerate(records["value"].to_pylist()):
-                if value is not None:
-                    places_by_names.setdefault(frozenset(self._objects.find_unknown(value)), []).append(place)
-            places_by_names.pop(frozenset(), None)
-            for names, places in places_by_names.items():
-                yield names, Sighting(len(places), _find_first(records, places))
+        for part in decoded.strange:
+            # Each record may have names of its own.
+            for start in range(0, part.num_rows, _RECORDS_GROUPED):
+                yield from self._group_unknown(part.slice(start, _RECORDS_GROUPED))
+
+    def _group_unknown(self, records: pa.RecordBatch) -> Iterator[tuple[AbstractSet[str], Sighting]]:
+        places_by_names: dict[frozenset[str], list[int]] = {}
+        for place, value in enumerate(records["value"].to_pylist()):
+            if value is not None:
+                places_by_names.setdefault(frozenset(self._objects.find_unknown(value)), []).append(place)
+        places_by_names.pop(frozenset(), None)
+        for names, places in places_by_names.items():
+            yield names, Sighting(len(places), _find_first(records, places))
 
     def _decode_each(self, records: pa.RecordBatch, is_out_of_time: np.ndarray) -> Decoded:
         rows: list[pa.RecordBatch] = []

@@ -16,6 +16,7 @@ MOST_FIELDS = 2_000
 
 _PROPOSED = ("boolean", "bigint", "decimal(38,0)", "double", "date", "timestamp", "string")
 """The types in which values of an undeclared field are tried; a text holds everything."""
+_NUMBERS = ("bigint", "decimal(38,0)", "double")
 _OF_NULLS = "string"
 
 _WIDER: Mapping[str, Sequence[str]] = {
@@ -49,7 +50,9 @@ class _Field:
         if self.declared is not None and (why := _explain(self.name, self.declared, token)) is not None:
             self.unfit += 1
             self.error = self.error or why
-        self.left = [type_ for type_ in self.left if _explain(self.name, type_, token) is None]
+        # A text of digits is a number for a decimal column, and more often it is a code.
+        left = [each for each in self.left if not (self.declared is None and token[:1] == b'"' and each in _NUMBERS)]
+        self.left = [type_ for type_ in left if _explain(self.name, type_, token) is None]
 
     def describe(self) -> SampledField:
         """Return what the values have in common."""

@@ -122,7 +122,7 @@ class TableCommit:
     def change_schema(self, schema: Schema) -> None:
         """Give the table this schema, if it has the columns with which it was loaded."""
         metadata = self.table.metadata
-        if schema.schema_id == metadata.current_schema_id:
+        if schema == self.table.schema():
             return
         same_schema = {"current-schema-id": metadata.current_schema_id}
         same_numbers = {"last-assigned-field-id": metadata.last_column_id}

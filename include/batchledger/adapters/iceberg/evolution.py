@@ -12,7 +12,7 @@ from pyiceberg.exceptions import ResolveError
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table import Table
-from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType, NestedField
 
 from batchledger.adapters.iceberg.layout import name_of, name_type
 from batchledger.model.batch import Batch
@@ -64,8 +64,13 @@ def is_wider(type_: IcebergType, known: IcebergType) -> bool:
 
 def compare_columns(table: Table, name: str, columns: StoredColumns, key: Collection[str]) -> list[TableColumn]:
     """Return the columns of the rows, then those that the table has besides, and that take no null."""
-    known = {each.name: each.field_type for each in table.schema().fields}
-    compared = [_compare(name, column, type_, known.get(column), column in key) for column, type_ in columns]
+    known = {each.name: each for each in table.schema().fields}
+    by_lower = {each.lower(): each for each in known}
+    compared = []
+    for column, type_ in columns:
+        # To Spark, names that differ by case alone are the same.
+        fixed = column in key or by_lower.get(column.lower(), column) != column
+        compared.append(_compare(name, column, type_, known.get(column), is_fixed=fixed))
     filled = {each.name for each in compared}
     required = [each for each in table.schema().fields if each.required and name_of(each.name) not in filled]
     return [
@@ -74,22 +79,28 @@ def compare_columns(table: Table, name: str, columns: StoredColumns, key: Collec
     ]
 
 
-def _compare(table: str, column: str, type_: IcebergType, known: IcebergType | None, is_key: bool) -> TableColumn:
-    wanted, has = name_type(type_), name_type(known) if known is not None else None
-    if known is not None and _takes(known, type_):
-        return TableColumn(name_of(column), has, wanted, None)
-    if known is not None and not is_wider(type_, known):
-        return TableColumn(name_of(column), has, wanted, SchemaChange.BREAKING)
-    change = SchemaChange.ADDITIVE if known is None else SchemaChange.WIDENING
-    clause = f"add column {column}" if known is None else f"alter column {column} type"
-    # A publication changes no key.
-    change = SchemaChange.BREAKING if is_key else change
-    return TableColumn(name_of(column), has, wanted, change, f"alter table {table} {clause} {wanted}")
+def _compare(table: str, column: str, type_: IcebergType, known: NestedField | None, *, is_fixed: bool) -> TableColumn:
+    """``is_fixed``: no publication makes such a column, or changes it."""
+    name, wanted = name_of(column), name_type(type_)
+    if known is None:
+        change = SchemaChange.BREAKING if is_fixed else SchemaChange.ADDITIVE
+        return TableColumn(name, None, wanted, change, f"alter table {table} add column {column} {wanted}")
+    has = name_type(known.field_type)
+    if known.required:
+        statement = f"alter table {table} alter column {column} drop not null"
+        return TableColumn(name, f"{has} not null", wanted, SchemaChange.BREAKING, statement)
+    if _takes(known.field_type, type_):
+        return TableColumn(name, has, wanted, None)
+    if not is_wider(type_, known.field_type):
+        return TableColumn(name, has, wanted, SchemaChange.BREAKING)
+    change = SchemaChange.BREAKING if is_fixed else SchemaChange.WIDENING
+    return TableColumn(name, has, wanted, change, f"alter table {table} alter column {column} type {wanted}")
 
 
 def require_columns(table: Table, name: str, staged: Schema, columns: Collection[str]) -> None:
     """Raise TargetChangedError when the table has lost a column; the ``staged`` rows may bring new ones."""
-    new = [each for each in staged.fields if each.field_id > table.metadata.last_column_id]
+    had = {(each.field_id, each.name) for schema in table.metadata.schemas for each in schema.fields}
+    new = [each for each in staged.fields if (each.field_id, each.name) not in had]
     known = {name_of(each.name) for each in (*table.schema().fields, *new)}
     lost = [each for each in columns if each not in known]
     if lost:

@@ -159,7 +159,8 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
 def with_schema(table: Table, schema: Schema) -> Table:
     """Return the table as it would be with the schema."""
     metadata = table.metadata
-    if schema.schema_id == metadata.current_schema_id:
+    # Another change of the table may have taken the same number meanwhile.
+    if schema == table.schema():
         return table
     schemas = [each for each in metadata.schemas if each.schema_id != schema.schema_id]
     changed = metadata.model_copy(

@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
 
-from batchledger.adapters.iceberg.coordinates import Offsets, group
+from batchledger.adapters.iceberg.coordinates import Offsets, group, lie_within
 from batchledger.adapters.iceberg.files import read_files
 from batchledger.adapters.iceberg.layout import read_schema
+from batchledger.adapters.iceberg.snapshots import plan_snapshot
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import BATCH_COLUMN, COORDINATE_COLUMNS
 
@@ -66,6 +68,28 @@ def count_repeated(table: Table, tasks: Sequence[FileScanTask], key: Sequence[st
     again = copies.filter(pc.greater(copies["count_all"], 1)).select(list(key))
     same_key = rows.join(again, keys=list(key), join_type="left semi")
     return {place: len(offsets) for place, offsets in _by_place(same_key)}
+
+
+def read_held(
+    table: Table, snapshot: Snapshot, columns: Sequence[str], within: Sequence[OffsetRange], keys: pa.Table | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a snapshot holds in some ranges, or with some keys; a column that the table lacks is null."""
+    present = read_schema(table).names
+    known = [each for each in columns if each in present]
+    if keys is None or not set(keys.schema.names) <= set(present):
+        rows = read_within(table, plan_snapshot(table, snapshot, lie_within(within)), known, within)
+    else:
+        rows = read_rows(table, plan_snapshot(table, snapshot), known, within, keys)
+    yield from (_with_nulls(each, columns) for each in rows)
+
+
+def _with_nulls(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return rows with these columns in this order; what they do not have is null."""
+    if rows.schema.names == list(columns):
+        return rows
+    nulls = pa.nulls(rows.num_rows, pa.string())
+    arrays = [rows[each] if each in rows.schema.names else nulls for each in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def _is_within(rows: pa.Table | pa.RecordBatch, range_: OffsetRange) -> Any:

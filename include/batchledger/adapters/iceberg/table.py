@@ -61,7 +61,7 @@ from batchledger.adapters.iceberg.layout import (
     with_schema,
 )
 from batchledger.adapters.iceberg.ownership import require_own
-from batchledger.adapters.iceberg.rows import Place, count_repeated, find_offsets, read_rows, read_within
+from batchledger.adapters.iceberg.rows import Place, count_repeated, find_offsets, read_held
 from batchledger.adapters.iceberg.snapshots import (
     find_branch,
     find_committed,
@@ -119,12 +119,12 @@ class IcebergTable(LakeTable):
                 create(catalog, self.identifier, wanted, self.partitions)
             table = self._load()
             warn_of_partitions(table, self.name, self.partitions)
+            evolved = evolve(table, columns_of(wanted), self.evolution, self._stored_key)
+            require_fit(with_schema(table, evolved), self.name, wanted)
             if table.metadata.snapshot_by_name(MAIN_BRANCH) is None:
                 # A publication is compared with a snapshot, so there has to be one.
                 table.append(table.schema().as_arrow().empty_table())
-            evolved = evolve(table, columns_of(wanted), self.evolution, self._stored_key)
             table = with_schema(table, evolved)
-            require_fit(table, self.name, wanted)
             return IcebergFileWriter(
                 slim(table.metadata),
                 without_login(table.io.properties, catalog.properties),
@@ -201,11 +201,7 @@ class IcebergTable(LakeTable):
     ) -> Iterator[pa.RecordBatch]:
         with self._talk("read it"):
             table = self._load_for(attempt, [*columns, *(keys.schema.names if keys is not None else ())])
-            snapshot = find_snapshot(table, base)
-            if keys is None:
-                yield from read_within(table, plan_snapshot(table, snapshot, lie_within(within)), columns, within)
-                return
-            yield from read_rows(table, plan_snapshot(table, snapshot), columns, within, keys)
+            yield from read_held(table, find_snapshot(table, base), columns, within, keys)
 
     @override
     def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
@@ -384,6 +380,9 @@ class IcebergTable(LakeTable):
         table = self._load()
         branch = table.metadata.snapshot_by_name(branch_of(attempt))
         listed = branch.manifests(table.io) if branch is not None else ()
+        if branch is not None and not listed:
+            # No row was staged, so nothing says which columns would be new.
+            columns = COORDINATE_COLUMNS
         staged = read_list_schema(table, listed[0].manifest_path) if listed else table.schema()
         require_columns(table, self.name, staged, columns)
         return with_schema(table, find_next(table, staged, attempt.batch))

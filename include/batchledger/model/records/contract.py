@@ -5,7 +5,7 @@ values, and *breaking* otherwise: a person has to decide. Pure; no I/O.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -15,9 +15,14 @@ from itertools import pairwise
 from batchledger.model.counting import describe_count
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.identifiers import explain_columns
+from batchledger.model.records.outer import OuterColumns
 from batchledger.model.records.unknown_fields import write_name
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+
+
+MOST_ADDED = 500
+"""A pipeline gets no more columns by itself: so many names are values of a producer rather than fields."""
 
 
 class SchemaChange(StrEnum):
@@ -67,6 +72,23 @@ def describe_change(before: str, after: str) -> str:
         *(f"{name} {type_} is {new[name]}" for name, type_ in old.items() if new.get(name, type_) != type_),
     ]
     return ", ".join(changes) or "the order of the columns"
+
+
+def with_added(columns: Sequence[Column], added: Iterable[str], outer: OuterColumns) -> tuple[Column, ...]:
+    """Return the columns of a value with those that records have brought, as texts.
+
+    A name that is declared meanwhile, or differs by case alone from one that is there, counts no more.
+    """
+    by_name = {each.name.lower(): each for each in (*outer.columns, *columns)}
+    for name in added:
+        by_name.setdefault(name.lower(), Column(name, "string"))
+    return tuple(each for each in by_name.values() if each not in outer.columns)
+
+
+def choose_added(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """Return which fields that records have brought get a column, beside those that got one already."""
+    possible = [each for each in names if each not in known and explain_name(each) is None]
+    return possible[: MOST_ADDED - len(known)]
 
 
 def explain_name(name: str) -> str | None:
@@ -126,11 +148,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The declared columns beside a sample of the records and the table; each of these may be unknown (None)."""
+    """The declared columns beside a sample of the records and the table; each of these may be unknown (None).
+
+    Columns of key and headers have the ``taken`` names.
+    """
 
     declared: Sequence[Column]
     sample: Sample | None = None
     table: Sequence[TableColumn] | None = None
+    taken: Sequence[str] = ()
 
     @property
     def differences(self) -> list[Difference]:
@@ -160,6 +186,7 @@ class Contract:
         declared = {column.name: column.type for column in self.declared}
         # Databases and Spark do not tell names apart by case.
         by_lower = {name.lower(): name for name in declared}
+        taken = {name.lower() for name in self.taken}
         for name, found in self.sample.fields.items():
             share = f"{found.records:,} of {describe_count(self.sample.records, 'record')}"
             if name not in declared:
@@ -167,6 +194,8 @@ class Contract:
                 fault = explain_name(name) or ("no type holds its values" if found.type is None else None)
                 other = by_lower.setdefault(name.lower(), name)
                 fault = fault or (None if other == name else f"{other} has the same letters")
+                if name.lower() in taken:
+                    fault = "a column of key or headers has its name; give that one another name"
                 told = f"{told}. It cannot be a column: {fault}" if fault else told
                 declare = None if fault else f"{name} {found.type}"
                 yield Difference(write_name(name), SchemaChange.ADDITIVE, told, declare)

@@ -27,23 +27,29 @@ class UnknownFieldPolicy(StrEnum):
     """What becomes of a record with a field that the schema does not declare.
 
     ``WARN``: a row without the field, and a check that fails as a warning. ``IGNORE``: a row without the field.
-    ``QUARANTINE``: set aside. ``BLOCK``: as ``WARN``, and the failed check keeps the batch invisible.
+    ``QUARANTINE``: set aside. ``BLOCK``: as ``WARN``, and the failed check keeps the batch invisible. ``ADD``: a row
+    with the field in a text column of its own; as ``WARN`` if there can be no such column.
     """
 
     WARN = "warn"
     IGNORE = "ignore"
     QUARANTINE = "quarantine"
     BLOCK = "block"
+    ADD = "add"
 
     @property
     def counts(self) -> bool:
         """Whether such fields are counted, for the check ``no_unknown_fields``."""
-        return self in (UnknownFieldPolicy.WARN, UnknownFieldPolicy.BLOCK)
+        return self.severity is not None
 
     @property
     def severity(self) -> Severity | None:
         """How much that check matters; None without it."""
-        return {UnknownFieldPolicy.WARN: Severity.WARNING, UnknownFieldPolicy.BLOCK: Severity.CRITICAL}.get(self)
+        return {
+            UnknownFieldPolicy.WARN: Severity.WARNING,
+            UnknownFieldPolicy.ADD: Severity.WARNING,
+            UnknownFieldPolicy.BLOCK: Severity.CRITICAL,
+        }.get(self)
 
 
 class DuplicatePolicy(StrEnum):

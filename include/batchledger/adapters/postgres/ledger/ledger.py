@@ -21,7 +21,7 @@ from batchledger.adapters.postgres.ledger.publication import (
     forget_failure,
     open_publication,
 )
-from batchledger.adapters.postgres.ledger.record_schemas import note_schema
+from batchledger.adapters.postgres.ledger.record_schemas import add_columns, list_added_columns, note_schema
 from batchledger.adapters.postgres.ledger.rows import (
     Cursor,
     await_publications,
@@ -34,6 +34,7 @@ from batchledger.adapters.postgres.ledger.rows import (
     insert_decision,
     insert_positions,
     insert_ranges,
+    list_open_replays,
     load_batch,
     load_checks,
     load_quarantine_contents,
@@ -147,7 +148,7 @@ class PostgresLedger(Ledger):
                 return already_stored
             if not plan.is_dry_run:
                 _require_running(cursor, pipeline)
-            superseded = filter(plan.supersedes, _find_open_replays(cursor, pipeline, run))
+            superseded = filter(plan.supersedes, list_open_replays(cursor, pipeline, run))
             insert_positions(cursor, pipeline, plan.first_positions)
             batch_id = insert_batch(cursor, pipeline, plan, run, key)
             for each in superseded:
@@ -161,7 +162,7 @@ class PostgresLedger(Ledger):
     @override
     def find_open_replays(self, pipeline: str, run: str) -> Sequence[Batch]:
         with transaction(self.dsn, f"look for open replays of {pipeline}") as cursor:
-            return _find_open_replays(cursor, pipeline, run)
+            return list_open_replays(cursor, pipeline, run)
 
     @override
     def note_expired(self, pipeline: str, expired: Sequence[OffsetRange], decision: Decision, key: str) -> None:
@@ -269,6 +270,16 @@ class PostgresLedger(Ledger):
                 note_schema(cursor, attempt, staged.schema)
 
     @override
+    def add_columns(self, attempt: Attempt, names: Sequence[str]) -> None:
+        with transaction(self.dsn, f"add columns for {attempt.batch.label}") as cursor:
+            add_columns(cursor, attempt, names)
+
+    @override
+    def list_added_columns(self, pipeline: str) -> Sequence[str]:
+        with transaction(self.dsn, f"list the columns that records of {pipeline} have brought") as cursor:
+            return list_added_columns(cursor, pipeline)
+
+    @override
     def mark_failed(self, attempt: Attempt, failure: StepFailure) -> None:
         parameters = {"batch_id": attempt.batch.batch_id, "number": attempt.number, **asdict(failure)}
         with transaction(self.dsn, f"record that {attempt.batch.label} failed") as cursor:
@@ -366,16 +377,6 @@ class PostgresLedger(Ledger):
         self, attempt: Attempt, expected: BatchState = BatchState.AUDITED
     ) -> AbstractContextManager[PostgresPublication]:
         return open_publication(self.dsn, attempt, expected)
-
-
-def _find_open_replays(cursor: Cursor, pipeline: str, run: str) -> list[Batch]:
-    """Return the run's open replays, locked until the transaction ends."""
-    cursor.execute(
-        "select batch_id from batchledger.batch where pipeline = %s and lane = 'replay' and planned_by = %s "
-        "and state not in ('published', 'discarded') order by batch_id for update",
-        [pipeline, run],
-    )
-    return [load_batch(cursor, batch_id) for (batch_id,) in cursor.fetchall()]
 
 
 def _require_running(cursor: Cursor, pipeline: str) -> None:

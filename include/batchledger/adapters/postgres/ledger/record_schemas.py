@@ -1,5 +1,6 @@
 """The schemas that records were decoded with: each is kept once for its pipeline, and each attempt names its own."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -21,6 +22,21 @@ def note_schema(cursor: psycopg.Cursor[Any], attempt: Attempt, schema: str) -> N
     }
     cursor.execute(read_statement(__package__, "insert_schema"), parameters)
     cursor.execute(read_statement(__package__, "name_schema"), parameters)
+
+
+def add_columns(cursor: psycopg.Cursor[Any], attempt: Attempt, names: Sequence[str]) -> None:
+    """Keep the names of columns that records have brought."""
+    cursor.execute(
+        "insert into batchledger.added_column (pipeline, name, batch_id) select %s, name, %s "
+        "from unnest(%s::text[]) with ordinality as added (name, place) order by place on conflict do nothing",
+        [attempt.batch.pipeline, attempt.batch.batch_id, list(names)],
+    )
+
+
+def list_added_columns(cursor: psycopg.Cursor[Any], pipeline: str) -> list[str]:
+    """Return the names of the columns that records of a pipeline have brought, the oldest first."""
+    cursor.execute("select name from batchledger.added_column where pipeline = %s order by number", [pipeline])
+    return [name for (name,) in cursor]
 
 
 def list_schemas(dsn: str, pipeline: str, limit: int = 20) -> list[SchemaVersion]:

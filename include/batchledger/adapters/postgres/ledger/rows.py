@@ -288,3 +288,13 @@ def insert_checks(cursor: Cursor, attempt: Attempt, checks: Sequence[CheckResult
 
 def _as_json(value: Mapping[str, Any] | None) -> Jsonb | None:
     return None if value is None else Jsonb(value)
+
+
+def list_open_replays(cursor: Cursor, pipeline: str, run: str) -> list[Batch]:
+    """Return the run's open replays, locked until the transaction ends."""
+    cursor.execute(
+        "select batch_id from batchledger.batch where pipeline = %s and lane = 'replay' and planned_by = %s "
+        "and state not in ('published', 'discarded') order by batch_id for update",
+        [pipeline, run],
+    )
+    return [load_batch(cursor, batch_id) for (batch_id,) in cursor.fetchall()]

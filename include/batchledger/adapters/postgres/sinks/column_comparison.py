@@ -23,21 +23,34 @@ def compare_columns(
     known = columns_of(cursor, *table)
     if not known:
         return None
-    compared = [_compare(cursor, sql.Identifier(*table), each, known.get(each.name), key) for each in schema]
+    base = read_base_types(cursor, table)
+    identifier = sql.Identifier(*table)
+    compared = [_compare(cursor, identifier, each, (known.get(each.name), base.get(each.name)), key) for each in schema]
+    if BATCH_COLUMN not in known:
+        # No publication adds it.
+        add = sql.SQL("alter table {} add column {} bigint").format(identifier, sql.Identifier(BATCH_COLUMN))
+        statement = add.as_string(cursor)
+        compared.append(TableColumn(BATCH_COLUMN, None, "bigint", SchemaChange.BREAKING, statement))
     named = {*schema.names, BATCH_COLUMN}
     return [*compared, *(each for each in _list_required(cursor, table, known) if each.name not in named)]
 
 
 def _compare(
-    cursor: psycopg.Cursor[Any], table: sql.Identifier, field: pa.Field, known: str | None, key: Sequence[str]
+    cursor: psycopg.Cursor[Any],
+    table: sql.Identifier,
+    field: pa.Field,
+    found: tuple[str | None, str | None],
+    key: Sequence[str],
 ) -> TableColumn:
+    """``found`` is the type of the table's column, and what it is made of."""
+    known, base = found
     type_, wanted = postgres_type(field.type), describe_type(field.type)
     change, clause = None, "alter column {} type {}"
     if known is None:
         change, clause = SchemaChange.ADDITIVE, "add column {} {}"
     elif type_ in WIDER_TYPES.get(known, ()):
         change = SchemaChange.WIDENING
-    elif changes_values(field.type, known) or not _takes(cursor, table, field.name, type_):
+    elif changes_values(field.type, base or known) or not _takes(cursor, table, field.name, type_):
         return TableColumn(field.name, known, wanted, SchemaChange.BREAKING)
     if change is None:
         return TableColumn(field.name, known, wanted, None)
@@ -46,6 +59,20 @@ def _compare(
         change = SchemaChange.BREAKING
     statement = sql.SQL("alter table {} " + clause).format(table, sql.Identifier(field.name), sql.SQL(type_))
     return TableColumn(field.name, known, wanted, change, statement.as_string(cursor))
+
+
+def read_base_types(cursor: psycopg.Cursor[Any], table: tuple[str, str]) -> dict[str, str]:
+    """Return type by column name, and for a domain the type that it is made of: that one rounds and cuts."""
+    cursor.execute(
+        "with recursive base (name, type, modifier) as ("
+        "select attname, atttypid, atttypmod from pg_attribute "
+        "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped "
+        "union all select name, typbasetype, case when modifier = -1 then typtypmod else modifier end "
+        "from base join pg_type on oid = type where typtype = 'd') "
+        "select name, format_type(type, modifier) from base join pg_type on oid = type where typtype <> 'd'",
+        [sql.Identifier(*table).as_string(cursor)],
+    )
+    return dict(cursor.fetchall())
 
 
 def _takes(cursor: psycopg.Cursor[Any], table: sql.Identifier, column: str, type_: str) -> bool:

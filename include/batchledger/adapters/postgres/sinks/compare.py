@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
+from batchledger.adapters.postgres.sinks.evolution import NOTHING_CHANGES, ColumnChanges
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
 from batchledger.model.batch import Attempt
 from batchledger.model.offsets import TopicPartition
@@ -24,7 +25,7 @@ class Shadow:
     """The rows that an attempt would publish, beside a target that exists.
 
     ``rows``, a table or subquery, are the rows that the audit accepts; ``row_columns`` are their columns, and
-    ``columns`` the target's, type by name.
+    ``columns`` the target's, type by name. The publication would add the ``new`` ones, or make them wider.
     """
 
     target: sql.Identifier
@@ -32,10 +33,16 @@ class Shadow:
     rows: sql.Composable
     row_columns: Sequence[str]
     upsert: PostgresUpsert | None
+    new: ColumnChanges = NOTHING_CHANGES
+
+    @property
+    def columns_after(self) -> Mapping[str, str]:
+        """The columns of the target once the rows are there, type by name."""
+        return {**self.columns, **self.new.widened, **self.new.added}
 
     def compare(self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int) -> Comparison:
         """Return what would become of the rows, with up to ``limit`` that would change. Raises KeyConflictError."""
-        compared = [each for each in self.columns if each in self.row_columns]
+        compared = [each for each in self.columns_after if each in self.row_columns]
         parameters = {"limit": limit, **ranges_as_arrays(attempt.batch.ranges)}
         if self.upsert is None:
             before, after, same_row = self._appended(compared)
@@ -57,7 +64,9 @@ class Shadow:
         return Comparison(**counts, examples=tuple(examples), absent_columns=tuple(absent))
 
     def _appended(self, compared: Sequence[str]) -> tuple[sql.Composable, sql.Composable, sql.Composable]:
-        before = read_sql(__package__, "select_appended_before").format(columns=_of("t", compared), target=self.target)
+        before = read_sql(__package__, "select_appended_before").format(
+            columns=self._present(compared), target=self.target
+        )
         after = sql.SQL("select {}, true as is_there, 1 as copy from (select * from {}) l").format(
             self._cast(compared), self.rows
         )
@@ -69,13 +78,21 @@ class Shadow:
         elsewhere = read_sql(__package__, "select_elsewhere").format(target=self.target)
         parts = upsert.collapse(cursor, attempt, self.rows, self.row_columns, elsewhere)
         parts |= {"target": self.target, "elsewhere": elsewhere}
-        before = read_sql(__package__, "select_keyed_before").format(**{**parts, "columns": _of("t", compared)})
+        before = read_sql(__package__, "select_keyed_before").format(**{**parts, "columns": self._present(compared)})
         after = read_sql(__package__, "select_keyed_after").format(**{**parts, "columns": self._cast(compared)})
         return before, after, _same(upsert.rules.key)
 
     def _cast(self, compared: Sequence[str]) -> sql.Composed:
+        types = self.columns_after
+        return _join(sql.SQL(f"l.{{0}}::{types[each]} as {{0}}").format(sql.Identifier(each)) for each in compared)
+
+    def _present(self, compared: Sequence[str]) -> sql.Composed:
+        types = self.columns_after
         return _join(
-            sql.SQL(f"l.{{0}}::{self.columns[each]} as {{0}}").format(sql.Identifier(each)) for each in compared
+            sql.SQL(f"{'t.{0}' if each in self.columns else 'null'}::{types[each]} as {{0}}").format(
+                sql.Identifier(each)
+            )
+            for each in compared
         )
 
 
@@ -83,10 +100,6 @@ def _differing(column: str) -> sql.Composed:
     return sql.SQL("case when record_image_ne(row(b.{0}), row(a.{0})) then {1} end").format(
         sql.Identifier(column), sql.Literal(column)
     )
-
-
-def _of(table: str, columns: Sequence[str]) -> sql.Composed:
-    return _join(sql.Identifier(table, each) for each in columns)
 
 
 def _same(columns: Sequence[str]) -> sql.Composed:

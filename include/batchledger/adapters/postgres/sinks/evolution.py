@@ -26,7 +26,7 @@ WIDER_TYPES: Mapping[str, frozenset[str]] = {
     "integer": frozenset({"bigint"}),
     "real": frozenset({"double precision"}),
 }
-"""The types that hold every value of a type, written in the same way."""
+"""The types that hold every value of a type. A double writes the value of a real with more digits."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class ColumnChanges:
         ]
 
 
+NOTHING_CHANGES = ColumnChanges({}, {})
+
+
 def plan_changes(
     evolution: Evolution, known: Mapping[str, str], staged: Mapping[str, str], key: Sequence[str]
 ) -> ColumnChanges:
@@ -66,31 +69,50 @@ def plan_changes(
     return ColumnChanges(added, widened)
 
 
-def require_cheap(cursor: psycopg.Cursor[Any], table: sql.Identifier, name: str, changes: ColumnChanges) -> None:
-    """Raise TargetChangedError when the changes would rewrite a large table: that takes long, and the lock with it."""
-    if not changes.widened:
+def require_changeable(cursor: psycopg.Cursor[Any], table: sql.Identifier, name: str, changes: ColumnChanges) -> None:
+    """Raise TargetChangedError when the table is another role's, or when the changes would rewrite a large table.
+
+    A rewrite takes long, and holds the lock as long.
+    """
+    if not changes:
         return
-    cursor.execute("select pg_total_relation_size(to_regclass(%s))", [table.as_string(cursor)])
-    ((size_bytes,),) = cursor.fetchall()
-    if size_bytes > LARGEST_REWRITE_BYTES:
-        statement = sql.SQL("alter table {} {}").format(table, sql.SQL(", ").join(changes.clauses))
+    # A partitioned table has no size of its own.
+    cursor.execute(
+        "select pg_has_role(c.relowner, 'usage'), current_user::text, coalesce("
+        "(select sum(pg_total_relation_size(relid)) from pg_partition_tree(c.oid)), pg_total_relation_size(c.oid)) "
+        "from pg_class c where c.oid = to_regclass(%s)",
+        [table.as_string(cursor)],
+    )
+    ((is_own, role, size_bytes),) = cursor.fetchall()
+    if not is_own:
+        raise TargetChangedError(
+            f"Table {name} needs other columns, and role {role} does not own it. Nothing was written.",
+            advice=f"Do it as its owner: {describe_changes(cursor, table, changes)}\nOr give the table to {role}.",
+            subject=name,
+        )
+    if changes.widened and size_bytes > LARGEST_REWRITE_BYTES:
         columns = ", ".join(f"{column} to {type_}" for column, type_ in changes.widened.items())
         raise TargetChangedError(
             f"Table {name} is too large to widen {columns} while a batch is published. Nothing was written.",
             why=f"It has {size_bytes / 1024**3:.1f} GiB. PostgreSQL would write all of it anew, and let no query read "
             f"it meanwhile: about {size_bytes / _REWRITTEN_BYTES_A_SECOND:,.0f} s.",
-            advice=f"Do it when that suits: {statement.as_string(cursor)}",
+            advice=f"Do it when that suits: {describe_changes(cursor, table, changes)}",
             subject=name,
         )
 
 
-def apply_changes(cursor: psycopg.Cursor[Any], table: sql.Identifier, name: str, changes: ColumnChanges) -> None:
-    """Change the table. Raises ServiceUnavailableError when others hold it all the time."""
-    _lock(cursor, table, name)
+def apply_changes(cursor: psycopg.Cursor[Any], table: sql.Identifier, changes: ColumnChanges) -> None:
+    """Change the table, which is locked."""
     cursor.execute(sql.SQL("alter table {} {}").format(table, sql.SQL(", ").join(changes.clauses)))
 
 
-def _lock(cursor: psycopg.Cursor[Any], table: sql.Identifier, name: str) -> None:
+def describe_changes(cursor: psycopg.Cursor[Any], table: sql.Identifier, changes: ColumnChanges) -> str:
+    """Return the changes as a statement."""
+    return sql.SQL("alter table {} {}").format(table, sql.SQL(", ").join(changes.clauses)).as_string(cursor)
+
+
+def lock_table(cursor: psycopg.Cursor[Any], table: sql.Identifier, name: str) -> None:
+    """Lock the table against every other use. Raises ServiceUnavailableError when others hold it all the time."""
     until = monotonic() + _TRIES_FOR_SECONDS
     while True:
         try:

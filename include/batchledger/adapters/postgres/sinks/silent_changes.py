@@ -23,7 +23,7 @@ _CHANGED_BY: Mapping[str, frozenset[str]] = {
     "real": _INTEGERS | {"numeric"},
     "bigint": frozenset({"real", "double precision"}),
     "integer": frozenset({"real"}),
-    "text": frozenset({'"char"', "name"}),
+    "text": frozenset({'"char"', "character", "name"}),
     "timestamp with time zone": frozenset({"date", "time without time zone", "time with time zone"}),
     "timestamp without time zone": frozenset({"date", "time without time zone"}),
 }

@@ -92,12 +92,12 @@ class PostgresSink(PostgresStaging, Sink):
                 # Rolled back below: the rows are compared with the empty table that they would create.
                 self._target.create(cursor, self.staged_columns(cursor, attempt))
                 columns = self._target.read_columns(cursor)
-            columns |= self._target.plan_changes(cursor, self.staged_columns(cursor, attempt)).widened
+            changes = self._target.plan_changes(cursor, self.staged_columns(cursor, attempt))
             rows: sql.Composable = rows_table(attempt)
             if self.message_keys is not None:
                 rows = self.message_keys.select_accepted(cursor, attempt)
             with self._target.taking(attempt):
-                shadow = Shadow(self._target.identifier, columns, rows, row_columns, self._target.updates)
+                shadow = Shadow(self._target.identifier, columns, rows, row_columns, self._target.updates, changes)
                 comparison = shadow.compare(cursor, attempt, limit)
             cursor.connection.rollback()
             return comparison

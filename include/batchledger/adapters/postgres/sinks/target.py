@@ -10,8 +10,15 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import cause_of, handing_over, read_sql
-from batchledger.adapters.postgres.sinks.column_comparison import compare_columns
-from batchledger.adapters.postgres.sinks.evolution import ColumnChanges, apply_changes, plan_changes, require_cheap
+from batchledger.adapters.postgres.sinks.column_comparison import compare_columns, read_base_types
+from batchledger.adapters.postgres.sinks.evolution import (
+    ColumnChanges,
+    apply_changes,
+    describe_changes,
+    lock_table,
+    plan_changes,
+    require_changeable,
+)
 from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
 from batchledger.adapters.postgres.staging.tables import columns_of, open_table, postgres_type
@@ -93,17 +100,24 @@ class TargetTable:
 
     def evolve(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
         """Give the table what rows with these columns, type by name, need and ``evolution`` allows."""
+        if not self._find_changes(cursor, columns):
+            return
+        lock_table(cursor, self.identifier, self.name)
+        # Others may have changed it before the lock was there.
         changes = self.plan_changes(cursor, columns)
         if changes:
-            apply_changes(cursor, self.identifier, self.name, changes)
+            apply_changes(cursor, self.identifier, changes)
 
     def plan_changes(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> ColumnChanges:
-        """Return what ``evolve`` would change. Raises TargetChangedError when that rewrites a large table."""
-        stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}
-        key = self.upsert.key if self.upsert else ()
-        changes = plan_changes(self.evolution, self.read_columns(cursor), stored, key)
-        require_cheap(cursor, self.identifier, self.name, changes)
+        """Return what ``evolve`` would change. Raises TargetChangedError when it may not, or had better not."""
+        changes = self._find_changes(cursor, columns)
+        require_changeable(cursor, self.identifier, self.name, changes)
         return changes
+
+    def _find_changes(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> ColumnChanges:
+        """Look at the catalog alone, which waits for no lock."""
+        stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}
+        return plan_changes(self.evolution, self.read_columns(cursor), stored, self.upsert.key if self.upsert else ())
 
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         """Let PostgreSQL plan the later insert of the open staging, so that its own rules decide what fits.
@@ -118,7 +132,8 @@ class TargetTable:
         changes = self.plan_changes(cursor, {each.name: postgres_type(each.type) for each in schema})
         left_out = (self._unstored_column, *changes.added, *changes.widened)
         stored = [each for each in schema.names if each not in left_out]
-        self._require_no_silent_change(known, schema, stored)
+        self._require_columns(cursor, known, schema, stored)
+        self._require_no_silent_change(read_base_types(cursor, self.table), schema, stored)
         try:
             cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), stored), [attempt.batch.batch_id])
         except psycopg.Error as error:
@@ -127,11 +142,21 @@ class TargetTable:
             raise TargetChangedError(
                 f"Table {self.name} cannot take the rows of {attempt.batch.label}. Nothing was written.",
                 why=f"It says: {error.diag.message_primary}.",
-                advice="Alter the table, or correct source.schema or the transform.\n"
-                f"A new field needs its column first: ALTER TABLE {self.name} ADD COLUMN name type\nOr let "
-                "publications add it: sink.evolve: add",
+                advice="Alter the table, or correct source.schema or the transform.",
                 subject=self.name,
             ) from error
+
+    def _require_columns(
+        self, cursor: psycopg.Cursor[Any], known: Mapping[str, str], schema: pa.Schema, stored: Sequence[str]
+    ) -> None:
+        absent = {name: postgres_type(schema.field(name).type) for name in stored if name not in known}
+        if absent:
+            statement = describe_changes(cursor, self.identifier, ColumnChanges(absent, {}))
+            raise TargetChangedError(
+                f"Table {self.name} lacks {', '.join(absent)}. Nothing was written.",
+                advice=f"Let publications add new columns: sink.evolve: add\nOr add them yourself: {statement}",
+                subject=self.name,
+            )
 
     def _require_no_silent_change(self, known: Mapping[str, str], schema: pa.Schema, stored: Sequence[str]) -> None:
         for name in stored:

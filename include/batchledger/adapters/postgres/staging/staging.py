@@ -105,8 +105,8 @@ class PostgresStaging(Staging):
             # Rows outlive a crash of the server if a sink may have committed them already.
             kind = sql.SQL("table" if isinstance(self, CommittingSink) else "unlogged table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
-            self.require_fit(cursor, attempt, schema)
             keep_types(cursor, attempt, self._remembered_keys, schema)
+            self.require_fit(cursor, attempt, schema)
         return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
 
     @override

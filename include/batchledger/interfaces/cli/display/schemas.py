@@ -1,5 +1,7 @@
 """What people and scripts see of a schema: differences, how far each goes, and what may be done."""
 
+import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,9 +70,10 @@ def describe_proposal(topic: str, sample: Sample) -> Shown:
     differences = contract.differences
     left_out = [each for each in differences if each.declare is None]
     document = {"topic": topic, "sample": _count(sample), "proposal": contract.proposal, "left_out": left_out}
-    name = topic.replace(".", "_").replace("-", "_").lower()
+    name = re.sub(r"[^a-z0-9_]", "_", topic.lower())
+    name = name if name[0].isalpha() else f"t_{name}"
     sink = f"sink: {{type: postgres, table: {name}}}"
-    file = f"name: {name}\n{_yaml(contract.proposal)}\n  topics: [{topic}]\n{sink}"
+    file = f"name: {name}\n{_yaml(contract.proposal)}\n  topics: [{json.dumps(topic)}]\n{sink}"
     return Shown(
         document,
         [
@@ -88,7 +91,8 @@ def differences_table(title: str, differences: Sequence[Difference]) -> Part:
         return None
     table = new_table(title, "column", "change", "finding")
     for each in differences:
-        table.add_row(each.column, Text(each.change, _STYLES[each.change]), each.told)
+        # A name comes from a record, and may look like markup.
+        table.add_row(Text(each.column), Text(each.change, _STYLES[each.change]), Text(each.told))
     return table
 
 

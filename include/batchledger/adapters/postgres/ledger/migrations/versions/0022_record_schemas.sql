@@ -14,4 +14,14 @@ create table batchledger.record_schema (
 );
 comment on table batchledger.record_schema is 'A schema that a pipeline has decoded records with; the fingerprint is the SHA-256 of its definition.';
 
+create table batchledger.added_column (
+    number    int generated always as identity primary key,
+    pipeline  text not null,
+    name      text not null,
+    batch_id  bigint not null,
+    added_at  timestamptz not null default clock_timestamp(),
+    unique (pipeline, name)
+);
+comment on table batchledger.added_column is 'A column for a field that records have brought, with unknown_fields: add; batch_id is the first that had it.';
+
 alter table batchledger.attempt add column schema_id int references batchledger.record_schema;
