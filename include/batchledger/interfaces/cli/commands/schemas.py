@@ -37,7 +37,7 @@ def schema(
         from batchledger.config.connections import kafka_options, load_connection
 
         options = kafka_options(load_connection(connection, ("kafka",), "--connection"))
-        show(display.describe_proposal(topic, sample_topics(options, [topic], records)), as_json)
+        show(display.describe_proposal(topic, connection, sample_topics(options, [topic], records)), as_json)
         return
     config = load_pipeline(str(pipeline))
     contract = compare_schema(config, records if from_topic else 0)

@@ -64,7 +64,7 @@ def describe_contract(config: "PipelineConfig", contract: Contract, versions: Se
     return Shown(document, [*parts, _versions_table(versions)])
 
 
-def describe_proposal(topic: str, sample: Sample) -> Shown:
+def describe_proposal(topic: str, connection: str, sample: Sample) -> Shown:
     """Show a pipeline file for a topic, as its newest records suggest."""
     contract = Contract((), sample)
     differences = contract.differences
@@ -73,7 +73,8 @@ def describe_proposal(topic: str, sample: Sample) -> Shown:
     name = re.sub(r"[^a-z0-9_]", "_", topic.lower())
     name = name if name[0].isalpha() else f"t_{name}"
     sink = f"sink: {{type: postgres, table: {name}}}"
-    file = f"name: {name}\n{_yaml(contract.proposal)}\n  topics: [{json.dumps(topic)}]\n{sink}"
+    source = f"{_yaml(contract.proposal)}\n  connection: {connection}\n  topics: [{json.dumps(topic)}]"
+    file = f"name: {name}\n{source}\n{sink}"
     return Shown(
         document,
         [
