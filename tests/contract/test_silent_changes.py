@@ -30,7 +30,7 @@ ROWS: Sequence[tuple[pa.DataType, Sequence[Any]]] = [
     (pa.decimal128(10, 3), [Decimal("1.105"), Decimal("-9999999.999"), Decimal("0.5")]),
     (pa.decimal128(38, 2), [Decimal("1234567890123456789.01"), Decimal("0.05"), Decimal("0.5")]),
     (pa.decimal128(10, 2), [Decimal("1.10"), Decimal("0.05"), Decimal("12345678.91")]),
-    (pa.string(), ["a", "long" * 40, "2026-11-25"]),
+    (pa.string(), ["a", "a ", "long" * 40, "2026-11-25"]),
     (pa.date32(), [date(2026, 11, 25), date(1, 1, 1)]),
     (pa.timestamp("us", "UTC"), [MOMENT]),
     (pa.timestamp("us"), [MOMENT.replace(tzinfo=None)]),
@@ -38,8 +38,8 @@ ROWS: Sequence[tuple[pa.DataType, Sequence[Any]]] = [
 ]
 TABLE_TYPES = (
     "boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "numeric(10,2)", "numeric(12,3)",
-    "numeric(5)", "money", "text", "character varying", "character varying(5)", "name", '"char"', "date",
-    "timestamp with time zone", "timestamp(3) with time zone", "timestamp without time zone",
+    "numeric(5)", "money", "text", "character varying", "character varying(5)", "character(5)", "name", '"char"',
+    "date", "timestamp with time zone", "timestamp(3) with time zone", "timestamp without time zone",
     "timestamp(0) without time zone", "time without time zone", "time with time zone", "bytea", "jsonb", "uuid",
     "interval", "integer[]", "bit(8)",
 )  # fmt: skip
@@ -85,7 +85,9 @@ def test_exactly_the_types_that_change_values_in_silence_are_known(warehouse_dsn
     assert {each: is_changed for each, is_changed in found.items() if is_changed is not expected[each]} == {}
 
 
-def test_table_that_would_round_is_refused_before_anything_is_staged(warehouse_dsn: str) -> None:
+@pytest.mark.parametrize("type_", ["numeric(10,2)", "price"])
+def test_table_that_would_round_is_refused_before_anything_is_staged(warehouse_dsn: str, type_: str) -> None:
+    """``price`` is a domain: it rounds as the type that it is made of."""
     warehouse = PostgresWarehouse(warehouse_dsn)
     first, second = (OffsetRange(TopicPartition("orders", 0), start, start + 1) for start in (0, 1))
     amounts = pa.array([Decimal("1.105")], pa.decimal128(10, 3))
@@ -95,7 +97,10 @@ def test_table_that_would_round_is_refused_before_anything_is_staged(warehouse_d
     life.publish(warehouse, attempt)
     table = sql.Identifier(warehouse.schema, "orders")
     with psycopg.connect(warehouse_dsn) as connection:
-        connection.execute(sql.SQL("alter table {} alter column amount type numeric(10,2)").format(table))
+        domain = sql.Identifier(warehouse.schema, "price")
+        connection.execute(sql.SQL("create domain {} as numeric(10,2)").format(domain))
+        named = domain if type_ == "price" else sql.SQL(type_)
+        connection.execute(sql.SQL("alter table {} alter column amount type {}").format(table, named))
     rows = life.batch_of_rows(life.rows_of([second])).append_column("amount", amounts)
     with pytest.raises(TargetChangedError, match=r"(?s)change values of amount.*numeric\(10,2\).*numeric\(10,3\)"):
         life.stage(warehouse, life.store(warehouse, second, run="run-2"), "run-2", rows=rows)
