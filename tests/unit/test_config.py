@@ -194,6 +194,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             changed(source__tombstones="delete", dedupe={"key": ["id"], "remember": "1d"}, **UPSERT),
             "dedupe.key: a tombstone would count as a duplicate of the record that it deletes",
         ),
+        (changed(sink__evolve="add", delivery="at_most_once"), "sink.evolve: with delivery: at_most_once the position"),
         (changed(source__unknown_fields="add"), "unknown_fields: add needs a table that gets columns"),
         (changed(source__key={"format": "string", "columns": "id string"}), "column 'id' is in two of schema, key and"),
         (
