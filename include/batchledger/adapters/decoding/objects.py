@@ -6,7 +6,7 @@ the exact text of its value: each name is an object of its own, so two names of 
 
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,7 +104,7 @@ class KeyReader:
         if len(self.columns_of_key) > 1:
             return ObjectReader(self.columns_of_key).read(key)
         (column,) = self.columns_of_key
-        return [make_text_reader(column)(_decode(key))]
+        return [make_bytes_reader(column)(key)]
 
     def _refuse(self, why: str) -> UnfitError:
         return UnfitError(f"the record has no value, and its key does not decode as {', '.join(self.key)}: {why}")
@@ -113,6 +113,12 @@ class KeyReader:
     def columns_of_key(self) -> tuple[Column, ...]:
         """The columns that it reads."""
         return tuple(column for column in self.columns if column.name in self.key)
+
+
+def make_bytes_reader(column: Column) -> Callable[[bytes], Any]:
+    """Return the function that reads UTF-8 text as a value of the column, as ``make_text_reader`` says."""
+    read = make_text_reader(column)
+    return lambda content: read(_decode(content))
 
 
 def _decode(value: bytes) -> str:

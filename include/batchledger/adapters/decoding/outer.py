@@ -14,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.adapters.decoding.blocks import BlockDecoder, arrow_schema
-from batchledger.adapters.decoding.meaning import UnfitError, make_text_reader
-from batchledger.adapters.decoding.objects import NOT_UTF8, ObjectReader
+from batchledger.adapters.decoding.meaning import UnfitError
+from batchledger.adapters.decoding.objects import ObjectReader, make_bytes_reader
 from batchledger.adapters.decoding.record_schema import UNREADABLE_NAME
-from batchledger.model.records.columns import Column
 from batchledger.model.records.outer import KeyFormat, OuterColumns, RecordKey
 
 UNREADABLE_HEADERS = "a header's name is not UTF-8, so its headers cannot be read"
@@ -53,10 +52,8 @@ class OuterReader:
             return
         if key.format is KeyFormat.STRING:
             (column,) = key.columns
-            read = make_text_reader(column)
-            values = [
-                _read(place, each, lambda it: read(_decode(it)), "key", errors) for place, each in _enumerate(keys)
-            ]
+            read = make_bytes_reader(column)
+            values = [_read(place, each, read, "key", errors) for place, each in enumerate(keys.to_pylist())]
             yield pa.array(values, self.schema.field(0).type)
             return
         yield from self._read_objects(key, keys, errors)
@@ -84,23 +81,18 @@ class OuterReader:
 
     def _read_headers(self, texts: pa.Array, errors: Errors) -> Iterator[pa.Array]:
         by_name: list[Mapping[str, bytes | None]] = []
-        for place, text in _enumerate(texts):
+        for place, text in enumerate(texts.to_pylist()):
             found = {} if text is None else _last_by_name(text)
             if UNREADABLE_NAME in found:
                 errors.setdefault(place, UNREADABLE_HEADERS)
             by_name.append(found)
         for header in self.outer.headers:
-            read = bytes if header.is_bytes else _make_reader(header.column)
+            read = bytes if header.is_bytes else make_bytes_reader(header.column)
             values = [
                 _read(place, found.get(header.header), read, f"header {header.header}", errors)
                 for place, found in enumerate(by_name)
             ]
             yield pa.array(values, self.schema.field(header.column.name).type)
-
-
-def _make_reader(column: Column) -> Callable[[bytes], Any]:
-    read = make_text_reader(column)
-    return lambda content: read(_decode(content))
 
 
 def _read(place: int, content: bytes | None, read: Callable[[bytes], Any], what: str, errors: Errors) -> Any:
@@ -120,14 +112,3 @@ def _last_by_name(text: str) -> Mapping[str, bytes | None]:
         each["key"]: None if (content := each.get("value")) is None else base64.b64decode(content)
         for each in json.loads(text)
     }
-
-
-def _enumerate(array: pa.Array) -> Iterator[tuple[int, Any]]:
-    return enumerate(array.to_pylist())
-
-
-def _decode(content: bytes) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise UnfitError(NOT_UTF8) from None

@@ -6,7 +6,7 @@ So what this module says of a record is what ``docs/reference/meaning.md`` says.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchledger.adapters.decoding.meaning import UnfitError, make_reader
+from batchledger.adapters.decoding.meaning import Reader, UnfitError, make_reader
 from batchledger.adapters.decoding.objects import parse_object
 from batchledger.model.records.columns import Column, decimal_size
 from batchledger.model.records.contract import Sample, SampledField
@@ -34,11 +34,13 @@ _MOST_DIGITS = 38
 
 @dataclass
 class _Field:
-    """Which types hold all values so far, beginning with the narrowest."""
+    """``left`` are the types that may hold all values so far, the narrowest first, with their readers.
 
-    name: str
-    declared: str | None
-    left: list[str]
+    If the field is declared, these are wider types, which hold all that fits the declared one.
+    """
+
+    declared: tuple[str, Reader] | None
+    left: dict[str, Reader]
     records: int = 0
     values: int = 0
     unfit: int = 0
@@ -47,20 +49,24 @@ class _Field:
     def take(self, token: bytes) -> None:
         """Take note of a value that is not null."""
         self.values += 1
-        if self.declared is not None and (why := _explain(self.name, self.declared, token)) is not None:
+        if self.declared is not None:
+            why = _explain(self.declared[1], token)
+            if why is None:
+                return
             self.unfit += 1
             self.error = self.error or why
-        # A text of digits is a number for a decimal column, and more often it is a code.
-        left = [each for each in self.left if not (self.declared is None and token[:1] == b'"' and each in _NUMBERS)]
-        self.left = [type_ for type_ in left if _explain(self.name, type_, token) is None]
+        elif token[:1] == b'"':
+            # A text of digits is a number for a decimal column, and more often it is a code.
+            self.left = {type_: read for type_, read in self.left.items() if type_ not in _NUMBERS}
+        self.left = {type_: read for type_, read in self.left.items() if _explain(read, token) is None}
 
     def describe(self) -> SampledField:
         """Return what the values have in common."""
         if self.declared is not None and not self.unfit:
-            return SampledField(self.records, self.declared)
+            return SampledField(self.records, self.declared[0])
         if not self.values:
             return SampledField(self.records, _OF_NULLS)
-        return SampledField(self.records, self.left[0] if self.left else None, self.unfit, self.error)
+        return SampledField(self.records, next(iter(self.left), None), self.unfit, self.error)
 
 
 def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample:
@@ -80,12 +86,16 @@ def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample
         for name, token in parsed.items():
             if name not in fields and len(fields) >= MOST_FIELDS:
                 continue
-            type_ = declared.get(name)
-            known = fields.setdefault(name, _Field(name, type_, list(_candidates(type_))))
+            known = fields.get(name) or fields.setdefault(name, _begin(name, declared.get(name)))
             known.records += 1
             if token != b"null":
                 known.take(token)
     return Sample(records, unreadable, {name: each.describe() for name, each in fields.items()})
+
+
+def _begin(name: str, declared: str | None) -> _Field:
+    left = {type_: make_reader(Column(name, type_)) for type_ in _candidates(declared)}
+    return _Field(None if declared is None else (declared, make_reader(Column(name, declared))), left)
 
 
 def _candidates(declared: str | None) -> Iterator[str]:
@@ -93,16 +103,15 @@ def _candidates(declared: str | None) -> Iterator[str]:
         yield from _PROPOSED
     elif declared.startswith("decimal"):
         precision, scale = decimal_size(declared)
-        yield from (f"decimal({digits},{scale})" for digits in range(precision, _MOST_DIGITS + 1))
+        yield from (f"decimal({digits},{scale})" for digits in range(precision + 1, _MOST_DIGITS + 1))
     else:
-        yield declared
         yield from _WIDER.get(declared, ())
 
 
-def _explain(name: str, type_: str, token: bytes) -> str | None:
-    """Return why a column of this type cannot hold the value, or None."""
+def _explain(read: Reader, token: bytes) -> str | None:
+    """Return why a column cannot hold the value, or None."""
     try:
-        make_reader(Column(name, type_))(token)
+        read(token)
     except UnfitError as error:
         return str(error)
     return None

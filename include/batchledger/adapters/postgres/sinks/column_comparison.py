@@ -8,7 +8,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import cause_of
-from batchledger.adapters.postgres.sinks.evolution import WIDER_TYPES
+from batchledger.adapters.postgres.sinks.evolution import WIDER_TYPES, ColumnChanges, describe_changes
 from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
 from batchledger.adapters.postgres.staging.tables import columns_of, postgres_type
 from batchledger.adapters.postgres.weather import Cause
@@ -28,8 +28,7 @@ def compare_columns(
     compared = [_compare(cursor, identifier, each, (known.get(each.name), base.get(each.name)), key) for each in schema]
     if BATCH_COLUMN not in known:
         # No publication adds it.
-        add = sql.SQL("alter table {} add column {} bigint").format(identifier, sql.Identifier(BATCH_COLUMN))
-        statement = add.as_string(cursor)
+        statement = describe_changes(cursor, identifier, ColumnChanges({BATCH_COLUMN: "bigint"}, {}))
         compared.append(TableColumn(BATCH_COLUMN, None, "bigint", SchemaChange.BREAKING, statement))
     named = {*schema.names, BATCH_COLUMN}
     return [*compared, *(each for each in _list_required(cursor, table, known) if each.name not in named)]
@@ -45,20 +44,17 @@ def _compare(
     """``found`` is the type of the table's column, and what it is made of."""
     known, base = found
     type_, wanted = postgres_type(field.type), describe_type(field.type)
-    change, clause = None, "alter column {} type {}"
     if known is None:
-        change, clause = SchemaChange.ADDITIVE, "add column {} {}"
+        change, changes = SchemaChange.ADDITIVE, ColumnChanges({field.name: type_}, {})
     elif type_ in WIDER_TYPES.get(known, ()):
-        change = SchemaChange.WIDENING
-    elif changes_values(field.type, base or known) or not _takes(cursor, table, field.name, type_):
-        return TableColumn(field.name, known, wanted, SchemaChange.BREAKING)
-    if change is None:
-        return TableColumn(field.name, known, wanted, None)
+        change, changes = SchemaChange.WIDENING, ColumnChanges({}, {field.name: type_})
+    else:
+        fits = not changes_values(field.type, base or known) and _takes(cursor, table, field.name, type_)
+        return TableColumn(field.name, known, wanted, None if fits else SchemaChange.BREAKING)
     if field.name in key:
         # A publication changes no key.
         change = SchemaChange.BREAKING
-    statement = sql.SQL("alter table {} " + clause).format(table, sql.Identifier(field.name), sql.SQL(type_))
-    return TableColumn(field.name, known, wanted, change, statement.as_string(cursor))
+    return TableColumn(field.name, known, wanted, change, describe_changes(cursor, table, changes))
 
 
 def read_base_types(cursor: psycopg.Cursor[Any], table: tuple[str, str]) -> dict[str, str]:

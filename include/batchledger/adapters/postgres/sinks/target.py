@@ -12,6 +12,7 @@ from psycopg import sql
 from batchledger.adapters.postgres.database import cause_of, handing_over, read_sql
 from batchledger.adapters.postgres.sinks.column_comparison import compare_columns, read_base_types
 from batchledger.adapters.postgres.sinks.evolution import (
+    NOTHING_CHANGES,
     ColumnChanges,
     apply_changes,
     describe_changes,
@@ -116,6 +117,8 @@ class TargetTable:
 
     def _find_changes(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> ColumnChanges:
         """Look at the catalog alone, which waits for no lock."""
+        if not self.evolution.adds:
+            return NOTHING_CHANGES
         stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}
         return plan_changes(self.evolution, self.read_columns(cursor), stored, self.upsert.key if self.upsert else ())
 
