@@ -78,10 +78,12 @@ def _compared(rows: pa.DataType, type_: str) -> tuple[str, str]:
 def test_exactly_the_types_that_change_values_in_silence_are_known(warehouse_dsn: str, type_: str) -> None:
     with connect(warehouse_dsn) as connection:
         found = {
-            describe_type(rows): any(is_changed(connection, rows, value, type_) for value in values)
+            describe_type(pa.field("value", rows)): any(is_changed(connection, rows, value, type_) for value in values)
             for rows, values in ROWS
         }
-    expected = {describe_type(rows): changes_values(rows, type_) for rows, _ in ROWS}
+    expected = {
+        describe_type(pa.field("value", rows)): changes_values(pa.field("value", rows), type_) for rows, _ in ROWS
+    }
     assert {each: is_changed for each, is_changed in found.items() if is_changed is not expected[each]} == {}
 
 

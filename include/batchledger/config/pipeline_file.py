@@ -110,10 +110,10 @@ class PipelineConfig(Section):
     def _key_columns_exist(self) -> "PipelineConfig":
         """Without a transform only: it may add columns, which the stage step sees."""
         if self.transform is None:
-            _require_declared("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
-            _require_declared("sink.key", self.sink.key or [], self.source.columns)
+            _require_scalar("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
+            _require_scalar("sink.key", self.sink.key or [], self.source.columns)
             if self.sequence is not None:
-                _require_declared("sequence.key", self.sequence.key, self.source.columns)
+                _require_scalar("sequence.key", self.sequence.key, self.source.columns)
                 _require_integer("sequence.number", self.sequence.number, self.source.columns)
         return self
 
@@ -131,7 +131,7 @@ class PipelineConfig(Section):
                     "source.tombstones: delete needs a sink that knows the rows by a key: sink.mode: upsert, or a "
                     "topic with sink.key"
                 )
-            _require_declared("sink.key", key, self.source.columns)
+            _require_scalar("sink.key", key, self.source.columns)
             outer = {each.name for each in self.source.outer.columns}
             if set(key) & outer and not set(key) <= outer:
                 raise ValueError(
@@ -154,7 +154,7 @@ class PipelineConfig(Section):
             case IcebergSinkConfig(partitions=partitions):
                 named = [each.column for each in partitions if each.column not in PROVENANCE_COLUMNS]
                 if self.transform is None:
-                    _require_declared("sink.partition_by", named, self.source.columns)
+                    _require_scalar("sink.partition_by", named, self.source.columns)
             case KafkaSinkConfig(connection=connection, topic=topic):
                 if topic in self.source.topics and connection == self.source.connection:
                     raise ValueError(
@@ -382,6 +382,13 @@ def _require_declared(key: str, names: list[str], columns: tuple[Column, ...]) -
     for name in names:
         if name not in declared:
             raise ValueError(f"{key}: {quote(name)} is not a column of source.schema; {_nearest(name, declared)}")
+
+
+def _require_scalar(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
+    _require_declared(key, names, columns)
+    for each in columns:
+        if each.name in names and not each.is_scalar:
+            raise ValueError(f"{key}: {quote(each.name)} is a {each.type}; name a column without values within")
 
 
 def _require_integer(key: str, name: str, columns: tuple[Column, ...]) -> None:

@@ -2,7 +2,8 @@
 
 ``objects`` and ``meaning`` read one record after the other, which costs several times as much. This module parses the
 values of a block as one text. A record that the parser might read in another way is *doubtful*, and is left to them.
-A ``string`` column keeps the text of any value; msgspec picks such texts, which pyarrow has no type for.
+``settling`` makes the columns' own types of what the parser gives. A ``string`` column keeps the text of any value, a
+``jsonb`` column that of any JSON, and a map has any names; msgspec picks such texts, which pyarrow has no type for.
 ``tests/unit/test_meaning.py`` holds both against the page. Knows nothing of Kafka, offsets or tables.
 
 Why one text of n values that holds n objects holds one object a value: without the white space around it, each value
@@ -24,18 +25,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from batchledger.adapters.decoding.meaning import (
-    EARLIEST_MICROSECONDS,
-    LARGEST_EXACT_DOUBLE,
-    LARGEST_EXACT_FLOAT,
-    LATEST_MICROSECONDS,
-    ZONE,
-    UnfitError,
-    decode_base64,
-)
+from batchledger.adapters.decoding.arrow_types import arrow_schema
+from batchledger.adapters.decoding.nested import Declared, declare_fields
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
 from batchledger.adapters.decoding.picking import DoubtfulError, make_picker, read_as_written
-from batchledger.model.records.columns import EPOCH_UNITS, Column, decimal_size
+from batchledger.adapters.decoding.settling import (
+    lay_out,
+    replace_decimals,
+    require_form,
+    require_same_decimals,
+    settle,
+    to_parsed_type,
+)
+from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import UnknownFieldPolicy
 
 # The search for a doubtful record halves blocks down to so many records.
@@ -47,37 +49,9 @@ _WHITE_SPACE = " \t\r\n"
 _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
 
-# How a number may be written that is not 0 and becomes a double of 0.
-_TINY = "[eE]-0*[1-9][0-9]{2}|0{220}"
-
-# There is no year 0.
-_DAY = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
-_SURE_DAY = f"^{_DAY}$"
-_SURE_MOMENT = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?{ZONE}?$"
-
-_MOMENT = pa.timestamp("us", "UTC")
 _MOST_DIGITS = 38
-
-_PARSED_AS = {
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "byte": pa.int8(),
-    "smallint": pa.int16(),
-    "short": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "float": pa.float64(),
-    "real": pa.float64(),
-    # Texts become values only if they have the one form that the parser reads as the page says.
-    "date": pa.string(),
-    "timestamp": pa.string(),
-    "binary": pa.string(),
-    **dict.fromkeys(EPOCH_UNITS, pa.int64()),
-}
+# The names that can be picked.
+_PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 
 
 class DecodedBlock(NamedTuple):
@@ -143,24 +117,32 @@ class BlockDecoder:
         text = _join(values)
         text_bytes = text.to_pybytes()
         _require_sure(text_bytes)
-        is_text = self._look_at_first(values.slice(0, _FEWEST_RECORDS))
-        kept = [column for column in self.columns if column.type == "string" and is_text.get(column.name) is False]
-        names = {column.name for column in kept}
-        parsed = pa.schema([field for field in self._parsed if field.name not in names])
-        # To the parser, what it does not parse is unknown.
-        table, may_have_unknown = (_parse(text, parsed), False) if kept else self._parse_noticing(text, parsed)
-        if table.num_rows != len(values):
+        if any(map(_is_unreadable, self.columns)):
             raise DoubtfulError
-        self._require_decimals(text, table, is_text)
-        written: Mapping[str, pa.ChunkedArray] = {}
+        is_text = self._look_at_first(values.slice(0, _FEWEST_RECORDS))
+        kept = tuple(column for column in self.columns if _is_kept(column, is_text))
+        layers = self._lay_out(kept)
+        # To the parser, what it does not parse is unknown.
+        first, may_have_unknown = (_parse(text, layers[0]), False) if kept else self._parse_noticing(text, layers[0])
+        parsed = [first, *(_parse(text, each) for each in layers[1:])]
+        if first.num_rows != len(values):
+            raise DoubtfulError
+        _require_decimals(text, parsed, layers, is_text)
+        written: Mapping[str, pa.Array] = {}
         if kept:
             picked, may_have_unknown = self._pick(kept, text_bytes)
             written = read_as_written(kept, picked, text_bytes, len(values))
         columns = [
-            written[column.name] if column.name in written else _settle(column, table[column.name], values)
+            written[column.name] if column.name in written else settle(column.type, _find(column, parsed), values)
             for column in self.columns
         ]
         return DecodedBlock(pa.table(columns, schema=self._schema), may_have_unknown)
+
+    def _lay_out(self, kept: tuple[Column, ...]) -> Sequence[pa.Schema]:
+        """Return what to parse of columns that are not kept: one schema, or several if columns share fields."""
+        if kept not in self._layers:
+            self._layers[kept] = lay_out([column for column in self.columns if column not in kept])
+        return self._layers[kept]
 
     def _parse_noticing(self, text: pa.Buffer, schema: pa.Schema) -> tuple[pa.Table, bool]:
         """Return the parsed text, and whether it may have fields that no column declares, if that matters.
@@ -178,17 +160,18 @@ class BlockDecoder:
 
     def _pick(self, kept: Sequence[Column], text: bytes) -> tuple[list[msgspec.Struct], bool]:
         """Return the kept fields of each record as their texts; else as ``_parse_noticing``. Raises DoubtfulError."""
-        matters = self.unknown_fields is not UnknownFieldPolicy.IGNORE
-        if matters:
+        may_have_unknown = self.unknown_fields is not UnknownFieldPolicy.IGNORE
+        if may_have_unknown and self._declared.is_flat:
             try:
-                return make_picker(tuple(column.name for column in self.columns), is_strict=True).decode_lines(
-                    text
-                ), False
-            except msgspec.DecodeError as error:
-                if self.unknown_fields is UnknownFieldPolicy.QUARANTINE:
-                    raise DoubtfulError from error
+                return make_picker(tuple(self._declared.fields or ()), is_strict=True).decode_lines(text), False
+            except msgspec.DecodeError:
+                pass
+        elif may_have_unknown:
+            may_have_unknown = not self._declared.surely_covers(text)
+        if may_have_unknown and self.unknown_fields is UnknownFieldPolicy.QUARANTINE:
+            raise DoubtfulError
         try:
-            return make_picker(tuple(column.name for column in kept)).decode_lines(text), matters
+            return make_picker(tuple({column.source[0]: 0 for column in kept})).decode_lines(text), may_have_unknown
         except msgspec.DecodeError as error:
             raise DoubtfulError from error
 
@@ -207,50 +190,85 @@ class BlockDecoder:
                     is_text[name] = isinstance(fields[name], str)
         return is_text
 
-    def _require_decimals(self, text: pa.Buffer, parsed: pa.Table, is_text: Mapping[str, bool]) -> None:
-        """Refuse decimals that may have become others, and texts that the parser takes although they are no numbers.
-
-        The parser does not check that a number still fits with the digits of the scale: beyond 38 digits it wraps, and
-        far below the last one it becomes 0. So all are parsed once more: numbers as doubles, to compare with; texts as
-        texts, to check their form. The first records say which of the two a column has.
-        """
-        if not self._decimals:
-            return
-        written = _parse(
-            text, pa.schema([(name, pa.string() if is_text.get(name) else pa.float64()) for name in self._decimals])
-        )
-        for name, digits in self._decimals.items():
-            if is_text.get(name):
-                whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
-                _require_form(written[name], rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
-                continue
-            found, wanted = parsed[name].cast(pa.float64()).to_numpy(), written[name].to_numpy()
-            if not np.allclose(found, wanted, rtol=1e-9, atol=0, equal_nan=True):
-                raise DoubtfulError
-
     @cached_property
     def _ambiguous(self) -> AbstractSet[str]:
-        """The columns that take texts, and other values, too."""
-        return {column.name for column in self.columns if column.type == "string"} | self._decimals.keys()
-
-    @cached_property
-    def _decimals(self) -> Mapping[str, int]:
-        """Return by name of each decimal column how many digits it has before the point, less one."""
+        """The fields that may hold texts, and other values, too."""
         return {
-            column.name: _MOST_DIGITS - decimal_size(column.type)[1] - 1
+            column.source[0]
             for column in self.columns
-            if column.type.startswith("decimal")
+            if len(column.source) == 1 and (column.type == "string" or column.type.startswith("decimal"))
         }
 
     @cached_property
-    def _parsed(self) -> pa.Schema:
-        return pa.schema(
-            [(column.name, _PARSED_AS.get(column.type) or to_arrow_type(column.type)) for column in self.columns]
-        )
+    def _layers(self) -> dict[tuple[Column, ...], Sequence[pa.Schema]]:
+        return {}
+
+    @cached_property
+    def _declared(self) -> Declared:
+        return declare_fields(self.columns)
 
     @cached_property
     def _schema(self) -> pa.Schema:
         return arrow_schema(self.columns)
+
+
+def _is_unreadable(column: Column) -> bool:
+    """Whether a column can be neither parsed nor picked, so that its records are read one by one."""
+    (name, *within) = column.source
+    return to_parsed_type(column.type) is None and bool(within or _PLAIN_NAME.fullmatch(name) is None)
+
+
+def _is_kept(column: Column, is_text: Mapping[str, bool]) -> bool:
+    """Whether a column is made of the texts of its values, since the parser cannot read them."""
+    (name, *within) = column.source
+    if to_parsed_type(column.type) is None:
+        return True
+    is_plain = not within and _PLAIN_NAME.fullmatch(name) is not None
+    return column.type == "string" and is_plain and is_text.get(name) is False
+
+
+def _find(column: Column, parsed: Sequence[pa.Table]) -> pa.Array:
+    """Return the parsed values of a column."""
+    wanted = to_parsed_type(column.type)
+    for table in parsed:
+        field = pa.struct(list(table.schema))
+        for name in column.source:
+            place = field.get_field_index(name) if pa.types.is_struct(field) else -1
+            field = field[place].type if place >= 0 else pa.null()
+        if field == wanted:
+            values = table[column.source[0]].combine_chunks()
+            for name in column.source[1:]:
+                values = values.field(name)
+            return values
+    raise LookupError(column.name)
+
+
+def _require_decimals(
+    text: pa.Buffer, parsed: Sequence[pa.Table], layers: Sequence[pa.Schema], is_text: Mapping[str, bool]
+) -> None:
+    """Refuse decimals that may have become others, and texts that the parser takes although they are no numbers.
+
+    The parser does not check that a number still fits with the digits of the scale: beyond 38 digits it wraps, and
+    far below the last one it becomes 0. So all are parsed once more: numbers as doubles, to compare with; texts as
+    texts, to check their form. The first records say which of the two a column has.
+    """
+    for table, layer in zip(parsed, layers, strict=True):
+        as_doubles = {each.name: replace_decimals(each.type) for each in layer}
+        wanted = {each.name: as_doubles[each.name] for each in layer if as_doubles[each.name] != each.type}
+        are_texts = {name for name, type_ in wanted.items() if is_text.get(name) and pa.types.is_floating(type_)}
+        if not wanted:
+            continue
+        written = _parse(
+            text, pa.schema([(name, pa.string() if name in are_texts else wanted[name]) for name in wanted])
+        )
+        for name in wanted:
+            values = written[name].combine_chunks()
+            if name in are_texts:
+                digits = _MOST_DIGITS - layer.field(name).type.scale - 1
+                whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
+                require_form(values, rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
+            else:
+                require_same_decimals(table[name].combine_chunks(), values)
 
 
 def _join(values: pa.StringArray) -> pa.Buffer:
@@ -270,28 +288,6 @@ def _require_sure(text: bytes) -> None:
     found = [word for word in _TELLING_WORDS if text.find(word[:1]) >= 0 and text.find(word) >= 0]
     if _TELLING_WORDS[0] in found or (found and _NO_NUMBER.search(text)):
         raise DoubtfulError
-
-
-def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return the Arrow fields of declared columns."""
-    return pa.schema([(column.name, to_arrow_type(column.type)) for column in columns])
-
-
-def to_arrow_type(type_: str) -> pa.DataType:
-    """Return the Arrow type of a column of a declared type."""
-    match type_:
-        case "date":
-            return pa.date32()
-        case "float" | "real":
-            return pa.float32()
-        case "binary":
-            return pa.binary()
-        case _ if type_ == "timestamp" or type_ in EPOCH_UNITS:
-            return _MOMENT
-        case _ if type_.startswith("decimal"):
-            return pa.decimal128(*decimal_size(type_))
-        case _:
-            return _PARSED_AS[type_]
 
 
 def _trim(values: pa.BinaryArray) -> pa.StringArray:
@@ -319,79 +315,3 @@ def _look_sure(values: pa.StringArray) -> np.ndarray:
         looks_sure = pc.and_not(looks_sure, pc.greater(brackets, MOST_LEVELS))
     found: np.ndarray = pc.fill_null(looks_sure, fill_value=False).to_numpy(zero_copy_only=False)
     return found
-
-
-def _settle(column: Column, values: pa.ChunkedArray, records: pa.StringArray) -> pa.ChunkedArray:
-    """Return the values in the column's own type; ``records`` are what they were read from.
-
-    Raises pa.ArrowInvalid or DoubtfulError.
-    """
-    settled = values
-    match column.type:
-        case "double":
-            _require_numbers(values.to_numpy(), LARGEST_EXACT_DOUBLE, records)
-        case "float" | "real":
-            settled = _to_floats(values, records)
-        case "date":
-            _require_form(values, _SURE_DAY)
-            settled = values.cast(pa.date32())
-        case "timestamp":
-            settled = _to_moments(values)
-        case "binary":
-            settled = pa.chunked_array([_decode_base64(column, values)])
-        case type_ if type_ in EPOCH_UNITS:
-            unit = EPOCH_UNITS[type_]
-            _require_between(values, EARLIEST_MICROSECONDS // unit, LATEST_MICROSECONDS // unit)
-            settled = pc.multiply(values, unit).cast(_MOMENT)
-        case type_ if type_.startswith("decimal"):
-            values.validate(full=True)  # which refuses what is beyond the precision; the parser does not
-        case _:
-            # The parser gives what the column holds.
-            pass
-    return settled
-
-
-def _to_floats(values: pa.ChunkedArray, records: pa.StringArray) -> pa.ChunkedArray:
-    doubles = values.to_numpy()
-    _require_numbers(doubles, LARGEST_EXACT_FLOAT, records)
-    floats = doubles.astype(np.float32)
-    if ((floats == 0) & (doubles != 0)).any():
-        raise DoubtfulError
-    return pa.chunked_array([pa.array(floats, mask=values.is_null().to_numpy())])
-
-
-def _to_moments(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    _require_form(values, _SURE_MOMENT)
-    # A moment without a zone is in UTC.
-    has_zone = pc.match_substring_regex(values, f"{ZONE}$")
-    zoned = pc.if_else(has_zone, values, pc.binary_join_element_wise(values, "Z", ""))
-    return _require_between(zoned.cast(_MOMENT), EARLIEST_MICROSECONDS, LATEST_MICROSECONDS)
-
-
-def _require_numbers(numbers: np.ndarray, largest_exact: int, records: pa.StringArray) -> None:
-    """Refuse numbers beyond the type, whole numbers whose digits it may not keep, and a 0 that was not written so."""
-    if (np.abs(numbers) >= largest_exact).any():
-        raise DoubtfulError
-    is_zero = numbers == 0
-    if is_zero.any() and pc.any(pc.match_substring_regex(records.filter(pa.array(is_zero)), _TINY)).as_py():
-        raise DoubtfulError
-
-
-def _require_form(values: pa.ChunkedArray, form: str) -> None:
-    if pc.all(pc.match_substring_regex(values, form)).as_py() is False:
-        raise DoubtfulError
-
-
-def _require_between(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
-    found = pc.min_max(values.cast(pa.int64())).as_py()
-    if found["min"] is not None and (found["min"] < least or found["max"] > most):
-        raise DoubtfulError
-    return values
-
-
-def _decode_base64(column: Column, values: pa.ChunkedArray) -> pa.Array:
-    try:
-        decoded = [None if each is None else decode_base64(column, each) for each in values.to_pylist()]
-    except UnfitError as error:
-        raise DoubtfulError from error
-    return pa.array(decoded, pa.binary())

@@ -59,8 +59,8 @@ class UnfitError(ValueError):
     """Why a record cannot become a row, in words that hold nothing of the record."""
 
 
-def make_reader(column: Column) -> Reader:
-    """Return the function that reads a token, not ``null``, as a value of the column. Raises UnfitError."""
+def make_scalar_reader(column: Column) -> Reader:
+    """Return the function that reads a token, not ``null``, as a value of a scalar type. Raises UnfitError."""
     read: Callable[[Column, bytes], Any]
     match column.type:
         case "string":
@@ -92,22 +92,24 @@ def make_text_reader(column: Column) -> Callable[[str], Any]:
     A record's key is such a text: ``12`` for an int, ``2026-11-22`` for a date.
     """
     if column.type in ("string", "date", "timestamp", "binary"):
-        read = make_reader(column)
+        read = make_scalar_reader(column)
         return lambda text: read(msgspec.json.encode(text))
-    return partial(_read_bare, column, make_reader(column))
+    return partial(_read_bare, column, make_scalar_reader(column))
 
 
 def _read_bare(column: Column, read: Reader, text: str) -> Any:
     if text not in ("true", "false") and _NUMBER.fullmatch(text) is None:
-        raise _unfit(column, "a text that is not its JSON")
+        raise unfit(column, "a text that is not its JSON")
     return read(text.encode())
 
 
-def _unfit(column: Column, what: str) -> UnfitError:
+def unfit(column: Column, what: str) -> UnfitError:
+    """Return the error of a column that has no place for a value."""
     return UnfitError(f"{column.name} ({column.type}) cannot hold {what}")
 
 
-def _kind(token: bytes) -> str:
+def kind_of(token: bytes) -> str:
+    """Return what a token is, in words."""
     return _KIND_BY_FIRST_BYTE.get(token[:1], "a number")
 
 
@@ -125,31 +127,31 @@ def _read_text(column: Column, token: bytes) -> str:
         return token.decode()
     text = _read_string(token)
     if "\x00" in text:
-        raise _unfit(column, "U+0000")
+        raise unfit(column, "U+0000")
     return text
 
 
 def _read_boolean(column: Column, token: bytes) -> bool:
     if token in (b"true", b"false"):
         return token == b"true"
-    raise _unfit(column, _kind(token))
+    raise unfit(column, kind_of(token))
 
 
 def _read_integer(column: Column, bound: int, token: bytes) -> int:
     """``bound`` is 2 to the power of the type's bits without the sign."""
     number = _whole_number(column, token)
     if not -bound <= number < bound:
-        raise _unfit(column, "a number beyond its range")
+        raise unfit(column, "a number beyond its range")
     return number
 
 
 def _whole_number(column: Column, token: bytes) -> int:
     if not _is_number(token):
-        raise _unfit(column, _kind(token))
+        raise unfit(column, kind_of(token))
     if not token.removeprefix(b"-").isdigit():
-        raise _unfit(column, "a number with a fraction or an exponent")
+        raise unfit(column, "a number with a fraction or an exponent")
     if len(token) > _MOST_DIGITS:
-        raise _unfit(column, "a number beyond its range")
+        raise unfit(column, "a number beyond its range")
     return int(token)
 
 
@@ -160,7 +162,7 @@ def _read_epoch(column: Column, microseconds: int, token: bytes) -> int:
 
 def _within_years(column: Column, moment: int) -> int:
     if not EARLIEST_MICROSECONDS <= moment <= LATEST_MICROSECONDS:
-        raise _unfit(column, "a moment outside of the years 1 to 9999")
+        raise unfit(column, "a moment outside of the years 1 to 9999")
     return moment
 
 
@@ -173,20 +175,20 @@ def _read_float(column: Column, token: bytes) -> float:
     try:
         value: float = struct.unpack("<f", struct.pack("<f", nearest))[0]
     except OverflowError:
-        raise _unfit(column, "a number beyond its range") from None
+        raise unfit(column, "a number beyond its range") from None
     if nearest and not value:
-        raise _unfit(column, "a number that is too close to 0")
+        raise unfit(column, "a number that is too close to 0")
     return _as_written(column, token, value, LARGEST_EXACT_FLOAT)
 
 
 def _nearest_double(column: Column, token: bytes) -> float:
     if not _is_number(token):
-        raise _unfit(column, _kind(token))
+        raise unfit(column, kind_of(token))
     value = float(token)
     if value in (float("inf"), float("-inf")):
-        raise _unfit(column, "a number beyond its range")
+        raise unfit(column, "a number beyond its range")
     if not value and re.search(rb"[1-9]", re.split(rb"[eE]", token)[0]):
-        raise _unfit(column, "a number that is too close to 0")
+        raise unfit(column, "a number that is too close to 0")
     return value
 
 
@@ -200,7 +202,7 @@ def _as_written(column: Column, token: bytes, value: float, largest_exact: int) 
         return value
     digits = len(token.removeprefix(b"-").rstrip(b"0"))
     if Decimal(f"{value:.{max(digits, 1) - 1}e}") != Decimal(token.decode()):
-        raise _unfit(column, "a whole number with more digits than it keeps")
+        raise unfit(column, "a whole number with more digits than it keeps")
     return value
 
 
@@ -209,15 +211,15 @@ def _read_decimal(column: Column, precision: int, scale: int, token: bytes) -> D
     text = token.decode()
     if not _is_number(token):
         if token[0] != _QUOTE:
-            raise _unfit(column, _kind(token))
+            raise unfit(column, kind_of(token))
         text = _read_string(token)
         if _NUMBER.fullmatch(text) is None:
-            raise _unfit(column, "a text that is not a number")
+            raise unfit(column, "a text that is not a number")
     sign, digits, exponent = _shortest(text)
     if digits and len(digits) + exponent > precision - scale:
-        raise _unfit(column, "a number beyond its range")
+        raise unfit(column, "a number beyond its range")
     if digits and -exponent > scale:
-        raise _unfit(column, f"a number with more than {scale} decimal places")
+        raise unfit(column, f"a number with more than {scale} decimal places")
     return Decimal((sign, digits, exponent))
 
 
@@ -243,11 +245,11 @@ def _read_day(column: Column, token: bytes) -> int:
 
 def _match(column: Column, form: re.Pattern[str], token: bytes) -> re.Match[str]:
     if token[0] != _QUOTE:
-        raise _unfit(column, _kind(token))
+        raise unfit(column, kind_of(token))
     found = form.fullmatch(_read_string(token))
     if found is None:
         example = "2026-11-22" if form is _DAY else "2026-11-22T01:02:03Z"
-        raise _unfit(column, f"a text of another form than {example}")
+        raise unfit(column, f"a text of another form than {example}")
     return found
 
 
@@ -256,7 +258,7 @@ def _day_number(column: Column, found: re.Match[str]) -> int:
     try:
         return date(year, month, day).toordinal() - _EPOCH_DAY
     except ValueError:
-        raise _unfit(column, "a day that no calendar has") from None
+        raise unfit(column, "a day that no calendar has") from None
 
 
 def _read_moment(column: Column, token: bytes) -> int:
@@ -265,10 +267,10 @@ def _read_moment(column: Column, token: bytes) -> int:
     days = _day_number(column, found)
     hour, minute, second = (int(found[place]) for place in (4, 5, 6))
     if hour > 23 or minute > 59 or second > 59:
-        raise _unfit(column, "a time that no clock shows")
+        raise unfit(column, "a time that no clock shows")
     fraction = (found[7] or "").rstrip("0")
     if len(fraction) > 6:
-        raise _unfit(column, "a moment with more than 6 digits of a second")
+        raise unfit(column, "a moment with more than 6 digits of a second")
     seconds = ((days * 24 + hour) * 60 + minute) * 60 + second - _seconds_from_utc(found[8])
     return _within_years(column, seconds * 1_000_000 + int(fraction.ljust(6, "0")))
 
@@ -283,7 +285,7 @@ def _seconds_from_utc(zone: str | None) -> int:
 
 def _read_bytes(column: Column, token: bytes) -> bytes:
     if token[0] != _QUOTE:
-        raise _unfit(column, _kind(token))
+        raise unfit(column, kind_of(token))
     return decode_base64(column, _read_string(token))
 
 
@@ -295,5 +297,5 @@ def decode_base64(column: Column, text: str) -> bytes:
         found = None
     # Otherwise bits behind the last byte would be lost silently.
     if found is None or base64.b64encode(found).decode() != text:
-        raise _unfit(column, "a text that is not base64")
+        raise unfit(column, "a text that is not base64")
     return found

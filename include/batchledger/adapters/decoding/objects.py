@@ -1,10 +1,9 @@
 """Reads one JSON object as the values of its columns, strictly by RFC 8259. The reference: docs/reference/meaning.md.
 
 If a field is given twice, a parser that keeps the last would choose for the producer. This module gets every field with
-the exact text of its value: each name is an object of its own, so two names of the same text stay two.
+the exact text of its value.
 """
 
-import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -14,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from batchledger.adapters.decoding.meaning import Reader, UnfitError, make_reader, make_text_reader
+from batchledger.adapters.decoding.meaning import Reader, UnfitError, make_text_reader
+from batchledger.adapters.decoding.nested import Declared, declare_fields, make_path_reader, parse_fields
 from batchledger.model.records.columns import Column
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -35,19 +35,6 @@ _HALF_A_PAIR = re.compile(
 _ABSENT: Any = object()
 
 
-class _Name(str):
-    """The name of a field; equal to no other, not even of the same text."""
-
-    __slots__ = ()
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-
-
-_fields = msgspec.json.Decoder(dict[_Name, msgspec.Raw], dec_hook=operator.call)
-_fields_given_once = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
 @dataclass(frozen=True)
 class ObjectReader:
     """Reads objects as the values of ``columns``, in their order; pickled to the executors."""
@@ -56,28 +43,28 @@ class ObjectReader:
 
     def read(self, value: bytes) -> Sequence[Any]:
         """Return a value a column, None for a field that is null or absent. Raises UnfitError."""
-        values, place_by_name, readers = [_ABSENT] * len(self.columns), self._place_by_name, self._readers
-        for name, raw in _parse(value).items():
-            place = place_by_name.get(str(name))
-            if place is None:
-                continue
-            if values[place] is not _ABSENT:
-                raise UnfitError(f"field {name} is given twice")
-            token = bytes(raw)
-            values[place] = None if token == b"null" else readers[place](token)
+        values, takers_by_name = [_ABSENT] * len(self.columns), self._takers_by_name
+        for name, token in parse_object(value):
+            for place, read in takers_by_name.get(name, ()):
+                if values[place] is not _ABSENT:
+                    raise UnfitError(f"field {name} is given twice")
+                values[place] = None if token == b"null" else read(token)
         return [None if each is _ABSENT else each for each in values]
 
     def find_unknown(self, value: bytes) -> AbstractSet[str]:
-        """Return the names of the fields that are no column, of an object that ``read`` accepts."""
-        return _fields_given_once.decode(value.removeprefix(BYTE_ORDER_MARK)).keys() - self._place_by_name.keys()
+        """Return the fields that no column declares, of an object that ``read`` accepts: ``customer.name``."""
+        return frozenset(self._declared.find_unknown(value.removeprefix(BYTE_ORDER_MARK).strip()))
 
     @cached_property
-    def _place_by_name(self) -> Mapping[str, int]:
-        return {column.name: place for place, column in enumerate(self.columns)}
+    def _takers_by_name(self) -> Mapping[str, Sequence[tuple[int, Reader]]]:
+        takers: dict[str, list[tuple[int, Reader]]] = {}
+        for place, column in enumerate(self.columns):
+            takers.setdefault(column.source[0], []).append((place, make_path_reader(column)))
+        return takers
 
     @cached_property
-    def _readers(self) -> Sequence[Reader]:
-        return [make_reader(column) for column in self.columns]
+    def _declared(self) -> Declared:
+        return declare_fields(self.columns)
 
 
 @dataclass(frozen=True)
@@ -112,7 +99,7 @@ class KeyReader:
     @cached_property
     def columns_of_key(self) -> tuple[Column, ...]:
         """The columns that it reads."""
-        return tuple(column for column in self.columns if column.name in self.key)
+        return tuple(Column(column.name, column.type) for column in self.columns if column.name in self.key)
 
 
 def make_bytes_reader(column: Column) -> Callable[[bytes], Any]:
@@ -128,24 +115,17 @@ def _decode(value: bytes) -> str:
         raise UnfitError(NOT_UTF8) from None
 
 
-def _parse(value: bytes) -> Mapping[_Name, msgspec.Raw]:
-    """Return the fields in their order. Raises UnfitError."""
+def parse_object(value: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield name and token of each field, in their order, also if it is given twice. Raises UnfitError."""
     _decode(value)
     if value.count(b"{") + value.count(b"[") > MOST_LEVELS and _depth(value) > MOST_LEVELS:
         raise UnfitError(TOO_DEEP)
     try:
-        fields: Mapping[_Name, msgspec.Raw] = _fields.decode(value.removeprefix(BYTE_ORDER_MARK))
+        yield from parse_fields(value.removeprefix(BYTE_ORDER_MARK))
     except msgspec.DecodeError:
         # An escaped backslash escapes nothing.
         is_half = _HALF_A_PAIR.search(value.replace(rb"\\", b"  "))
         raise UnfitError(HALF_A_PAIR if is_half else NOT_ONE_OBJECT) from None
-    return fields
-
-
-def parse_object(value: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield name and token of each field, in their order, also if it is given twice. Raises UnfitError."""
-    for name, raw in _parse(value).items():
-        yield str(name), bytes(raw)
 
 
 def _depth(value: bytes) -> int:

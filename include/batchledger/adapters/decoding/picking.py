@@ -1,6 +1,6 @@
 """Keeps the texts of values as the producer wrote them, from many JSON records at once.
 
-A ``string`` column keeps the text of any value, which pyarrow has no type for. msgspec picks such texts. It takes the
+pyarrow has no type for the text of any value, nor for an object with any names. msgspec picks such texts. It takes the
 last of two fields of one name; what it reads is doubtful, therefore, if a name is there more often than it was read.
 """
 
@@ -14,7 +14,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.decoding.meaning import make_reader
+from batchledger.adapters.decoding.arrow_types import to_arrow_type
+from batchledger.adapters.decoding.meaning import UnfitError
+from batchledger.adapters.decoding.nested import make_reader
 from batchledger.model.records.columns import Column
 
 # A letter, digit or underscore that is written as an escape may be part of a column's name.
@@ -30,8 +32,8 @@ class DoubtfulError(Exception):
 
 def read_as_written(
     columns: Sequence[Column], picked: Sequence[msgspec.Struct], text: bytes, count: int
-) -> Mapping[str, pa.ChunkedArray]:
-    """Return by name what string columns keep of values that are no strings: the text that the producer wrote.
+) -> Mapping[str, pa.Array]:
+    """Return by name what columns are made of the texts that the producer wrote.
 
     ``text`` has ``count`` records, of which these fields were ``picked``. A field that is given twice would go
     unnoticed, so its name has to be in the text no more often than it is read. Raises DoubtfulError.
@@ -43,17 +45,28 @@ def read_as_written(
         raise DoubtfulError
     written = {}
     for column in columns:
-        found = list(map(attrgetter(_attribute(column.name)), picked))
-        name, given = column.name.encode(), sum(map(is_not, found, repeat(_ABSENT)))
+        field = column.source[0]
+        found = list(map(attrgetter(_attribute(field)), picked))
+        name, given = field.encode(), sum(map(is_not, found, repeat(_ABSENT)))
         if text.count(b'"%s"' % name) != given and len(re.findall(rb'"%s"\s*:' % name, text)) != given:
             raise DoubtfulError
-        tokens = pa.array(map(bytes, found), pa.string(), size=count)
-        is_string, is_null = pc.starts_with(tokens, '"'), pc.equal(tokens, "null")
-        read = make_reader(column)
-        strings = [read(token.encode()) for token in tokens.filter(is_string).to_pylist()]
-        texts = pc.replace_with_mask(tokens, is_string, pa.array(strings, pa.string()))
-        written[column.name] = pa.chunked_array([pc.if_else(is_null, pa.scalar(None, pa.string()), texts)])
+        written[column.name] = _read(column, found)
     return written
+
+
+def _read(column: Column, found: Sequence[msgspec.Raw]) -> pa.Array:
+    read = make_reader(column)
+    if column.type != "string":
+        try:
+            values = [None if (token := bytes(each)) == b"null" else read(token) for each in found]
+        except UnfitError as error:
+            raise DoubtfulError from error
+        return pa.array(values, to_arrow_type(column.type))
+    tokens = pa.array(map(bytes, found), pa.string(), size=len(found))
+    is_string, is_null = pc.starts_with(tokens, '"'), pc.equal(tokens, "null")
+    strings = [read(token.encode()) for token in tokens.filter(is_string).to_pylist()]
+    texts = pc.replace_with_mask(tokens, is_string, pa.array(strings, pa.string()))
+    return pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
 
 
 @cache

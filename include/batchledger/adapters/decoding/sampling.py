@@ -6,7 +6,8 @@ So what this module says of a record is what ``docs/reference/meaning.md`` says.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchledger.adapters.decoding.meaning import Reader, UnfitError, make_reader
+from batchledger.adapters.decoding.meaning import Reader, UnfitError
+from batchledger.adapters.decoding.nested import make_reader
 from batchledger.adapters.decoding.objects import parse_object
 from batchledger.model.records.columns import Column, decimal_size
 from batchledger.model.records.contract import Sample, SampledField

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batchledger.adapters.decoding.arrow_types import is_json
 from batchledger.adapters.encoding.texts import (
     Write,
     make_element_writer,
@@ -84,7 +85,21 @@ class RecordEncoder:
 
 def _estimate_bytes(rows: pa.RecordBatch) -> int:
     """Return about how many bytes the values get: each names all columns, also columns that are null."""
-    size_bytes: int = rows.nbytes + rows.num_rows * sum(len(name) + _BYTES_OF_A_TOKEN for name in rows.schema.names)
+    size_bytes: int = rows.nbytes + sum(map(_estimate_names, rows.schema, rows.columns))
+    return size_bytes
+
+
+def _estimate_names(field: pa.Field, values: pa.Array) -> int:
+    """Return about how many bytes are written beside the values: a name and more for each, also for those within."""
+    size_bytes = len(values) * (len(field.name) + _BYTES_OF_A_TOKEN)
+    if pa.types.is_struct(field.type):
+        size_bytes += sum(_estimate_names(each, values.field(place)) for place, each in enumerate(field.type))
+    elif pa.types.is_map(field.type):
+        size_bytes += _estimate_names(field.type.key_field, values.keys) + _estimate_names(
+            field.type.item_field, values.items
+        )
+    elif pa.types.is_list(field.type):
+        size_bytes += _estimate_names(field.type.value_field, values.values)
     return size_bytes
 
 
@@ -92,7 +107,7 @@ def _encode_values(rows: pa.RecordBatch) -> pa.Array:
     names = [each for each in rows.schema.names if each not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
     parts: list[pa.Array | str] = []
     for name in names:
-        texts = _write_tokens(rows[name])
+        texts = rows[name] if is_json(rows.schema.field(name)) else write_tokens(rows[name])
         parts += [f"{',' if parts else '{'}{write_string(name)}:", pc.fill_null(texts, "null")]
     values = pc.binary_join_element_wise(*parts, "}", "") if parts else pa.repeat("{}", rows.num_rows)
     if DELETED_COLUMN not in rows.schema.names:
@@ -101,9 +116,11 @@ def _encode_values(rows: pa.RecordBatch) -> pa.Array:
     return pc.if_else(is_deleted, pa.scalar(None, pa.string()), values)
 
 
-def _write_tokens(values: pa.Array) -> pa.Array:
+def write_tokens(values: pa.Array) -> pa.Array:
     """Return JSON tokens, null if a value is."""
     type_ = values.type
+    if pa.types.is_struct(type_) or pa.types.is_map(type_) or pa.types.is_list(type_):
+        return _write_nested(values)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         texts = values.cast(pa.string())
         if not _may_need_escapes(texts):
@@ -114,12 +131,43 @@ def _write_tokens(values: pa.Array) -> pa.Array:
     return _write_plain(values, make_writer(type_))
 
 
+def _write_nested(values: pa.Array) -> pa.Array:
+    parts: list[pa.Array | str] = []
+    if pa.types.is_struct(values.type):
+        for place, field in enumerate(values.type):
+            texts = pc.fill_null(write_tokens(values.field(place)), "null")
+            parts += [f"{',' if parts else ''}{write_string(field.name)}:", texts]
+        parts = ["{", *parts, "}"]
+    elif pa.types.is_map(values.type):
+        within = write_tokens(_reached(values, values.items))
+        names = write_tokens(_reached(values, values.keys))
+        parts = ["{", _join_within(values, pc.binary_join_element_wise(names, pc.fill_null(within, "null"), ":")), "}"]
+    else:
+        within = pc.fill_null(write_tokens(_reached(values, values.values)), "null")
+        parts = ["[", _join_within(values, within), "]"]
+    # An object without fields has no part that is an array.
+    texts = pc.binary_join_element_wise(*parts, pa.repeat("", len(values)), "")
+    return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.string()))
+
+
+def _reached(values: pa.Array, within: pa.Array) -> pa.Array:
+    """Return what a part of a longer array holds of the values within."""
+    first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    return within.slice(first, last - first)
+
+
+def _join_within(values: pa.Array, texts: pa.Array) -> pa.Array:
+    """Return, for each array, the texts of its values with commas between them."""
+    offsets = pc.subtract(values.offsets, values.offsets[0])
+    return pc.fill_null(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ","), "")
+
+
 def _write_elements(values: pa.Array) -> pa.Array:
     """Return elements of a key, null if a value is."""
     if pa.types.is_floating(values.type):
         # The sum makes 0 of -0. A number that is sure has no exponent.
         return _write_plain(pc.add(values, pa.scalar(0.0, values.type)), make_element_writer(values.type))
-    return _write_tokens(values)
+    return write_tokens(values)
 
 
 def _write_texts(values: pa.Array) -> pa.Array:

@@ -4,15 +4,26 @@ Until then the table knows nothing of that schema. Its numbers of columns are th
 away, so it holds only as long as others do not alter the table: a publication makes it up again, and compares.
 """
 
-from collections.abc import Collection, Iterable
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table import Table
-from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType, NestedField
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+)
 
 from batchledger.adapters.iceberg.layout import name_of, name_type
 from batchledger.model.batch import Batch
@@ -21,6 +32,7 @@ from batchledger.model.records.contract import SchemaChange, TableColumn
 from batchledger.model.records.rules import Evolution
 from batchledger.model.refusals import stage_again
 
+_WORST_FIRST = (SchemaChange.BREAKING, SchemaChange.WIDENING, SchemaChange.ADDITIVE)
 _WIDER_TYPES = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 
 StoredColumns: TypeAlias = Iterable[tuple[str, IcebergType]]
@@ -37,19 +49,70 @@ def evolve(table: Table, columns: StoredColumns, evolution: Evolution, key: Coll
 
     New columns come at the end, empty in older rows.
     """
-    known = {each.name: each.field_type for each in table.schema().fields}
+    known = {each.name: each for each in table.schema().fields}
+    changes = [
+        each
+        for name, type_ in columns
+        if name not in key
+        for each in find_changes((name,), known.get(name), type_)
+        if (evolution.adds and each.change is SchemaChange.ADDITIVE)
+        or (evolution.widens and each.change is SchemaChange.WIDENING)
+    ]
     update = table.update_schema()
-    is_changed = False
-    for name, type_ in columns:
-        if name in key:
-            continue
-        if name not in known and evolution.adds:
-            update.add_column((name,), type_)
-            is_changed = True
-        elif name in known and evolution.widens and is_wider(type_, known[name]):
-            update.update_column((name,), field_type=type_)
-            is_changed = True
-    return update._apply() if is_changed else table.schema()
+    # A publication makes the schema up again, from columns in another order. Each has to get the same number.
+    for each in sorted(changes, key=lambda each: each.path if len(each.path) > 1 else ()):
+        if each.change is SchemaChange.ADDITIVE:
+            update.add_column(each.path, each.type)
+        else:
+            update.update_column(each.path, field_type=each.type)
+    return update._apply() if changes else table.schema()
+
+
+class FieldChange(NamedTuple):
+    """What would make a field, also one within a column, such as the rows have it: another type or a new field."""
+
+    path: tuple[str, ...]
+    type: IcebergType
+    change: SchemaChange
+
+
+def find_changes(path: tuple[str, ...], known: NestedField | None, type_: IcebergType) -> Iterator[FieldChange]:
+    """Yield what is different in a column of the table, and within it."""
+    if known is None:
+        yield FieldChange(path, type_, SchemaChange.ADDITIVE)
+        return
+    match known.field_type, type_:
+        case StructType() as had, StructType() as wanted:
+            yield from _find_changes_within(path, had, wanted)
+        case ListType() as had, ListType() as wanted:
+            yield from find_changes((*path, "element"), had.element_field, wanted.element_type)
+        case MapType() as had, MapType() as wanted:
+            if had.key_type != wanted.key_type:
+                yield FieldChange((*path, "key"), wanted.key_type, SchemaChange.BREAKING)
+            yield from find_changes((*path, "value"), had.value_field, wanted.value_type)
+        case has, _:
+            if not _takes(has, type_):
+                change = SchemaChange.WIDENING if is_wider(type_, has) else SchemaChange.BREAKING
+                yield FieldChange(path, type_, change)
+    if known.required:
+        yield FieldChange(path, type_, SchemaChange.BREAKING)
+
+
+def _find_changes_within(path: tuple[str, ...], had: StructType, wanted: StructType) -> Iterator[FieldChange]:
+    by_name = {each.name: each for each in had.fields}
+    by_lower = {each.lower() for each in by_name}
+    for each in wanted.fields:
+        known = by_name.get(each.name)
+        if known is None and each.name.lower() in by_lower:
+            yield FieldChange((*path, each.name), each.field_type, SchemaChange.BREAKING)
+        else:
+            yield from find_changes((*path, each.name), known, each.field_type)
+    filled = {each.name for each in wanted.fields}
+    yield from (
+        FieldChange((*path, each.name), each.field_type, SchemaChange.BREAKING)
+        for each in had.fields
+        if each.required and each.name not in filled
+    )
 
 
 def is_wider(type_: IcebergType, known: IcebergType) -> bool:
@@ -84,17 +147,29 @@ def _compare(table: str, column: str, type_: IcebergType, known: NestedField | N
     name, wanted = name_of(column), name_type(type_)
     if known is None:
         change = SchemaChange.BREAKING if is_fixed else SchemaChange.ADDITIVE
-        return TableColumn(name, None, wanted, change, f"alter table {table} add column {column} {wanted}")
+        return TableColumn(
+            name, None, wanted, change, _describe(table, FieldChange((column,), type_, SchemaChange.ADDITIVE))
+        )
     has = name_type(known.field_type)
     if known.required:
         statement = f"alter table {table} alter column {column} drop not null"
         return TableColumn(name, f"{has} not null", wanted, SchemaChange.BREAKING, statement)
-    if _takes(known.field_type, type_):
+    changes = list(find_changes((column,), known, type_))
+    if not changes:
         return TableColumn(name, has, wanted, None)
-    if not is_wider(type_, known.field_type):
-        return TableColumn(name, has, wanted, SchemaChange.BREAKING)
-    change = SchemaChange.BREAKING if is_fixed else SchemaChange.WIDENING
-    return TableColumn(name, has, wanted, change, f"alter table {table} alter column {column} type {wanted}")
+    worst = next(each for each in _WORST_FIRST if each in {found.change for found in changes})
+    if worst is SchemaChange.BREAKING:
+        return TableColumn(name, has, wanted, worst)
+    statements = "; ".join(_describe(table, each) for each in changes)
+    return TableColumn(name, has, wanted, SchemaChange.BREAKING if is_fixed else worst, statements)
+
+
+def _describe(table: str, changed: FieldChange) -> str:
+    """Return the statement that changes the table, as Spark has it."""
+    path, type_ = ".".join(changed.path), name_type(changed.type)
+    if changed.change is SchemaChange.ADDITIVE:
+        return f"alter table {table} add column {path} {type_}"
+    return f"alter table {table} alter column {path} type {type_}"
 
 
 def require_columns(table: Table, name: str, staged: Schema, columns: Collection[str]) -> None:
@@ -118,9 +193,7 @@ def find_next(table: Table, staged: Schema, batch: Batch) -> Schema:
     Raises StagingLostError when others have altered the table so that it does not take them any more.
     """
     # Another publication may have given a number away to a column of another name.
-    current = {(each.field_id, each.name): each.field_type for each in table.schema().fields}
-    found = [(current.get((each.field_id, each.name)), each.field_type) for each in staged.fields]
-    if all(known is not None and _takes(known, type_) for known, type_ in found):
+    if _holds(table.schema(), staged):
         return table.schema()
     wanted = evolve(table, [(each.name, each.field_type) for each in staged.fields], Evolution.WIDEN)
     if wanted.fields != staged.fields:
@@ -133,8 +206,19 @@ def find_next(table: Table, staged: Schema, batch: Batch) -> Schema:
     return wanted
 
 
+def _holds(schema: Schema, staged: Schema) -> bool:
+    """Whether columns take rows that were written for ``staged``: each part has its number and name, also within."""
+    return all(
+        schema.find_column_name(number) == staged.find_column_name(number)
+        and _takes(schema.find_type(number), staged.find_type(number))
+        for number in staged.field_ids
+    )
+
+
 def _takes(column: IcebergType, rows: IcebergType) -> bool:
-    """Whether a column takes rows of another type or the same, as PyIceberg writes them."""
+    """Whether a column takes rows of another type or the same, as PyIceberg writes them; not what is within them."""
+    if not column.is_primitive:
+        return type(column) is type(rows)
     try:
         return column == rows or bool(promote(rows, column) == column)
     except ResolveError:

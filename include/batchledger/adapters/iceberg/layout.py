@@ -20,7 +20,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, parse_transform
-from pyiceberg.types import IcebergType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN
@@ -64,6 +64,15 @@ def name_of(stored: str) -> str:
 
 def name_type(type_: IcebergType) -> str:
     """Return the name that Spark has for a type."""
+    match type_:
+        case StructType(fields=fields):
+            return f"struct<{', '.join(f'{each.name}: {name_type(each.field_type)}' for each in fields)}>"
+        case ListType(element_type=element):
+            return f"array<{name_type(element)}>"
+        case MapType(key_type=key, value_type=value):
+            return f"map<{name_type(key)}, {name_type(value)}>"
+        case _:
+            pass
     return _SPARK_TYPES.get(str(type_), str(type_))
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from typing_extensions import override
 
+from batchledger.adapters.decoding.arrow_types import mark_json
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.spark.call_deadline import explain_deadline
 from batchledger.adapters.spark.failures import explain_failure, find_carried
@@ -116,8 +117,11 @@ class SparkStager(Stager):
         else:
             records = numbers.mapInArrow(ReadTask(reading), from_arrow_schema(self.decoder.schema))
             transformed = self._apply(transform, records)
-            rows = self.sink.open_staging(attempt, to_arrow_schema(transformed.schema))
-            reports = transformed.mapInArrow(WriteTask(rows), _REPORT)
+            # Spark knows texts alone.
+            json = [column.name for column in self.decoder.declared if column.type == "jsonb"]
+            schema = mark_json(to_arrow_schema(transformed.schema), json)
+            rows = self.sink.open_staging(attempt, schema)
+            reports = transformed.mapInArrow(WriteTask(rows, schema), _REPORT)
         return [(row.task, row.written) for row in reports.collect()]
 
     def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:

@@ -123,9 +123,10 @@ class ReadTask:
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Second half: rows are written to staging; the result is one report of (task attempt id, rows)."""
+    """Second half: rows of a schema are written to staging; the result is one report of (task attempt id, rows)."""
 
     rows: StagingWriter
+    schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
@@ -133,7 +134,7 @@ class WriteTask:
         task, written = _task_attempt_id(), 0
         with carrying_errors(), self.rows.open(task) as write:
             for batch in batches:
-                write(batch)
+                write(pa.RecordBatch.from_arrays(batch.columns, schema=self.schema))
                 written += batch.num_rows
         yield _report(task, written)
 

@@ -1,16 +1,18 @@
 """The columns that a pipeline file declares: ``"message_id string, dep_delay double"`` as frozen values.
 
-The text is Spark's DDL for a flat record of scalar types, checked here without Spark, so that a bad schema is refused
-while a DAG file is parsed. ``decoding.meaning`` says what JSON becomes in a column of each type. Nested JSON is
-declared as ``string``, which keeps its text, and a transform can read it. Pure.
+The text is Spark's DDL, checked here without Spark, so that a bad schema is refused while a DAG file is parsed.
+``decoding.meaning`` says what JSON becomes in a column of each type. A value that is an object or an array may become a
+nested type, ``jsonb``, or a ``string``, which keeps its text. ``customer.id as customer_id bigint`` takes a field out
+of an object. Pure.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from batchledger.model.quoting import quote
+from batchledger.model.records.nested import is_nested, normalize, split_outside
 
 COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
 PROVENANCE_COLUMNS = (*COORDINATE_COLUMNS, "_timestamp")
@@ -20,7 +22,7 @@ DELETED_COLUMN = "_deleted"
 
 SCALAR_TYPES = (
     "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long",
-    "float", "real", "double", "date", "timestamp", "binary",
+    "float", "real", "double", "date", "timestamp", "binary", "jsonb",
 )  # fmt: skip
 
 EPOCH_UNITS: Mapping[str, int] = MappingProxyType(
@@ -30,24 +32,39 @@ EPOCH_UNITS: Mapping[str, int] = MappingProxyType(
 
 INTEGER_TYPES = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
 
-_COLUMN = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s+(?P<type>.+)", re.DOTALL)
+_COLUMN = re.compile(
+    r"(?:(?P<path>[^\s,<>()]+)\s+as\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s+(?P<type>.+)", re.DOTALL | re.IGNORECASE
+)
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One declared column; ``type`` is a Spark scalar type in lower case, such as ``double`` or ``decimal(10,2)``.
+    """One declared column; ``type`` is a Spark type in the one form that ``parse_columns`` gives it.
 
-    ``EPOCH_UNITS`` adds types of Batchledger: the record has a number, and the column is a timestamp.
+    ``EPOCH_UNITS`` adds types of Batchledger: the record has a number, and the column is a timestamp. ``jsonb`` holds
+    any JSON. ``path`` leads to the field, through objects, if it is not the field of the column's name.
     """
 
     name: str
     type: str
+    path: tuple[str, ...] = ()
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the value has no values within, so that it can be a key."""
+        return self.type != "jsonb" and not is_nested(self.type)
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """The names of the fields that lead to the value, the outermost first."""
+        return self.path or (self.name,)
 
 
 def parse_columns(text: str) -> tuple[Column, ...]:
     """Read a schema string. Raises ValueError with the offending column and what is allowed."""
-    columns = tuple(_parse_column(part.strip()) for part in _split(text))
+    columns = tuple(_parse_column(part.strip()) for part in split_outside(text))
+    _require_apart(columns)
     seen = set()
     for column in columns:
         name = column.name.lower()
@@ -59,7 +76,10 @@ def parse_columns(text: str) -> tuple[Column, ...]:
 
 def write_columns(columns: Iterable[Column]) -> str:
     """Return the text that ``parse_columns`` reads as these columns; the same columns give the same text."""
-    return ", ".join(f"{each.name} {each.type}" for each in columns)
+    return ", ".join(
+        f"{'.'.join(each.path)} as {each.name} {each.type}" if each.path else f"{each.name} {each.type}"
+        for each in columns
+    )
 
 
 def decimal_size(type_: str) -> tuple[int, int]:
@@ -68,36 +88,49 @@ def decimal_size(type_: str) -> tuple[int, int]:
     return int(precision), int(scale)
 
 
-def _split(text: str) -> Iterator[str]:
-    """Return what lies between commas that are not within parentheses."""
-    pieces: list[str] = []
-    for piece in text.split(","):
-        pieces.append(piece)
-        is_open = len(pieces) > 1 or "(" in piece
-        if not is_open or ")" in piece:
-            yield ",".join(pieces)
-            pieces = []
-    if pieces:
-        yield ",".join(pieces)
-
-
 def _parse_column(text: str) -> Column:
     match = _COLUMN.fullmatch(text)
     if match is None:
         raise ValueError(f"{quote(text)} is not a column; write 'name type, name type'")
-    name, type_ = match["name"], match["type"].strip().lower()
+    name = match["name"]
     if name.startswith("_"):
         raise ValueError(f"column {quote(name)}: names with a leading underscore are kept for the provenance columns")
+    path = tuple(match["path"].split(".")) if match["path"] else ()
+    if not all(path):
+        raise ValueError(f"column {quote(name)}: {quote(match['path'])} is no path; write 'customer.id as {name} type'")
+    try:
+        type_ = normalize(match["type"], _normalize_scalar)
+    except ValueError as error:
+        raise ValueError(f"column {quote(name)}: {error}") from None
+    if is_nested(type_) and re.search(r"\bjsonb[,>]", type_):
+        raise ValueError(f"column {quote(name)}: jsonb is a column of its own; declare the outer value as jsonb")
+    return Column(name, type_, () if path == (name,) else path)
+
+
+def _normalize_scalar(text: str) -> str:
+    type_ = text.lower()
     decimal = _DECIMAL.fullmatch(type_)
     if decimal is not None:
         precision, scale = int(decimal["precision"]), int(decimal["scale"] or 0)
         if not 0 < precision <= 38 or scale > precision:
-            raise ValueError(f"column {quote(name)}: {type_} is not between decimal(1,0) and decimal(38,38)")
-        return Column(name, f"decimal({precision},{scale})")
+            raise ValueError(f"{type_} is not between decimal(1,0) and decimal(38,38)")
+        return f"decimal({precision},{scale})"
     if type_ not in (*SCALAR_TYPES, *EPOCH_UNITS):
         allowed = ", ".join((*SCALAR_TYPES, *EPOCH_UNITS))
         raise ValueError(
-            f"column {quote(name)} has type {quote(type_)}; allowed are {allowed}, decimal(p,s). "
-            "Declare nested JSON as string and read it in a transform"
+            f"type {quote(type_)} is not known; allowed are {allowed}, decimal(p,s), "
+            "array<type>, map<string, type>, struct<name type, ...>"
         )
-    return Column(name, type_)
+    return type_
+
+
+def _require_apart(columns: Iterable[Column]) -> None:
+    """Refuse a path that leads to another one's value or into it, which would have to be an object and a value."""
+    by_path = {column.path: column for column in columns if column.path}
+    for path, column in by_path.items():
+        for length in range(1, len(path)):
+            if path[:length] in by_path:
+                raise ValueError(
+                    f"column {quote(column.name)} is a part of column {quote(by_path[path[:length]].name)}; "
+                    "declare the outer one alone, as a struct"
+                )

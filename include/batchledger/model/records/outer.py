@@ -63,6 +63,8 @@ def parse_key(format_: KeyFormat, text: str) -> RecordKey:
     columns = parse_columns(text)
     if format_ is not KeyFormat.JSON and len(columns) != 1:
         raise ValueError(f"format {format_} makes one column; write one, or format: json")
+    if format_ is KeyFormat.STRING and not (columns[0].is_scalar and not columns[0].path):
+        raise ValueError(f"format string makes a column of one text; {columns[0].type} needs format: json")
     if format_ is KeyFormat.BYTES and columns[0].type != "binary":
         raise ValueError(f"format bytes makes a binary column; write '{columns[0].name} binary'")
     return RecordKey(format_, columns)
@@ -79,4 +81,6 @@ def _parse_header(name: str, text: str) -> HeaderColumn:
         raise ValueError(f"{quote(text)} is no header; write 'header NAME TYPE', as 'header tenant string'")
     is_bytes = found["type"].strip().lower() == BYTES
     (column,) = parse_columns(f"{name} {'binary' if is_bytes else found['type']}")
+    if not column.is_scalar or column.path:
+        raise ValueError(f"{quote(text)}: a header is one text; declare it as string, and read it in a transform")
     return HeaderColumn(column, found["name"], is_bytes)

@@ -43,13 +43,13 @@ def _compare(
 ) -> TableColumn:
     """``found`` is the type of the table's column, and what it is made of."""
     known, base = found
-    type_, wanted = postgres_type(field.type), describe_type(field.type)
+    type_, wanted = postgres_type(field), describe_type(field)
     if known is None:
         change, changes = SchemaChange.ADDITIVE, ColumnChanges({field.name: type_}, {})
     elif type_ in WIDER_TYPES.get(known, ()):
         change, changes = SchemaChange.WIDENING, ColumnChanges({}, {field.name: type_})
     else:
-        fits = not changes_values(field.type, base or known) and _takes(cursor, table, field.name, type_)
+        fits = not changes_values(field, base or known) and _takes(cursor, table, field.name, type_)
         return TableColumn(field.name, known, wanted, None if fits else SchemaChange.BREAKING)
     if field.name in key:
         # A publication changes no key.

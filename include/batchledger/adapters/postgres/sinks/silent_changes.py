@@ -10,6 +10,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from batchledger.adapters.decoding.arrow_types import is_json
+from batchledger.adapters.postgres.staging.tables import postgres_type
+
 _TYPE = re.compile(r"(?P<base>[a-z][a-z ]*?|\"char\")(?:\((?P<size>\d+)(?:,(?P<scale>-?\d+))?\))?(?P<zone> with.*)?")
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _FINEST, _CENTS = 6, 2
@@ -30,12 +33,16 @@ _CHANGED_BY: Mapping[str, frozenset[str]] = {
 """By the type of the rows: the types of a column that change some of their values."""
 
 
-def changes_values(rows: pa.DataType, type_: str) -> bool:
-    """Whether a column of this type, as PostgreSQL writes it, changes some values of the rows without an error.
+def changes_values(field: pa.Field, type_: str) -> bool:
+    """Whether a column of this type, as PostgreSQL writes it, changes some values of the field without an error.
 
-    >>> changes_values(pa.decimal128(10, 3), "numeric(12,2)"), changes_values(pa.decimal128(10, 3), "numeric(12,3)")
+    >>> amount = pa.field("amount", pa.decimal128(10, 3))
+    >>> changes_values(amount, "numeric(12,2)"), changes_values(amount, "numeric(12,3)")
     (True, False)
     """
+    if pa.types.is_list(field.type) and type_.endswith("[]"):
+        return changes_values(field.type.value_field, type_.removesuffix("[]"))
+    rows = pa.string() if pa.types.is_nested(field.type) else field.type
     found = _TYPE.fullmatch(type_)
     if found is None:
         return False
@@ -48,9 +55,14 @@ def changes_values(rows: pa.DataType, type_: str) -> bool:
     return pa.types.is_timestamp(rows) and base.startswith("timestamp") and int(size or _FINEST) < _FINEST
 
 
-def describe_type(rows: pa.DataType) -> str:
-    """Return the type of the rows as PostgreSQL writes it, with the size of a decimal."""
-    return f"numeric({rows.precision},{rows.scale})" if pa.types.is_decimal(rows) else _name_type(rows)
+def describe_type(field: pa.Field) -> str:
+    """Return the type of the field as PostgreSQL writes it, with the size of a decimal."""
+    rows = field.type
+    if pa.types.is_decimal(rows):
+        return f"numeric({rows.precision},{rows.scale})"
+    if is_json(field) or pa.types.is_nested(rows):
+        return postgres_type(field)
+    return _name_type(rows)
 
 
 def _name_type(rows: pa.DataType) -> str:

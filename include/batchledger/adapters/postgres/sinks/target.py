@@ -132,7 +132,7 @@ class TargetTable:
             return
         if self.updates is not None:
             self.updates.require_unique_index(cursor, self.name)
-        changes = self.plan_changes(cursor, {each.name: postgres_type(each.type) for each in schema})
+        changes = self.plan_changes(cursor, {each.name: postgres_type(each) for each in schema})
         left_out = (self._unstored_column, *changes.added, *changes.widened)
         stored = [each for each in schema.names if each not in left_out]
         self._require_columns(cursor, known, schema, stored)
@@ -152,7 +152,7 @@ class TargetTable:
     def _require_columns(
         self, cursor: psycopg.Cursor[Any], known: Mapping[str, str], schema: pa.Schema, stored: Sequence[str]
     ) -> None:
-        absent = {name: postgres_type(schema.field(name).type) for name in stored if name not in known}
+        absent = {name: postgres_type(schema.field(name)) for name in stored if name not in known}
         if absent:
             statement = describe_changes(cursor, self.identifier, ColumnChanges(absent, {}))
             raise TargetChangedError(
@@ -163,10 +163,10 @@ class TargetTable:
 
     def _require_no_silent_change(self, known: Mapping[str, str], schema: pa.Schema, stored: Sequence[str]) -> None:
         for name in stored:
-            if name in known and changes_values(schema.field(name).type, known[name]):
+            if name in known and changes_values(schema.field(name), known[name]):
                 raise TargetChangedError(
                     f"Table {self.name} would change values of {name}, and say nothing. Nothing was written.",
-                    why=f"Its column is {known[name]}, and the rows have {describe_type(schema.field(name).type)}. "
+                    why=f"Its column is {known[name]}, and the rows have {describe_type(schema.field(name))}. "
                     "PostgreSQL rounds or cuts a value that does not fit.",
                     advice="Give the column the type of the rows, or the rows the type of the column, in source.schema "
                     "or the transform.",

@@ -13,9 +13,13 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder
+from pgpq.encoders import StringEncoderBuilder
+from pgpq.schema import Jsonb
 from psycopg import sql
 from typing_extensions import override
 
+from batchledger.adapters.decoding.arrow_types import is_json
+from batchledger.adapters.encoding.blocks import write_tokens
 from batchledger.adapters.postgres.database import STAGING_SCHEMA, handing_over, read_sql
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import TargetChangedError
@@ -73,12 +77,26 @@ def copy_batches(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: It
 def _copying(
     cursor: psycopg.Cursor[Any], table: sql.Composable, schema: pa.Schema
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    encoder = ArrowToPostgresBinaryEncoder(schema)
+    copied = pa.schema([pa.field(each.name, pa.string()) if _is_jsonb(each) else each for each in schema])
+    encoders = {each.name: ArrowToPostgresBinaryEncoder.infer_encoder(each) for each in copied}
+    for each in schema:
+        if _is_jsonb(each):
+            encoders[each.name] = StringEncoderBuilder.new_with_output(copied.field(each.name), Jsonb())
+    encoder = ArrowToPostgresBinaryEncoder.new_with_encoders(copied, encoders)
     statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(table, join_names(schema.names))
     with cursor.copy(statement) as copy:
         copy.write(encoder.write_header())
-        yield lambda batch: copy.write(encoder.write_batch(batch))
+        yield lambda batch: copy.write(encoder.write_batch(_write_json(batch, copied)))
         copy.write(encoder.finish())
+
+
+def _write_json(batch: pa.RecordBatch, copied: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with JSON texts in place of values that PostgreSQL has no other type for."""
+    columns = [
+        write_tokens(values) if _is_jsonb(field) and not is_json(field) else values
+        for field, values in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=copied)
 
 
 def table_prefix(attempt: Attempt) -> str:
@@ -148,11 +166,56 @@ def columns_of(cursor: psycopg.Cursor[Any], schema: str, table: str) -> dict[str
 def define_column(field: pa.Field) -> sql.Composed:
     """Return the column definition that takes an Arrow column. Raises TargetChangedError."""
     not_null = " not null" if field.name in PROVENANCE_COLUMNS[:3] else ""
-    return sql.SQL(f"{{}} {postgres_type(field.type)}{not_null}").format(sql.Identifier(field.name))
+    return sql.SQL(f"{{}} {postgres_type(field)}{not_null}").format(sql.Identifier(field.name))
 
 
-def postgres_type(type_: pa.DataType) -> str:
-    """Return the PostgreSQL type that binary COPY makes of an Arrow type. Raises TargetChangedError."""
+def postgres_type(field: pa.Field) -> str:
+    """Return the PostgreSQL type that binary COPY makes of an Arrow field. Raises TargetChangedError.
+
+    An array of scalars is an array; whatever else has values within is ``jsonb``, and so are texts that are JSON.
+    """
+    if _is_jsonb(field):
+        _require_json(field.name, field.type)
+        return "jsonb"
+    if pa.types.is_list(field.type):
+        return f"{_name_scalar(field.type.value_type)}[]"
+    return _name_scalar(field.type)
+
+
+def _is_jsonb(field: pa.Field) -> bool:
+    type_ = field.type
+    if pa.types.is_list(type_):
+        # The encoder does not know an array of moments with a zone.
+        within = type_.value_type
+        return bool(pa.types.is_nested(within) or (pa.types.is_timestamp(within) and within.tz is not None))
+    return bool(pa.types.is_nested(type_)) or is_json(field)
+
+
+def _require_json(name: str, type_: pa.DataType) -> None:
+    """Raise TargetChangedError unless values of a type, as a transform has made them, have one text in JSON."""
+    if pa.types.is_struct(type_):
+        names = [each.name for each in type_]
+        if len(set(names)) < len(names):
+            raise TargetChangedError(
+                f"Column {name} has two fields of one name, which an object in PostgreSQL cannot have.",
+                advice="Give one of them another name in the transform.",
+            )
+        for each in type_:
+            _require_json(f"{name}.{each.name}", each.type)
+    elif pa.types.is_map(type_):
+        if not pa.types.is_string(type_.key_type):
+            raise TargetChangedError(
+                f"Column {name} is a map with names of type {type_.key_type}. Names in PostgreSQL's JSON are texts.",
+                advice="Let the transform make texts of them, for example with transform_keys.",
+            )
+        _require_json(f"{name}[]", type_.item_type)
+    elif pa.types.is_list(type_):
+        _require_json(f"{name}[]", type_.value_type)
+    else:
+        _name_scalar(type_)
+
+
+def _name_scalar(type_: pa.DataType) -> str:
     if pa.types.is_decimal(type_):
         return "numeric"
     if pa.types.is_timestamp(type_):
@@ -174,6 +237,6 @@ def postgres_type(type_: pa.DataType) -> str:
     if type_ not in name_by_type:
         raise TargetChangedError(
             f"A column of type {type_} cannot be stored in PostgreSQL.",
-            advice="Let the transform make a scalar of it, for example with to_json.",
+            advice="Let the transform make another type of it, for example with cast.",
         )
     return name_by_type[type_]
