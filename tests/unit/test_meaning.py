@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding import blocks
+from batchledger.adapters.decoding import blocks, settling
+from batchledger.adapters.decoding.arrow_types import to_arrow_type
 from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.adapters.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.adapters.encoding.blocks import write_tokens
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.rules import TombstonePolicy
 from tests.meaning import Meaning, columns_of_page, literal, of_section, read_page
@@ -34,11 +36,14 @@ def records_of(*values: bytes | None, key: bytes | None = None, timestamp_ms: in
     return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
-def show(value: Any) -> str | None:
+def show(value: Any, type_: str = "") -> str | None:
     """A value of a column as the page writes it."""
     match value:
         case None | str():
             return value
+        case list() | dict():
+            # As PostgreSQL and output topics have it.
+            return str(write_tokens(pa.array([value], to_arrow_type(type_)))[0])
         case bytes():
             return value.hex()
         case datetime():
@@ -49,13 +54,13 @@ def show(value: Any) -> str | None:
             raise TypeError(value)
 
 
-def outcome(decoded: Decoded, offset: int, name: str) -> tuple[str | None, str | None]:
+def outcome(decoded: Decoded, offset: int, name: str, type_: str = "") -> tuple[str | None, str | None]:
     """What has become of the record at an offset: the column's value as the page writes it, or the error."""
     rows = [row for batch in decoded.rows for row in batch.to_pylist() if row["_offset"] == offset]
     errors = [] if decoded.set_aside is None else decoded.set_aside.to_pylist()
     bad = [each["error"] for each in errors if each["offset"] == offset]
     assert len(rows) + len(bad) == 1
-    return (show(rows[0][name]), None) if rows else (None, bad[0])
+    return (show(rows[0][name], type_), None) if rows else (None, bad[0])
 
 
 def expected(meaning: Meaning, name: str) -> tuple[str | None, str | None]:
@@ -75,17 +80,28 @@ def value_of(meaning: Meaning) -> bytes:
 
 def columns_for(meaning: Meaning) -> tuple[Column, ...]:
     """The schema that the page speaks of, with the column first."""
-    return parse_columns("id bigint" if meaning.section == "The whole value" else f"field {meaning.type}")
+    match meaning.section:
+        case "The whole value":
+            return parse_columns("id bigint")
+        case "A field within an object":
+            return parse_columns("field.a.b as inner int")
+        case _:
+            return parse_columns(f"field {meaning.type}")
 
 
-VALUES = [*of_section("The whole value"), *columns_of_page()]
+VALUES = [
+    *of_section("The whole value"),
+    *columns_of_page(),
+    *of_section("Values within a value"),
+    *of_section("A field within an object"),
+]
 
 
 @pytest.mark.parametrize("meaning", VALUES, ids=str)
 def test_value_becomes_what_the_page_says(meaning: Meaning) -> None:
     columns = columns_for(meaning)
     decoded = RecordDecoder(columns).decode(records_of(value_of(meaning)))
-    assert outcome(decoded, 0, columns[0].name) == expected(meaning, columns[0].name)
+    assert outcome(decoded, 0, columns[0].name, meaning.type) == expected(meaning, columns[0].name)
 
 
 @pytest.mark.parametrize("meaning", VALUES, ids=str)
@@ -93,7 +109,7 @@ def test_value_becomes_the_same_among_others_and_beside_a_decimal_column(meaning
     columns = (*columns_for(meaning), *parse_columns("amount decimal(10,2), note string"))
     other = b'{"amount":1.25,"note":"n"}'
     decoded = RecordDecoder(columns).decode(records_of(*[other] * NEIGHBOURS, value_of(meaning), *[other] * NEIGHBOURS))
-    assert outcome(decoded, NEIGHBOURS, columns[0].name) == expected(meaning, columns[0].name)
+    assert outcome(decoded, NEIGHBOURS, columns[0].name, meaning.type) == expected(meaning, columns[0].name)
     rows = [row for batch in decoded.rows for row in batch.to_pylist() if row["_offset"] != NEIGHBOURS]
     assert sorted(row["_offset"] for row in rows) == [*range(NEIGHBOURS), *range(NEIGHBOURS + 1, 2 * NEIGHBOURS + 1)]
     assert {(row["note"], row["amount"]) for row in rows} == {("n", Decimal("1.25"))}
@@ -106,7 +122,7 @@ def test_value_becomes_the_same_when_it_is_read_by_itself(meaning: Meaning) -> N
     decoder = RecordDecoder(columns)
     decoder.__dict__["_blocks"] = _NothingIsSure(columns)
     decoded = decoder.decode(records_of(value_of(meaning)))
-    assert outcome(decoded, 0, columns[0].name) == expected(meaning, columns[0].name)
+    assert outcome(decoded, 0, columns[0].name, meaning.type) == expected(meaning, columns[0].name)
 
 
 class _NothingIsSure(BlockDecoder):
@@ -155,7 +171,7 @@ def test_key_of_a_tombstone_becomes_what_the_page_says(meaning: Meaning) -> None
 def test_every_type_of_a_pipeline_file_is_on_the_page() -> None:
     from batchledger.model.records.columns import EPOCH_UNITS, SCALAR_TYPES
 
-    text = "".join(line for line in _page_lines() if line.startswith(("### ", "Also ")))
+    text = "".join(line for line in _page_lines() if line.startswith(("### ", "Also ", "| `")))
     assert [each for each in (*SCALAR_TYPES, *EPOCH_UNITS) if f"`{each}`" not in text] == []
 
 
@@ -266,7 +282,8 @@ ANYTHING = st.recursive(
 TYPES = (
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "double", "float", "decimal(6,2)",
     "decimal(38,10)", "decimal(38,18)", "decimal(38,38)",
-    "date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_us", "binary",
+    "date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_us", "binary", "jsonb", "array<double>",
+    "map<string, int>", "struct<a int, b string>", "array<struct<n decimal(6,2), a array<bigint>>>",
 )  # fmt: skip
 
 
@@ -315,16 +332,16 @@ def test_what_is_decoded_in_blocks_is_what_is_read_by_itself(
 def test_negative_control_without_its_doubts_the_fast_path_accepts_what_the_page_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(BlockDecoder, "_require_decimals", lambda self, values, text, parsed: None)
+    monkeypatch.setattr(blocks, "_require_decimals", lambda text, parsed, layers, is_text: None)
     monkeypatch.setattr(blocks, "_require_sure", lambda text: None)
-    monkeypatch.setattr(blocks, "_require_form", lambda values, form: None)
-    monkeypatch.setattr(blocks, "_require_numbers", lambda numbers, largest, text: None)
+    monkeypatch.setattr(settling, "require_form", lambda values, form: None)
+    monkeypatch.setattr(settling, "_require_numbers", lambda numbers, largest, records, are_beside: None)
     wrong = []
     for meaning in VALUES:
         columns = columns_for(meaning)
         decoded = RecordDecoder(columns).decode(records_of(value_of(meaning)))
         try:
-            is_right = outcome(decoded, 0, columns[0].name) == expected(meaning, columns[0].name)
+            is_right = outcome(decoded, 0, columns[0].name, meaning.type) == expected(meaning, columns[0].name)
         except OverflowError:
             # A year that Python does not know.
             is_right = False

@@ -177,7 +177,7 @@ def test_many_json_keys_become_what_the_reader_of_single_objects_says(given_keys
     [
         ("string", "a string, b string", "makes one column"),
         ("bytes", "a string", "write 'a binary'"),
-        ("json", "a nothing", "has type 'nothing'"),
+        ("json", "a nothing", "type .nothing. is not known"),
     ],
 )
 def test_key_that_cannot_be_is_refused(format_: str, columns: str, why: str) -> None:

@@ -1,0 +1,68 @@
+"""Types with types within, and paths: how they are written, and what is refused."""
+
+import pytest
+
+from batchledger.model.records.columns import Column, parse_columns, write_columns
+from batchledger.model.records.nested import ArrayOf, MapOf, StructField, StructOf, take_apart
+
+
+@pytest.mark.parametrize(
+    ("written", "type_"),
+    [
+        ("ARRAY < Int >", "array<int>"),
+        ("map<STRING,decimal( 10 , 2 )>", "map<string, decimal(10,2)>"),
+        ("struct<Id: bigint,tags array<string>>", "struct<Id bigint, tags array<string>>"),
+        ("struct<a struct<b map<string,array<date>>>>", "struct<a struct<b map<string, array<date>>>>"),
+        ("array<timestamp_ms>", "array<timestamp_ms>"),
+        ("JSONB", "jsonb"),
+    ],
+)
+def test_type_has_one_form(written: str, type_: str) -> None:
+    (column,) = parse_columns(f"field {written}")
+    assert column == Column("field", type_)
+    assert parse_columns(write_columns([column])) == (column,)
+
+
+def test_columns_are_divided_outside_of_types_alone() -> None:
+    columns = parse_columns("a struct<x int, y decimal(6,2)>, b.c as d map<string, int>, e decimal(4,1)")
+    assert [each.name for each in columns] == ["a", "d", "e"]
+    assert columns[1].source == ("b", "c")
+    assert write_columns(columns) == "a struct<x int, y decimal(6,2)>, b.c as d map<string, int>, e decimal(4,1)"
+
+
+def test_type_is_taken_apart() -> None:
+    assert take_apart("array<array<int>>") == ArrayOf("array<int>")
+    assert take_apart("map<string, struct<a int, b date>>") == MapOf("struct<a int, b date>")
+    assert take_apart("struct<a decimal(4,1), b map<string, int>>") == StructOf(
+        (StructField("a", "decimal(4,1)"), StructField("b", "map<string, int>"))
+    )
+    assert take_apart("decimal(4,1)") is None
+
+
+def test_path_of_the_columns_own_name_is_none() -> None:
+    assert parse_columns("id as id bigint") == parse_columns("id bigint")
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("a array<>", "column 'a': type '' is not known"),
+        ("a array<int, int>", "'array<int, int>' has another number of types than array<type>"),
+        ("a map<string>", "'map<string>' has another number of types than map<string, type>"),
+        ("a map<int, int>", "the names of a map are texts; write map<string, type>"),
+        ("a struct<>", "'' is not a field; write struct<name type, name type>"),
+        ("a struct<b>", "'b' is not a field"),
+        ("a struct<b int, B string>", "column 'a': field 'B' appears twice"),
+        ("a struct<b array<strin>>", "column 'a': field 'b': type 'strin' is not known; allowed are string"),
+        ("a array<int", "type 'array<int' is not known"),
+        ("a array<int>>", "type 'int>' is not known"),
+        (f"a {'array<' * 21}int{'>' * 21}", "more than 20 types lie within each other"),
+        ("a struct<b jsonb>", "jsonb is a column of its own"),
+        ("a..b as c int", "'a..b' is no path"),
+        ("a.b as c struct<d int>, a.b.d as e int", "column 'e' is a part of column 'c'"),
+    ],
+)
+def test_type_that_cannot_be_is_refused_with_what_is_allowed(schema: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r"column '") as refused:
+        parse_columns(schema)
+    assert why in str(refused.value)
