@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batchledger.adapters.arrow_types import to_arrow_type
 from batchledger.adapters.decoding import blocks, settling
-from batchledger.adapters.decoding.arrow_types import to_arrow_type
 from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
 from batchledger.adapters.decoding.meaning import UnfitError

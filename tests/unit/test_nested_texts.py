@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding import blocks
-from batchledger.adapters.decoding.arrow_types import arrow_schema
 from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.meaning import UnfitError

@@ -2,8 +2,8 @@
 
 ``objects`` and ``meaning`` read one record after the other, which costs several times as much. This module parses the
 values of a block as one text. A record that the parser might read in another way is *doubtful*, and is left to them.
-``settling`` makes the columns' own types of what the parser gives. A ``string`` column keeps the text of any value, a
-``jsonb`` column that of any JSON, and a map has any names; msgspec picks such texts, which pyarrow has no type for.
+``settling`` makes the columns' own types of what the parser gives. A ``string`` or ``jsonb`` column keeps the text of
+any value, and a map has any names. pyarrow has no type for these, so msgspec picks their texts.
 ``tests/unit/test_meaning.py`` holds both against the page. Knows nothing of Kafka, offsets or tables.
 
 Why one text of n values that holds n objects holds one object a value: without the white space around it, each value
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from batchledger.adapters.decoding.arrow_types import arrow_schema
+from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.nested import Declared, declare_fields
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
 from batchledger.adapters.decoding.picking import DoubtfulError, make_picker, read_as_written

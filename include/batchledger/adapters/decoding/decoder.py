@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.decoding.arrow_types import arrow_schema
+from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.meaning import LATEST_MICROSECONDS, UnfitError
 from batchledger.adapters.decoding.objects import KeyReader, ObjectReader

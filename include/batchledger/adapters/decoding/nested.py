@@ -151,7 +151,7 @@ def _require_digits(column: Column, text: str) -> None:
 class Declared:
     """What is declared of a value that may have fields within.
 
-    ``fields`` are those of an object; ``each`` is what is declared of the elements of an array or the values of a map.
+    ``fields`` belong to an object; ``each`` is what is declared of the elements of an array or the values of a map.
     """
 
     fields: Mapping[str, "Declared | None"] | None = None

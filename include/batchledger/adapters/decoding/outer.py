@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.adapters.decoding.arrow_types import arrow_schema
+from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.adapters.decoding.objects import ObjectReader, make_bytes_reader

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.decoding.arrow_types import to_arrow_type
+from batchledger.adapters.arrow_types import to_arrow_type
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.adapters.decoding.nested import make_reader
 from batchledger.model.records.columns import Column

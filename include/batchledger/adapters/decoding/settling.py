@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.decoding.arrow_types import MOMENT, to_arrow_type
+from batchledger.adapters.arrow_types import MOMENT, to_arrow_type
 from batchledger.adapters.decoding.meaning import (
     EARLIEST_MICROSECONDS,
     LARGEST_EXACT_DOUBLE,

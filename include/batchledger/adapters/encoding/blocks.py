@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.decoding.arrow_types import is_json
+from batchledger.adapters.arrow_types import is_json
 from batchledger.adapters.encoding.texts import (
     Write,
     make_element_writer,

@@ -33,6 +33,7 @@ from typing_extensions import override
 
 from batchledger.adapters.iceberg.coordinates import Coordinates
 from batchledger.adapters.iceberg.layout import read_schema, rename, stored_name
+from batchledger.adapters.iceberg.projection import keep_nulls
 from batchledger.model.records.columns import BATCH_COLUMN, COORDINATE_COLUMNS
 from batchledger.ports import RowFiles, RowFileWriter
 
@@ -42,6 +43,8 @@ AT_ONCE_BYTES = 32 * 2**20
 """So many bytes of stored files are read at once; their rows take several times as much."""
 OF_FILES = ("adls.", "buffer-size", "client.", "gcs.", "hdfs.", "hf.", "py-io-impl", "s3.", "warehouse")
 """How the names of properties begin by which PyIceberg opens files."""
+keep_nulls()
+
 _NO_SNAPSHOT = 0
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from typing_extensions import override
 
-from batchledger.adapters.decoding.arrow_types import mark_json
+from batchledger.adapters.arrow_types import mark_json
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.spark.call_deadline import explain_deadline
 from batchledger.adapters.spark.failures import explain_failure, find_carried

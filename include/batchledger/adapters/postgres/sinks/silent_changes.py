@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from batchledger.adapters.decoding.arrow_types import is_json
+from batchledger.adapters.arrow_types import is_json
 from batchledger.adapters.postgres.staging.tables import postgres_type
 
 _TYPE = re.compile(r"(?P<base>[a-z][a-z ]*?|\"char\")(?:\((?P<size>\d+)(?:,(?P<scale>-?\d+))?\))?(?P<zone> with.*)?")
@@ -42,8 +42,10 @@ def changes_values(field: pa.Field, type_: str) -> bool:
     """
     if pa.types.is_list(field.type) and type_.endswith("[]"):
         return changes_values(field.type.value_field, type_.removesuffix("[]"))
-    rows = pa.string() if pa.types.is_nested(field.type) else field.type
-    found = _TYPE.fullmatch(type_)
+    rows, found = field.type, _TYPE.fullmatch(type_)
+    if is_json(field) or pa.types.is_nested(rows):
+        # A name is cut, and no other text.
+        return type_ == "name"
     if found is None:
         return False
     base, size = f"{found['base']}{found['zone'] or ''}", found["size"]

@@ -18,7 +18,7 @@ from pgpq.schema import Jsonb
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.adapters.decoding.arrow_types import is_json
+from batchledger.adapters.arrow_types import is_json
 from batchledger.adapters.encoding.blocks import write_tokens
 from batchledger.adapters.postgres.database import STAGING_SCHEMA, handing_over, read_sql
 from batchledger.model.batch import Attempt
