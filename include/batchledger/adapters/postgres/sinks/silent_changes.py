@@ -44,8 +44,8 @@ def changes_values(field: pa.Field, type_: str) -> bool:
         return changes_values(field.type.value_field, type_.removesuffix("[]"))
     rows, found = field.type, _TYPE.fullmatch(type_)
     if is_json(field) or pa.types.is_nested(rows):
-        # A name is cut, and no other text.
-        return type_ == "name"
+        # A name is cut, and no other text. It takes no array.
+        return type_ == "name" and not pa.types.is_list(rows)
     if found is None:
         return False
     base, size = f"{found['base']}{found['zone'] or ''}", found["size"]
