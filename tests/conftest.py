@@ -22,7 +22,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
-from batchledger.local.stack import environment, local_stack
+from batchledger.local.stack import environment, local_stack, schema_registry
 from batchledger.local.stack.airflow_components import ADMIN, VIEWER, airflow_url, configure_airflow
 from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
@@ -176,6 +176,13 @@ def warehouse_dsn(services: TestServices) -> str:
 def spark(services: TestServices) -> None:
     """A real Spark Connect server, reached by the connection ``spark_default``."""
     services.up("spark")
+
+
+@pytest.fixture(scope="session")
+def registry_url(services: TestServices) -> str:
+    """A real schema registry, reached by the connection ``registry_default``: where clients of its protocol ask."""
+    services.up("registry")
+    return schema_registry.registry_url(services.ports)
 
 
 @contextmanager

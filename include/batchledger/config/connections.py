@@ -17,9 +17,12 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from batchledger.config.kafka_options import ALLOWED_ENDPOINTS, check_connection_options
+from batchledger.config.registry_options import Address, read_registry
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
+from batchledger.model.records.registry_settings import RegistrySettings
 
-LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default"})
+LOCAL_REGISTRY = "registry_default"
+LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default", LOCAL_REGISTRY})
 """``batchledger up`` defines these connections. Their names are the defaults of a pipeline file."""
 
 SPARK_TYPES = ("spark-connect", "spark")
@@ -32,7 +35,8 @@ _KEEPALIVES = {
     "tcp_user_timeout": 25_000,
 }
 """How long libpq waits for a server that does not answer, in seconds; the last one in milliseconds."""
-_PAGE_BY_TYPE = {"iceberg": "guides/iceberg", **dict.fromkeys(ALERT_TYPES, "guides/alerts")}
+_PAGE_BY_TYPE = {"iceberg": "guides/iceberg", ALERT_TYPES[0]: "guides/alerts"}
+"""By the first type that fits: a registry has type http as well, which is the last one of alerts."""
 _OTHER_PAGE = "reference/connections"
 _PREFIX = "AIRFLOW_CONN_"
 _GIVE_ADDRESS = "Set its host, or uri in its extra."
@@ -91,7 +95,8 @@ def _missing(connection_id: str, types: Sequence[str], asked_by: str) -> Connect
     defined = f"Defined here: {', '.join(fitting)}." if fitting else ""
     needed = f" of type {' or '.join(types)}" if types else ""
     page = _page_of(*types)
-    local = "\nOr start the local services: batchledger up" if connection_id in LOCAL_CONNECTIONS else ""
+    command = f"batchledger up{' --registry' if connection_id == LOCAL_REGISTRY else ''}"
+    local = f"\nOr start the local services: {command}" if connection_id in LOCAL_CONNECTIONS else ""
     return ConnectionMissingError(
         f"{place}Airflow knows no connection {connection_id!r}.",
         why=f"Did you mean {close[0]!r}?" if close else defined,
@@ -155,6 +160,21 @@ def postgres_dsn(connection: Connection) -> str:
         **{key: value for key, value in connection.extra.items() if key.startswith("ssl")},
     }
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
+
+
+def registry_settings(connection: Connection) -> RegistrySettings:
+    """Return how to reach a schema registry. Its host may be a whole URL, with a path. Raises ConfigurationError.
+
+    ``login`` and ``password`` log in, a password alone is a bearer token, and the extra has certificates.
+    """
+    _require_type(connection, "http")
+    return read_registry(
+        connection.connection_id,
+        Address(connection.host or "", connection.port, connection.schema),
+        connection.login,
+        connection.password,
+        connection.extra,
+    )
 
 
 def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, str], dict[str, str]]:

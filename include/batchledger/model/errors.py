@@ -83,7 +83,7 @@ class SetupError(BatchledgerError):
 
 
 class ServiceUnavailableError(BatchledgerError):
-    """Kafka, the warehouse or Spark did not answer within its bounded time; nothing was written."""
+    """Kafka, the warehouse, Spark or a registry did not answer within its bounded time; nothing was written."""
 
     retryable = True
 
@@ -109,6 +109,12 @@ class LoginRefusedError(AccessRefusedError):
 
 class RightMissingError(AccessRefusedError):
     """The user has logged in, and lacks a right."""
+
+
+class SchemaRefusedError(BatchledgerError):
+    """A schema registry refuses a schema, or has one that cannot be used. A person has to change it there."""
+
+    exit_code = 3
 
 
 class OutcomeUnknownError(ServiceUnavailableError):

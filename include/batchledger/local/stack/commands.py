@@ -4,8 +4,9 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 _COLOUR = {"running": "green", "silent": "yellow", "stopped": "red"}
 
 
-def up(as_json: AsJson = False) -> None:
+WithRegistry = Annotated[bool, typer.Option("--registry", help="Start a schema registry, too.")]
+
+
+def up(registry: WithRegistry = False, as_json: AsJson = False) -> None:
     """Start the local services that do not run yet, and bring the ledger's tables up to date."""
     from batchledger.adapters.postgres.ledger.migrate import migrate
     from batchledger.interfaces.cli.display.batches import describe_migrated
@@ -32,7 +36,13 @@ def up(as_json: AsJson = False) -> None:
     started = time.monotonic()
     moved: list[tuple[str | None, str | None]] = []
     with _show_progress() as progress:
-        local_stack.up(home, ports, migrate=lambda dsn: moved.append(migrate(dsn)), progress=progress)
+        local_stack.up(
+            home,
+            ports,
+            services=local_stack.ALL_SERVICES if registry else local_stack.USUAL_SERVICES,
+            migrate=lambda dsn: moved.append(migrate(dsn)),
+            progress=progress,
+        )
     for before, after in moved:
         if before not in (None, after):
             standard_error.print(describe_migrated(before, after), highlight=False)
@@ -74,6 +84,8 @@ def describe(found: "StackStatus") -> Shown:
         "Spark Connect": found.spark["remote"],
         "Airflow": f"{found.airflow['url']} as {found.airflow['user']}, password in {found.airflow['password_file']}",
     }
+    if found.registry:
+        address_by_name["registry"] = found.registry["url"]
     addresses = [Text(f"{name:<14} {address}", no_wrap=True) for name, address in address_by_name.items()]
     return Shown(dataclasses.asdict(found), [table, *addresses])
 

@@ -6,6 +6,7 @@ from batchledger.local.stack.defaults import (
     DATABASE_USER,
     KAFKA_CONNECTION,
     LAKE_CONNECTION,
+    REGISTRY_CONNECTION,
     SPARK_CONNECTION,
     WAREHOUSE_CONNECTION,
     WAREHOUSE_DATABASE,
@@ -13,6 +14,7 @@ from batchledger.local.stack.defaults import (
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
 from batchledger.local.stack.kafka_broker import bootstrap_servers
 from batchledger.local.stack.machine import HOST
+from batchledger.local.stack.schema_registry import registry_url
 
 
 def write_connections(home: Home, ports: Ports, credentials: Credentials) -> None:
@@ -51,4 +53,6 @@ def list_connections(home: Home, ports: Ports, credentials: Credentials) -> dict
             "port": ports.spark,
             "password": credentials.spark_token,
         },
+        # Also if the registry does not run: a client then says that it cannot be reached.
+        REGISTRY_CONNECTION: {"conn_type": "http", "host": registry_url(ports)},
     }

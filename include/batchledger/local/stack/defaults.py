@@ -7,11 +7,13 @@ KAFKA_VERSION = "4.2.1"
 POSTGRES_VERSION = "18.6.0"
 SPARK_VERSION = "4.1.3"
 AIRFLOW_VERSION = "3.3.2"
+REGISTRY_VERSION = "3.0.9"
 
 KAFKA_CONNECTION = "kafka_default"
 WAREHOUSE_CONNECTION = "warehouse"
 LAKE_CONNECTION = "lake"
 SPARK_CONNECTION = "spark_default"
+REGISTRY_CONNECTION = "registry_default"
 
 PORT_BY_SERVICE = {
     "kafka": 19092,
@@ -19,6 +21,7 @@ PORT_BY_SERVICE = {
     "postgres": 15432,
     "spark": 15002,
     "airflow": 18080,
+    "registry": 18081,
 }
 
 WAREHOUSE_DATABASE = "warehouse"

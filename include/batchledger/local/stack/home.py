@@ -96,6 +96,7 @@ class Ports:
     postgres: int
     spark: int
     airflow: int
+    registry: int
 
     @classmethod
     def choose(cls, home: Home, environ: Mapping[str, str] = os.environ) -> Self:

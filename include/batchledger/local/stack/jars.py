@@ -1,8 +1,8 @@
 """Fetch the pinned jars: a list for each service in ``ivy/``, resolved by the Ivy that pyspark ships.
 
 The lists are explicit and not transitive, so two machines get the same files. If all files of a list are there, Java is
-not started. ``python -m batchledger.local.stack.jars`` fetches what the services need; only the bench fetches the list
-``connect``, when it first needs it.
+not started. ``python -m batchledger.local.stack.jars`` fetches what the services need. Two lists are fetched when they
+are first needed: ``connect`` by the bench, ``registry`` by a start of the schema registry.
 """
 
 import importlib.util
@@ -21,6 +21,7 @@ from batchledger.local.stack.machine import find_java
 from batchledger.model.errors import BatchledgerError, SetupError
 
 _LISTS = Path(__file__).parent / "ivy"
+_SETTINGS = Path(__file__).parent / "ivy_settings.xml"
 _DEADLINE_SECONDS = 900
 _PLATFORMS = {
     ("Linux", "x86_64"): "linux-amd64",
@@ -46,10 +47,16 @@ def list_jars(name: str, configuration: str = "default") -> list[str]:
     """The file names that the list stands for in one of its configurations."""
     dependencies = ElementTree.parse(_LISTS / f"{name}.xml").iter("dependency")  # noqa: S314 - it is our own file
     return [
-        f"{one.attrib['name']}-{one.attrib['rev']}.jar"
+        f"{one.attrib['name']}-{one.attrib['rev']}.{_find_ending(one)}"
         for one in dependencies
         if one.attrib["conf"].split("->")[0] == configuration
     ]
+
+
+def _find_ending(dependency: ElementTree.Element) -> str:
+    """The ending of the file's name: the one of the artifact that a dependency names, if it names one."""
+    artifact = dependency.find("artifact")
+    return "jar" if artifact is None else artifact.attrib["ext"]
 
 
 def postgres_platform() -> str:
@@ -81,7 +88,8 @@ def _download(home: Home, name: str, configuration: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as draft:
         command = [
             *(str(find_java()), f"-Divy.default.ivy.user.dir={home.cache / 'ivy'}", "-jar", str(ivy), "-warn"),
-            *("-ivy", str(_LISTS / f"{name}.xml"), "-confs", configuration, "-types", "jar", "bundle"),
+            *("-settings", str(_SETTINGS), "-ivy", str(_LISTS / f"{name}.xml"), "-confs", configuration),
+            *("-types", "jar", "bundle", "tar.gz"),
             *("-retrieve", f"{draft}/new/[artifact]-[revision].[ext]"),
         ]
         try:

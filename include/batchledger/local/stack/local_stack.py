@@ -22,18 +22,23 @@ from batchledger.local.stack.machine import check_disk, check_ports
 from batchledger.local.stack.patience import StartPatience
 from batchledger.local.stack.postgres_server import connection_string, create_databases, postgres_service
 from batchledger.local.stack.processes import ServiceRecord, find_error, measure_log, tail_log
+from batchledger.local.stack.schema_registry import registry_service
 from batchledger.local.stack.service import Service
 from batchledger.local.stack.spark_connect import spark_service
 from batchledger.model.errors import ServiceUnavailableError, SetupError
 
 AIRFLOW_SERVICES = ("api-server", "scheduler", "dag-processor", "triggerer")
-ALL_SERVICES = ("kafka", "postgres", "spark", *AIRFLOW_SERVICES)
+USUAL_SERVICES = ("kafka", "postgres", "spark", *AIRFLOW_SERVICES)
+REGISTRY_SERVICE = "registry"
+ALL_SERVICES = (*USUAL_SERVICES, REGISTRY_SERVICE)
+"""The registry starts only when asked for: it costs memory, and a download of 106 MB."""
 
 # In the order of starting. A step runs as soon as the steps that it needs are done, if these run at all.
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "kafka": (),
     "postgres": (),
     "spark": (),
+    REGISTRY_SERVICE: (),
     "databases": ("postgres",),
     "airflow-database": ("databases",),
     **dict.fromkeys(AIRFLOW_SERVICES, ("airflow-database",)),
@@ -55,6 +60,7 @@ def list_services(home: Home, ports: Ports, credentials: Credentials, advertised
         postgres_service(home, ports, credentials),
         spark_service(home, ports, credentials),
         *airflow_services(home, ports),
+        registry_service(home, ports),
     ]
 
 
@@ -62,7 +68,7 @@ def up(
     home: Home,
     ports: Ports,
     *,
-    services: Collection[str] = ALL_SERVICES,
+    services: Collection[str] = USUAL_SERVICES,
     migrate: Callable[[str], object] = lambda _dsn: None,
     progress: Progress = lambda _name, _state: None,
     advertised: Ports | None = None,
@@ -106,7 +112,7 @@ def down(home: Home) -> list[str]:
     with _alone(home):
         found = processes.find_members(home, ALL_SERVICES)
         _end(home, [*AIRFLOW_SERVICES, ""], signal.SIGTERM, 4)
-        _end(home, ["kafka", "spark"], signal.SIGTERM, 15)
+        _end(home, ["kafka", "spark", REGISTRY_SERVICE], signal.SIGTERM, 15)
         _end(home, ["postgres"], signal.SIGINT, 60)  # SIGINT is its fast shutdown: no wait for clients, no recovery.
         home.settings_file.unlink(missing_ok=True)
         return [name for name in ALL_SERVICES if found[name]]

@@ -12,9 +12,10 @@ from batchledger.local.stack.airflow_components import ADMIN, airflow_url
 from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import bootstrap_servers
-from batchledger.local.stack.local_stack import list_services
+from batchledger.local.stack.local_stack import REGISTRY_SERVICE, list_services
 from batchledger.local.stack.postgres_server import public_dsn
 from batchledger.local.stack.processes import ServiceRecord
+from batchledger.local.stack.schema_registry import registry_url
 from batchledger.local.stack.service import Service
 from batchledger.local.stack.spark_connect import remote
 
@@ -48,12 +49,14 @@ class StackStatus:
     warehouse: dict[str, str]
     spark: dict[str, str]
     airflow: dict[str, str]
+    registry: dict[str, str]
+    """Empty if it was not started."""
 
 
 def look_at_stack(home: Home, ports: Ports) -> StackStatus:
     """Look at every service, started or not. No password is in the result, only the files that hold them."""
     credentials = Credentials.of(home) if home.settings_file.exists() else Credentials()
-    services = list_services(home, ports, credentials)
+    services = [each for each in list_services(home, ports, credentials) if _is_wanted(home, each.name)]
     members = processes.find_members(home, [service.name for service in services])
     with ThreadPoolExecutor(len(services)) as pool:
         found = pool.map(lambda service: _look_at(home, ports, service, members[service.name]), services)
@@ -66,7 +69,13 @@ def look_at_stack(home: Home, ports: Ports) -> StackStatus:
         },
         spark={"remote": remote(ports)},
         airflow={"url": airflow_url(ports), "user": ADMIN, "password_file": str(home.airflow_password_file)},
+        registry={"url": registry_url(ports)} if _is_wanted(home, REGISTRY_SERVICE) else {},
     )
+
+
+def _is_wanted(home: Home, service: str) -> bool:
+    """Whether a service belongs to this stack: the registry does from its start until ``down``."""
+    return service != REGISTRY_SERVICE or ServiceRecord.read(home, service) is not None
 
 
 def _look_at(home: Home, ports: Ports, service: Service, members: list[psutil.Process]) -> ServiceStatus:

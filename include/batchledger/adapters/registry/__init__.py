@@ -1,0 +1,1 @@
+"""A schema registry that speaks Confluent's protocol. ``client`` is the way in."""

@@ -1,0 +1,151 @@
+"""Schemas of a registry, by their ids: whole, with everything that they refer to.
+
+``None`` means that the registry itself says that it does not know. A registry that cannot be asked is always an error.
+A registry of several servers may learn of a new id later on one of them, and says until then that it does not know.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from batchledger.adapters.registry.requests import Session, open_session
+from batchledger.model.errors import BatchledgerError, SchemaRefusedError, ServiceUnavailableError
+from batchledger.model.records.registry_settings import RegistrySettings
+from batchledger.model.records.writer_schemas import Reference, SchemaType, WriterSchema
+
+MOST_REFERENCES = 500
+
+_SUBJECT_UNKNOWN, _VERSION_UNKNOWN, _SCHEMA_UNKNOWN = 40401, 40402, 40403
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredReference:
+    """Where the registry has a schema that another one calls ``name``."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry. It holds no connection between two calls, so it pickles, and survives a fork."""
+
+    settings: RegistrySettings
+
+    def fetch(self, schema_id: int) -> WriterSchema | None:
+        """Return the schema of an id, None if the registry says that it has no such id.
+
+        It is a request, and one more for each reference. A request takes two attempts at most, and
+        ``timeout_seconds`` bounds every wait of them. Raises
+        ServiceUnavailableError, AccessRefusedError, SchemaRefusedError or ConfigurationError.
+        """
+        with open_session(self.settings, f"fetch schema {schema_id}") as session:
+            found = session.ask("GET", f"/schemas/ids/{schema_id}", unknown=(_SCHEMA_UNKNOWN,))
+            return None if found is None else _complete(session, schema_id, found)
+
+    def find_latest(self, subject: str) -> WriterSchema | None:
+        """Return the latest schema of a subject, None if the registry says that it has no such subject."""
+        with open_session(self.settings, f"fetch the latest schema of subject {subject}") as session:
+            path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+            found = session.ask("GET", path, unknown=(_SUBJECT_UNKNOWN, _VERSION_UNKNOWN))
+            return None if found is None else _complete(session, _read_id(session, found), found)
+
+    def register(
+        self, subject: str, type_: SchemaType, text: str, references: Sequence[RegisteredReference] = ()
+    ) -> int:
+        """Return the id of a schema, registered under the subject unless it is there already: harmless to repeat.
+
+        Raises SchemaRefusedError with the registry's words if it is not compatible or no schema at all.
+        """
+        content = {
+            "schemaType": str(type_),
+            "schema": text,
+            "references": [
+                {"name": each.name, "subject": each.subject, "version": each.version} for each in references
+            ],
+        }
+        with open_session(self.settings, f"register a schema under subject {subject}") as session:
+            found = session.ask("POST", f"/subjects/{quote(subject, safe='')}/versions", content=content)
+            return _read_id(session, found or {})
+
+
+@dataclass
+class _Collection:
+    """The references of one schema, in the order in which they are complete."""
+
+    session: Session
+    text_by_name: dict[str, str] = field(default_factory=dict)
+    text_by_place: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    """None while its own references are being collected."""
+
+    def add(self, references: Sequence[RegisteredReference]) -> None:
+        """Add each with what it refers to, and that first."""
+        for each in references:
+            place = each.subject, each.version
+            if place not in self.text_by_place:
+                self.text_by_place[place] = None
+                found = self._load(each)
+                self.add(_read_references(self.session, found))
+                self.text_by_place[place] = _read_text(self.session, found)
+            text = self.text_by_place[place]
+            if text is None:
+                raise self._refuse(f"has a schema that refers to itself: {each.name}")
+            if self.text_by_name.setdefault(each.name, text) != text:
+                raise self._refuse(f"has two schemas that this one calls {each.name}")
+
+    def _load(self, reference: RegisteredReference) -> Mapping[str, Any]:
+        if len(self.text_by_place) > MOST_REFERENCES:
+            raise self._refuse(f"has a schema with more than {MOST_REFERENCES} references")
+        # Also one that is marked as deleted: an older schema may still use it.
+        path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
+        found = self.session.ask("GET", path, unknown=(_SUBJECT_UNKNOWN, _VERSION_UNKNOWN))
+        if found is not None:
+            return found
+        lost = f"has the schema, but not what it refers to: version {reference.version} of subject {reference.subject}"
+        raise self.session.fail(ServiceUnavailableError, lost, "Register it there again. Then run the step again.")
+
+    def _refuse(self, what: str) -> BatchledgerError:
+        return self.session.fail(SchemaRefusedError, what, "Register a schema whose references lead to one end.")
+
+
+def _complete(session: Session, schema_id: int, found: Mapping[str, Any]) -> WriterSchema:
+    """Return the schema with its references resolved."""
+    named = found.get("schemaType") or SchemaType.AVRO
+    if named not in set(SchemaType):
+        advice = f"Write records by a schema of type {', '.join(SchemaType)}."
+        raise session.fail(SchemaRefusedError, f"has it as a schema of type {named}", advice)
+    text = _read_text(session, found)
+    collected = _Collection(session)
+    collected.add(_read_references(session, found))
+    references = tuple(Reference(*each) for each in collected.text_by_name.items())
+    return WriterSchema(schema_id, SchemaType(named), text, references)
+
+
+def _read_text(session: Session, found: Mapping[str, Any]) -> str:
+    text = found.get("schema")
+    if not isinstance(text, str):
+        raise _broken(session, "without the text of a schema")
+    return text
+
+
+def _read_id(session: Session, found: Mapping[str, Any]) -> int:
+    schema_id = found.get("id")
+    if not isinstance(schema_id, int):
+        raise _broken(session, "without the id of a schema")
+    return schema_id
+
+
+def _read_references(session: Session, found: Mapping[str, Any]) -> list[RegisteredReference]:
+    try:
+        return [
+            RegisteredReference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in found.get("references") or ()
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise _broken(session, "with references that cannot be read") from None
+
+
+def _broken(session: Session, how: str) -> BatchledgerError:
+    return session.fail(ServiceUnavailableError, f"answered {how}", "Check its address. Then run the step again.")

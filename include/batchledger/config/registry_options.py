@@ -1,0 +1,130 @@
+"""The connection of a schema registry: which address, logins and options it may have. Pure."""
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.records.registry_settings import DEFAULT_TIMEOUT_SECONDS, RegistrySettings
+
+REGISTRY_OPTIONS = (
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "timeout",
+)
+"""What the extra may have; Confluent's clients have the same names."""
+
+LONGEST_TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The fields of a connection that say where a registry is. ``host`` may be a whole URL."""
+
+    host: str
+    port: int | None = None
+    scheme: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL, without a slash at its end; the port stands before the path."""
+        url = self.host if "://" in self.host else f"{self.scheme or 'http'}://{self.host}"
+        scheme, _, rest = url.partition("://")
+        authority, slash, path = rest.partition("/")
+        port = f":{self.port}" if self.port else ""
+        return f"{scheme}://{authority}{port}{slash}{path}".rstrip("/")
+
+
+def read_registry(
+    connection: str, address: Address, login: str | None, password: str | None, extra: Mapping[str, object]
+) -> RegistrySettings:
+    """Return how to reach a registry. A password without a login is a bearer token. Raises ConfigurationError."""
+    options = {option: str(value) for option, value in extra.items() if value is not None}
+    url = address.url
+    fault = next(_find_faults(address, login, password, options), None)
+    if fault is not None:
+        raise ConfigurationError(
+            f"Connection {connection!r} cannot be used. Nothing was opened.",
+            why=f"{fault}.".replace("?.", "?"),
+            advice=f"Correct connection {connection!r}. The documentation shows one: reference/connections",
+            subject=connection,
+        )
+    return RegistrySettings(
+        url=url,
+        login=login or None,
+        password=(password or "") if login else "",
+        token=password if password and not login else None,
+        authority_file=options.get("ssl.ca.location"),
+        authority_text=options.get("ssl.ca.pem"),
+        certificate_file=options.get("ssl.certificate.location"),
+        key_file=options.get("ssl.key.location"),
+        key_password=options.get("ssl.key.password"),
+        timeout_seconds=_read_seconds(options) or DEFAULT_TIMEOUT_SECONDS,
+    )
+
+
+def _find_faults(
+    address: Address, login: str | None, password: str | None, options: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what is wrong; a later fault means something only if there is no earlier one. None names a secret."""
+    yield from _find_faults_of_address(address)
+    for option in options:
+        if option not in REGISTRY_OPTIONS:
+            nearest = difflib.get_close_matches(option, REGISTRY_OPTIONS, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"allowed are {', '.join(REGISTRY_OPTIONS)}"
+            yield f"{option} is not an allowed option of a schema registry; {hint}"
+    is_encrypted = address.url.startswith("https://")
+    yield from _find_faults_of_certificates(options, is_encrypted)
+    if login and ":" in login:
+        yield "Its login has a colon, which HTTP does not allow there"
+    if password and not login:
+        if not is_encrypted:
+            yield "Its password without a login is a token, which needs https, since it would let others in"
+        if not (password.isascii() and password.isprintable() and " " not in password):
+            yield "Its password without a login is a token, and has a character that HTTP does not allow there"
+    if "timeout" in options and _read_seconds(options) is None:
+        yield f"Its timeout is not a number of seconds up to {LONGEST_TIMEOUT_SECONDS:.0f}"
+
+
+def _find_faults_of_certificates(options: Mapping[str, str], is_encrypted: bool) -> Iterator[str]:
+    unused = [option for option in options if option.startswith("ssl.")]
+    if unused and not is_encrypted:
+        yield f"{unused[0]} has no effect with an address of http, which does not encrypt"
+    if "ssl.ca.location" in options and "ssl.ca.pem" in options:
+        yield "ssl.ca.location and ssl.ca.pem say the same thing twice"
+    if ("ssl.certificate.location" in options) != ("ssl.key.location" in options):
+        yield "A client certificate needs ssl.certificate.location and ssl.key.location"
+    if "ssl.key.password" in options and "ssl.key.location" not in options:
+        yield "ssl.key.password has no effect without ssl.key.location"
+
+
+def _find_faults_of_address(address: Address) -> Iterator[str]:
+    url = address.url
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 -- raises if it is none
+    except ValueError:
+        yield "Its host and port are no address"
+        return
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        yield "It has no address of a schema registry. Its host is one, such as https://registry.internal:8081"
+    if "@" in parts.netloc:
+        yield "Its address has a login; give it as login and password"
+    if "?" in url or "#" in url or any(each.isspace() or not each.isprintable() for each in url):
+        yield "Its address has more than scheme, host, port and path"
+    if address.scheme and address.scheme != parts.scheme:
+        yield f"Its schema is {address.scheme}, and its host says {parts.scheme}"
+
+
+def _read_seconds(options: Mapping[str, str]) -> float | None:
+    """Return the timeout, None if there is none or it is out of bounds."""
+    try:
+        seconds = float(options.get("timeout", "nan"))
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and 0 < seconds <= LONGEST_TIMEOUT_SECONDS else None

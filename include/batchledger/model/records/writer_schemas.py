@@ -1,0 +1,62 @@
+"""The schema that a record was written with, as a schema registry has it: with everything that it refers to. Pure."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+
+class SchemaType(StrEnum):
+    """The languages of schemas that a registry knows, by its own words."""
+
+    AVRO = "AVRO"
+    PROTOBUF = "PROTOBUF"
+    JSON = "JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one uses. ``name`` is what the other one calls it: an Avro name, a Protobuf import."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSchema:
+    """A schema by its id. ``references`` has all that it uses, also indirectly: each before what uses it."""
+
+    id: int
+    type: SchemaType
+    text: str
+    references: tuple[Reference, ...] = ()
+
+    @property
+    def stored(self) -> str:
+        """The text to be stored. Equal schemas have the same one, in ASCII: a database takes it whatever it holds."""
+        references = [{"name": each.name, "text": each.text} for each in self.references]
+        content = {"id": self.id, "type": self.type, "text": self.text, "references": references}
+        return json.dumps(content, separators=(",", ":"))
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the stored text, in hexadecimal digits."""
+        return hashlib.sha256(self.stored.encode()).hexdigest()
+
+    @classmethod
+    def from_stored(cls, text: str) -> Self:
+        """Return the schema whose stored text this is. Raises ValueError if it is none."""
+        content = json.loads(text)
+        try:
+            references = tuple(Reference(_text(each["name"]), _text(each["text"])) for each in content["references"])
+            found = cls(int(content["id"]), SchemaType(content["type"]), _text(content["text"]), references)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no stored schema: {error!r}") from error
+        return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of a text")
+    return value
