@@ -1,0 +1,137 @@
+"""Many Avro values read side by side: each is a lane with a place of its own, and one step reads a field of all lanes.
+
+A lane whose bytes are not surely right becomes *doubtful*; its place is then the end of its value. No lane ever reads
+beyond the bytes at hand, and what a lane takes is never longer than its value.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+PADDING_BYTES = 16
+"""Zeros behind the last value, so that a step may look at whole words."""
+
+_WORD = 8
+_MOST_BYTES = 10
+
+
+def _u64(number: int) -> np.uint64:
+    return np.uint64(number)
+
+
+_ONE = _u64(1)
+_LOW_BITS = _u64(0x7F)
+_STOPS = _u64(0x8080808080808080)
+# Moves groups of 7 bits together: two bytes, four, eight.
+_STEPS = (
+    (_u64(0x007F007F007F007F), _u64(0x7F007F007F007F00), _u64(1)),
+    (_u64(0x00003FFF00003FFF), _u64(0x3FFF00003FFF0000), _u64(2)),
+    (_u64(0x000000000FFFFFFF), _u64(0x0FFFFFFF00000000), _u64(4)),
+)
+
+
+class Bytes:
+    """The bytes of all values, one behind the other, and the word that begins at each place."""
+
+    def __init__(self, content: np.ndarray) -> None:
+        self.content = np.zeros(len(content) + PADDING_BYTES, np.uint8)
+        self.content[: len(content)] = content
+        self.buffer = pa.py_buffer(self.content)
+        self.words: np.ndarray = np.ndarray((len(self.content) - _WORD + 1,), "<u8", self.content, strides=(1,))
+
+
+class Lanes:
+    """The places of some values; a step moves all of them."""
+
+    def __init__(self, source: Bytes, places: np.ndarray, ends: np.ndarray) -> None:
+        self.source = source
+        self.places = places
+        self.ends = ends
+        self.is_doubtful = np.zeros(len(places), bool)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def pick(self, lanes: np.ndarray) -> "Lanes":
+        """Return some lanes, to be given back to ``put``."""
+        return Lanes(self.source, self.places[lanes], self.ends[lanes])
+
+    def put(self, lanes: np.ndarray, picked: "Lanes") -> None:
+        """Take over what became of picked lanes."""
+        # What has been read may still refer to the places from before.
+        self.places = self.places.copy()
+        self.places[lanes] = picked.places
+        self.is_doubtful[lanes] |= picked.is_doubtful
+
+    def doubt(self, is_wrong: np.ndarray) -> None:
+        """Give lanes up."""
+        if is_wrong.any():
+            self.is_doubtful |= is_wrong
+            self.places = np.where(is_wrong, self.ends, self.places)
+
+    def skip(self, count: np.ndarray | int) -> None:
+        """Move by so many bytes, of which none is negative and none beyond the number of all bytes."""
+        self.places = self.places + count
+        self.doubt(self.places > self.ends)
+
+    def read_words(self, size_bytes: int) -> np.ndarray:
+        """Return the next bytes as a number without a sign; at most 8."""
+        words: np.ndarray = self.source.words[self.places]
+        self.skip(size_bytes)
+        if size_bytes == _WORD:
+            return words
+        cut: np.ndarray = words & ((_ONE << _u64(8 * size_bytes)) - _ONE)
+        return cut
+
+    def read_numbers(self) -> np.ndarray:
+        """Return the next numbers of variable length as 64 bits with a sign."""
+        words = self.source.words[self.places]
+        stops = ~words & _STOPS
+        first_stop = stops & (~stops + _ONE)
+        own = first_stop | (first_stop - _ONE)
+        count = (np.bitwise_count(own) >> 3).astype(np.int64)
+        numbers = _join_groups(words & own)
+        is_long = stops == 0
+        if is_long.any():
+            self._read_long_numbers(np.flatnonzero(is_long), numbers, count)
+        self.skip(count)
+        halves: np.ndarray = (numbers >> _ONE).view(np.int64)
+        return halves ^ -((numbers & _ONE).view(np.int64))
+
+    def _read_long_numbers(self, lanes: np.ndarray, numbers: np.ndarray, count: np.ndarray) -> None:
+        """Add the ninth and the tenth byte."""
+        words = self.source.words[self.places[lanes] + _WORD]
+        ninth, tenth = words & _u64(0xFF), (words >> _u64(8)) & _u64(0xFF)
+        has_tenth = ninth > _LOW_BITS
+        numbers[lanes] |= (ninth & _LOW_BITS) << _u64(56)
+        numbers[lanes] |= np.where(has_tenth, (tenth & _ONE) << _u64(63), _u64(0))
+        count[lanes] = np.where(has_tenth, _MOST_BYTES, _MOST_BYTES - 1)
+        # Beyond 64 bits or without an end.
+        self._doubt_some(lanes, has_tenth & (tenth > _ONE))
+
+    def _doubt_some(self, lanes: np.ndarray, is_wrong: np.ndarray) -> None:
+        self.is_doubtful[lanes[is_wrong]] = True
+
+    def read_lengths(self) -> np.ndarray:
+        """Return numbers of bytes that are left in each lane; 0 in one that becomes doubtful."""
+        lengths = self.read_numbers()
+        is_wrong = (lengths < 0) | (lengths > self.ends - self.places) | self.is_doubtful
+        if is_wrong.any():
+            self.doubt(is_wrong)
+            lengths[is_wrong] = 0
+        return lengths
+
+    def read_places(self, count: int) -> np.ndarray:
+        """Return places in a list of so many; 0 in a lane that becomes doubtful."""
+        places = self.read_numbers()
+        is_wrong = (places < 0) | (places >= count)
+        if is_wrong.any():
+            self.doubt(is_wrong)
+            places[is_wrong] = 0
+        return places
+
+
+def _join_groups(words: np.ndarray) -> np.ndarray:
+    joined = words & ~_STOPS
+    for low, high, shift in _STEPS:
+        joined = (joined & low) | ((joined & high) >> shift)
+    return joined

@@ -1,0 +1,242 @@
+"""The writer's schema of Avro values as frozen types; named types are resolved, logical types checked.
+
+As the specification of Avro says, a logical type that is unknown or does not fit its type is passed over: the values
+are then of the type without it.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from batchledger.model.quoting import quote
+
+_KINDS = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_UUID_BYTES, _DURATION_BYTES = 16, 12
+
+_LOGICAL: Mapping[str, str] = MappingProxyType(
+    {
+        "date": "int",
+        "time-millis": "int",
+        "time-micros": "long",
+        "timestamp-millis": "long",
+        "timestamp-micros": "long",
+        "timestamp-nanos": "long",
+    }
+)
+"""Logical types of numbers, with the type that they stand on; a local timestamp is one in UTC."""
+
+
+class AvroSchemaError(ValueError):
+    """Why values of a writer's schema can never become the declared columns."""
+
+
+@dataclass(frozen=True)
+class AvroPrimitive:
+    """A type without another one within. ``size`` is the number of bytes of a ``fixed``."""
+
+    kind: str
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class AvroEnum:
+    """One of these texts, written as its place."""
+
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AvroArray:
+    """Values of one type."""
+
+    items: "AvroType"
+
+
+@dataclass(frozen=True)
+class AvroMap:
+    """Values of one type by texts."""
+
+    values: "AvroType"
+
+
+@dataclass(frozen=True)
+class AvroField:
+    """A field of a record."""
+
+    name: str
+    type: "AvroType"
+
+
+@dataclass(frozen=True)
+class AvroRecord:
+    """Fields in the order in which they are written."""
+
+    fields: tuple[AvroField, ...]
+
+
+@dataclass(frozen=True)
+class AvroUnion:
+    """A value of one of these types, after its place."""
+
+    branches: tuple["AvroType", ...]
+
+
+@dataclass(frozen=True)
+class AvroLink:
+    """A named type within itself; ``WriterSchema.named`` has it."""
+
+    name: str
+
+
+AvroType = AvroPrimitive | AvroEnum | AvroArray | AvroMap | AvroRecord | AvroUnion | AvroLink
+
+
+@dataclass(frozen=True)
+class WriterSchema:
+    """The record that each value is, and all named types by their full names."""
+
+    root: AvroRecord
+    named: Mapping[str, AvroType]
+    is_recursive: bool
+
+    def resolve(self, type_: AvroType) -> AvroType:
+        """Return the type itself in place of a link to it."""
+        return self.named[type_.name] if isinstance(type_, AvroLink) else type_
+
+
+def parse_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> WriterSchema:
+    """Read a writer's schema and the named types that it uses, each after what it uses itself.
+
+    Raises AvroSchemaError.
+    """
+    parser = _Parser()
+    for _, reference in references:
+        parser.parse(_load(reference), "")
+    root = parser.parse(_load(text), "")
+    if not isinstance(root, AvroRecord):
+        raise AvroSchemaError("the writer's schema is not a record, and columns are the fields of one")
+    return WriterSchema(root, parser.named, parser.is_recursive)
+
+
+def describe(type_: AvroType) -> str:
+    """Return the type in a few words, for an error."""
+    match type_:
+        case AvroPrimitive():
+            return f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
+        case AvroUnion():
+            return f"a union of {', '.join(map(describe, type_.branches))}"
+        case AvroEnum():
+            return "an enum"
+        case AvroArray():
+            return "an array"
+        case AvroMap():
+            return "a map"
+        case AvroRecord() | AvroLink():
+            return "a record"
+
+
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        # A primitive type may stand there without quotes.
+        return text.strip()
+
+
+class _Parser:
+    """Reads one schema after the other; a later one may use the names of those before it."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, AvroType] = {}
+        self.is_recursive = False
+        self._open: set[str] = set()
+
+    def parse(self, schema: Any, namespace: str) -> AvroType:  # noqa: PLR0911 -- one a kind
+        match schema:
+            case str():
+                return AvroPrimitive(schema) if schema in _KINDS else self._find(schema, namespace)
+            case list():
+                return AvroUnion(tuple(self.parse(each, namespace) for each in schema))
+            case {"type": "record" | "error" | "enum" | "fixed"}:
+                return self._define(schema, namespace)
+            case {"type": "array", "items": items}:
+                return AvroArray(self.parse(items, namespace))
+            case {"type": "map", "values": values}:
+                return AvroMap(self.parse(values, namespace))
+            case {"type": str(kind)} if kind in _KINDS:
+                return _add_logical(AvroPrimitive(kind), schema)
+            case {"type": inner}:
+                return self.parse(inner, namespace)
+            case _:
+                raise AvroSchemaError("the writer's schema is not one of Avro: a type has neither a name nor a kind")
+
+    def _find(self, name: str, namespace: str) -> AvroType:
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        full = full if full in self.named or full in self._open else name
+        if full in self._open:
+            self.is_recursive = True
+            return AvroLink(full)
+        if full not in self.named:
+            raise AvroSchemaError(f"the writer's schema uses the type {quote(name)}, which it does not define")
+        return self.named[full]
+
+    def _define(self, schema: Mapping[str, Any], namespace: str) -> AvroType:
+        name = schema.get("name")
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise AvroSchemaError("the writer's schema has a record, an enum or a fixed without a name")
+        if "." in name:
+            namespace = name.rpartition(".")[0]
+        elif isinstance(schema.get("namespace"), str):
+            namespace = schema["namespace"]
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        self._open.add(full)
+        defined = self._define_named(schema, namespace, full)
+        self._open.discard(full)
+        self.named[full] = defined
+        return defined
+
+    def _define_named(self, schema: Mapping[str, Any], namespace: str, full: str) -> AvroType:
+        match schema:
+            case {"type": "enum", "symbols": [*symbols]} if all(isinstance(each, str) for each in symbols):
+                return AvroEnum(tuple(symbols))
+            case {"type": "fixed", "size": int(size)} if size >= 0:
+                return _add_logical(AvroPrimitive("fixed", size=size), schema)
+            case {"type": "record" | "error", "fields": [*fields]} if all(_is_field(each) for each in fields):
+                return AvroRecord(
+                    tuple(AvroField(each["name"], self.parse(each["type"], namespace)) for each in fields)
+                )
+            case _:
+                raise AvroSchemaError(f"the writer's schema does not say what {quote(full)} consists of")
+
+
+def _is_field(field: Any) -> bool:
+    return isinstance(field, dict) and isinstance(field.get("name"), str) and "type" in field
+
+
+def _add_logical(type_: AvroPrimitive, schema: Mapping[str, Any]) -> AvroPrimitive:
+    """Return the type with its logical type, if there is one that fits."""
+    kind, size, logical = type_.kind, type_.size, schema.get("logicalType")
+    if not isinstance(logical, str):
+        return type_
+    logical = logical.removeprefix("local-") if logical.startswith("local-timestamp-") else logical
+    if _LOGICAL.get(logical) == kind:
+        return AvroPrimitive(kind, logical)
+    match logical:
+        case "decimal" if kind in ("bytes", "fixed"):
+            precision, scale = schema.get("precision"), schema.get("scale", 0)
+            if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0:
+                return AvroPrimitive(kind, "decimal", precision, scale, size)
+        case "uuid" if kind == "string" or size == _UUID_BYTES:
+            return AvroPrimitive(kind, "uuid", size=size)
+        case "duration" if size == _DURATION_BYTES:
+            return AvroPrimitive(kind, "duration", size=size)
+        case _:
+            pass
+    return type_

@@ -1,0 +1,81 @@
+"""Takes Confluent's frame off the values of many records: a byte 0, the number of a schema, and the datum.
+
+A datum of Protobuf begins with the place of its message in the schema, as a list of numbers. Knows no registry.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TOO_SHORT = "the value is shorter than a schema id"
+NO_MAGIC = "it does not begin with the magic byte 0"
+NO_INDEXES = "its message indexes are cut off or no numbers"
+
+_HEADER_BYTES = 5
+_ID = np.dtype(">u4")
+_MOST_BYTES_OF_INDEX = 5
+_MOST_INDEX = 2**31 - 1
+
+
+class Unframed(NamedTuple):
+    """Schema ids and payloads by record; -1 and null for a record that has none. ``errors`` says why, by place.
+
+    A record without a value has no error.
+    """
+
+    schema_ids: np.ndarray
+    payloads: pa.BinaryArray
+    errors: Mapping[int, str]
+
+
+def split_frames(values: pa.BinaryArray) -> Unframed:
+    """Return what lies in the frames. Example: ``00 00000007 02`` has the id 7 and the payload ``02``."""
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    offsets = np.frombuffer(values.buffers()[1] or bytes(4), np.int32, len(values) + 1, 4 * values.offset)
+    content = np.frombuffer(values.buffers()[2] or b"", np.uint8)
+    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
+    is_short = ~is_null & (lengths < _HEADER_BYTES)
+    schema_ids = np.full(len(values), -1, np.int64)
+    left = np.flatnonzero(~is_null & ~is_short)
+    has_magic = content[starts[left]] == 0
+    wrong, left = left[~has_magic], left[has_magic]
+    header = content[starts[left, None] + np.arange(1, _HEADER_BYTES)]
+    schema_ids[left] = np.ascontiguousarray(header).view(_ID).ravel()
+    errors = {**dict.fromkeys(np.flatnonzero(is_short).tolist(), TOO_SHORT), **dict.fromkeys(wrong.tolist(), NO_MAGIC)}
+    # Without an end pyarrow 26 computes a negative size.
+    payloads = pc.binary_slice(values, _HEADER_BYTES, 2**31 - 1)
+    if errors:
+        payloads = pc.if_else(pa.array(schema_ids >= 0), payloads, pa.scalar(None, pa.binary()))
+    return Unframed(schema_ids, payloads, errors)
+
+
+def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Return the message indexes that a datum of Protobuf begins with, and the message.
+
+    A single 0 stands for the first message of the schema. Raises ValueError.
+    """
+    count, place = _read_index(payload, 0)
+    if count == 0:
+        return (0,), payload[place:]
+    if count > len(payload):
+        raise ValueError(NO_INDEXES)
+    indexes = []
+    for _ in range(count):
+        index, place = _read_index(payload, place)
+        indexes.append(index)
+    return tuple(indexes), payload[place:]
+
+
+def _read_index(payload: bytes, place: int) -> tuple[int, int]:
+    """Return a number that is written in zigzag, and the place behind it."""
+    number = 0
+    for shift, byte in enumerate(payload[place : place + _MOST_BYTES_OF_INDEX]):
+        number |= (byte & 0x7F) << (7 * shift)
+        if byte < 0x80:
+            if number & 1 or number >> 1 > _MOST_INDEX:
+                break
+            return number >> 1, place + shift + 1
+    raise ValueError(NO_INDEXES)
