@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from batchledger.adapters.decoding.arrow_types import arrow_schema
+from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.avro.lanes import Bytes, Lanes
 from batchledger.adapters.decoding.avro.projection import AvroPlan, plan_columns
 from batchledger.adapters.decoding.avro.reference import ReferenceReader

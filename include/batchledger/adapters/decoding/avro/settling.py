@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.decoding.arrow_types import to_arrow_type
+from batchledger.adapters.arrow_types import to_arrow_type
 from batchledger.adapters.decoding.avro.decimals import settle_decimals
 from batchledger.adapters.decoding.avro.lanes import Bytes
 from batchledger.adapters.decoding.avro.projection import Leaf, sort_of, without_null
