@@ -1,7 +1,7 @@
 """From configuration to concrete adapters: the only place that names concrete classes."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -46,21 +46,19 @@ from batchledger.model.errors import (
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
 from batchledger.model.offsets import OffsetRange
-from batchledger.model.records.columns import Column
-from batchledger.model.records.contract import Contract, Sample, with_added
-from batchledger.model.records.lookup import FoundRecords, choose_newest, combine_records, find_reach
-from batchledger.model.records.rules import UnknownFieldPolicy
+from batchledger.model.records.contract import Contract
+from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
 from batchledger.monitoring.alerting import Alerting
 from batchledger.monitoring.health import PipelineHealth, survey
 from batchledger.monitoring.messages import Links
 from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stager, no_crash
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import Verification
+from batchledger.reading import load_named, make_decoder, open_schemas, sample_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from batchledger.adapters.decoding.decoder import RecordDecoder
     from batchledger.adapters.iceberg.catalog import LakeCatalog
 
 logger = logging.getLogger(__name__)
@@ -73,12 +71,12 @@ SURVEYS_AT_ONCE = 8
 def ledger_dsn(pipeline: PipelineConfig) -> str:
     """The database of the ledger: the sink's own for PostgreSQL."""
     key = "sink.connection" if isinstance(pipeline.sink, PostgresSinkConfig) else "ledger"
-    return postgres_dsn(_load(pipeline, key, pipeline.warehouse, "postgres"))
+    return postgres_dsn(load_named(pipeline, key, pipeline.warehouse, "postgres"))
 
 
 def source_options(pipeline: PipelineConfig) -> dict[str, str]:
     """The checked options of the Kafka that the pipeline reads. Raises ConfigurationError."""
-    return kafka_options(_load(pipeline, "source.connection", pipeline.source.connection, "kafka"))
+    return kafka_options(load_named(pipeline, "source.connection", pipeline.source.connection, "kafka"))
 
 
 def build_platform(
@@ -105,10 +103,11 @@ def build_platform(
         return SparkStager(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
             read_share=partial(read_share, {**kafka, **to_client_options(pipeline.source.options)}),
-            decoder=_make_decoder(pipeline, dsn),
+            decoder=make_decoder(pipeline, dsn),
             transform=pipeline.transform,
             evidence=evidence,
             sink=sink,
+            open_schemas=open_schemas(pipeline, dsn),
         )
 
     return Platform(
@@ -185,29 +184,12 @@ def compare_schema(pipeline: PipelineConfig, sampled: int = 0) -> Contract:
     A table is not compared if a transform makes its rows. Raises ConfigurationError if no topic is there.
     """
     dsn = ledger_dsn(pipeline)
-    decoder, table = _make_decoder(pipeline, dsn), None
+    decoder, table = make_decoder(pipeline, dsn), None
     if pipeline.transform is None:
         table = build_sink(pipeline, dsn).compare_columns(decoder.schema)
     topics, columns = pipeline.source.topics, decoder.columns
     sample = sample_topics(source_options(pipeline), topics, sampled, columns) if sampled else None
     return Contract(columns, sample, table, [each.name for each in decoder.outer.columns])
-
-
-def sample_topics(
-    options: Mapping[str, str], topics: Sequence[str], records: int, columns: Sequence[Column] = ()
-) -> Sample:
-    """Look at the newest records, about as many in each partition. Raises ConfigurationError without a topic."""
-    from batchledger.adapters.decoding.sampling import look_at
-
-    log = KafkaLog(options).read_log(topics)
-    if not log.log_by_partition:
-        raise ConfigurationError(
-            f"Kafka has no topic {' or '.join(topics)}. Nothing was read.",
-            advice="Correct the name, or create the topic.",
-            subject=topics[0],
-        )
-    batches = read_share(options, choose_newest(log.log_by_partition, records))
-    return look_at((value for batch in batches for value in batch["value"].to_pylist()), columns)
 
 
 def build_alerting(pipeline: PipelineConfig) -> Alerting:
@@ -293,7 +275,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             )
         case KafkaSinkConfig() as sink:
             topic = KafkaOutputTopic(
-                kafka_options(_load(pipeline, "sink.connection", sink.connection, "kafka")),
+                kafka_options(load_named(pipeline, "sink.connection", sink.connection, "kafka")),
                 sink.topic,
                 pipeline.name,
                 sink.transaction_timeout,
@@ -306,7 +288,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             from batchledger.adapters.iceberg.table import IcebergTable
             from batchledger.adapters.postgres.sinks.lake import LakeSink
 
-            catalog = open_catalog(_load(pipeline, "sink.catalog", sink.catalog, "iceberg"))
+            catalog = open_catalog(load_named(pipeline, "sink.catalog", sink.catalog, "iceberg"))
             lend = partial(_lend_maintenance, pipeline, sink)
             name, key = tuple(sink.table.split(".")), tuple(sink.key or ())
             table = IcebergTable(catalog, name, sink.partitions, sink.evolve, key, lend)
@@ -322,23 +304,8 @@ def open_catalog(connection: Connection) -> "LakeCatalog":
     return LakeCatalog(*lake_catalog(connection, session_options()))
 
 
-def _make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
-    from batchledger.adapters.decoding.decoder import RecordDecoder
-
-    source, columns = pipeline.source, pipeline.source.value_columns
-    if source.unknown_fields is UnknownFieldPolicy.ADD:
-        columns = with_added(columns, PostgresLedger(dsn).list_added_columns(pipeline.name), source.outer)
-    key = tuple(pipeline.sink.key or ())
-    return RecordDecoder(columns, source.tombstones, key, source.unknown_fields, source.outer)
-
-
-def _load(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:
-    """Return the connection that ``key`` of the pipeline's file names."""
-    return load_connection(connection_id, types, f"{pipeline.file}: {key}")
-
-
 def _load_spark(pipeline: PipelineConfig) -> Connection:
-    return _load(pipeline, "spark", pipeline.spark, *SPARK_TYPES)
+    return load_named(pipeline, "spark", pipeline.spark, *SPARK_TYPES)
 
 
 def _make_auditor() -> Auditor:

@@ -22,6 +22,7 @@ from batchledger.model.records.rules import (
     TombstonePolicy,
     UnknownFieldPolicy,
 )
+from batchledger.model.records.writer_schemas import Framing, SchemaType
 from batchledger.planning.live import Limits, StartPolicy
 
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
@@ -173,7 +174,10 @@ class SourceConfig(Section):
 
     connection: ConnectionId = "kafka_default"
     topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(partial(refuse_repeated, "topic"))]
-    format: Literal["json"] = "json"
+    format: Literal["json", "avro", "protobuf"] = "json"
+    registry: ConnectionId | None = None
+    framing: Annotated[Framing, Field(strict=False)] = Framing.CONFLUENT
+    schema_file: str | None = None
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
     key: KeyConfig | None = None
     headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = {}
@@ -191,6 +195,28 @@ class SourceConfig(Section):
         if twice:
             raise ValueError(f"column {twice[0]!r} is in two of schema, key and headers")
         return self
+
+    @model_validator(mode="after")
+    def _schemas_are_found(self) -> "SourceConfig":
+        if self.schema_type is None:
+            given = [each for each in ("registry", "framing", "schema_file") if each in self.model_fields_set]
+            if given:
+                raise ValueError(
+                    f"{given[0]} is for format: avro and format: protobuf; JSON needs no schema of its writer"
+                )
+            return self
+        if self.framing is Framing.NONE and (self.schema_file is None or self.registry is not None):
+            raise ValueError("framing: none: records name no schema, so write schema_file, and no registry")
+        if self.framing is not Framing.NONE and (self.registry is None or self.schema_file is not None):
+            raise ValueError(
+                f"framing: {self.framing}: records name their schema, so write registry, and no schema_file"
+            )
+        return self
+
+    @property
+    def schema_type(self) -> SchemaType | None:
+        """The language of the schemas that values were written with; None for JSON, which is read without one."""
+        return {"avro": SchemaType.AVRO, "protobuf": SchemaType.PROTOBUF}.get(self.format)
 
     @property
     def columns(self) -> tuple[Column, ...]:

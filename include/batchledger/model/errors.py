@@ -117,6 +117,12 @@ class SchemaRefusedError(BatchledgerError):
     exit_code = 3
 
 
+class SchemaChangedError(BatchledgerError):
+    """A schema registry has another schema under an id than records were decoded with before."""
+
+    exit_code = 3
+
+
 class OutcomeUnknownError(ServiceUnavailableError):
     """The connection was lost during COMMIT. The write may have happened, so the next step looks first (I9)."""
 

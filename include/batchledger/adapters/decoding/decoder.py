@@ -19,6 +19,7 @@ from batchledger.adapters.decoding.meaning import LATEST_MICROSECONDS, UnfitErro
 from batchledger.adapters.decoding.objects import KeyReader, ObjectReader
 from batchledger.adapters.decoding.outer import OuterReader
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.adapters.decoding.registered import RegisteredDecoder
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
 from batchledger.model.records.outer import NO_OUTER, OuterColumns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
@@ -40,13 +41,15 @@ class Decoded:
     """What became of a batch of records; each is in exactly one part.
 
     ``rows`` have the schema of the decoder; ``set_aside`` has ``QUARANTINE_SCHEMA``; ``skipped`` are tombstones that
-    are only counted, with the columns of the batch. ``strange`` are the records of rows that may have unknown fields.
+    are only counted, with the columns of the batch. ``strange`` are the records of rows that may have unknown fields;
+    ``undeclared`` are names of fields that records of rows surely have.
     """
 
     rows: Sequence[pa.RecordBatch]
     set_aside: pa.RecordBatch | None = None
     skipped: pa.RecordBatch | None = None
     strange: Sequence[pa.RecordBatch] = ()
+    undeclared: Sequence[tuple[AbstractSet[str], Sighting]] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class RecordDecoder:
     """Decodes batches of records, with the columns of ``quarantine.RECORD_SCHEMA``; pickled to the executors.
 
     ``columns`` come from the value, ``outer`` ones from key and headers. ``key`` names the columns that a tombstone
-    takes from the record's key, if tombstones delete.
+    takes from the record's key, if tombstones delete. Values are JSON, unless they are ``registered``: then they name
+    the schema that they were written with.
     """
 
     columns: tuple[Column, ...]
@@ -62,6 +66,7 @@ class RecordDecoder:
     key: tuple[str, ...] = ()
     unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
     outer: OuterColumns = NO_OUTER
+    registered: RegisteredDecoder | None = None
 
     @property
     def declared(self) -> tuple[Column, ...]:
@@ -106,6 +111,8 @@ class RecordDecoder:
         values = records["value"]
         if is_out_of_time.any():
             values = pc.if_else(pa.array(is_out_of_time), pa.scalar(None, pa.binary()), values)
+        if self.registered is not None:
+            return self._decode_registered(self.registered, records, values, is_out_of_time)
         decoded, is_sure, may_have_unknown = self._blocks.decode(values)
         rows, strange = [], []
         if decoded.num_rows:
@@ -119,8 +126,33 @@ class RecordDecoder:
         others = self._decode_each(records.take(pa.array(left)), is_out_of_time[left])
         return replace(others, rows=[*rows, *others.rows], strange=[*strange, *others.strange])
 
+    def _decode_registered(
+        self, decoder: RegisteredDecoder, records: pa.RecordBatch, values: pa.BinaryArray, is_out_of_time: np.ndarray
+    ) -> Decoded:
+        found = decoder.decode(values, records["headers"])
+        rows = []
+        if found.rows.num_rows:
+            kept = records.filter(pa.array(found.is_decoded))
+            rows.append(self._join(found.rows.columns, kept, np.zeros(kept.num_rows, bool)))
+        undeclared = [
+            (names, Sighting(len(places), _find_first(records, places)))
+            for names, places in found.undeclared
+            if self.unknown_fields.counts and len(places)
+        ]
+        without = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        others = self._decode_each(records.take(pa.array(without)), is_out_of_time[without])
+        unfit = _set_aside(records, sorted(found.errors.items()))
+        parts = [each for each in (unfit, others.set_aside) if each is not None]
+        return replace(
+            others,
+            rows=[*rows, *others.rows],
+            set_aside=pa.concat_batches(parts) if parts else None,
+            undeclared=undeclared,
+        )
+
     def find_unknown(self, decoded: Decoded) -> Iterator[tuple[AbstractSet[str], Sighting]]:
         """Yield unknown fields, together with the records that became rows and have exactly these."""
+        yield from decoded.undeclared
         for part in decoded.strange:
             # Each record may have names of its own.
             for start in range(0, part.num_rows, _RECORDS_GROUPED):
@@ -156,7 +188,7 @@ class RecordDecoder:
             by_column = list(zip(*values, strict=True)) or [()] * len(self.columns)
             columns = [pa.array(each, self.schema.field(place).type) for place, each in enumerate(by_column)]
             rows.append(self._join(columns, kept, kept["value"].is_null().to_numpy(zero_copy_only=False)))
-            if self.unknown_fields.counts:
+            if self.unknown_fields.counts and self.registered is None:
                 strange.append(kept)
         skipped_records = records.take(pa.array(skipped)) if skipped else None
         return Decoded(rows, _set_aside(records, errors), skipped_records, strange)

@@ -7,7 +7,7 @@ themselves, with librdkafka: committed records of explicit offsets, outside any 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import grpc
@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from batchledger.adapters.arrow_types import mark_json
 from batchledger.adapters.decoding.decoder import RecordDecoder
+from batchledger.adapters.decoding.registered import FindSchema
 from batchledger.adapters.spark.call_deadline import explain_deadline
 from batchledger.adapters.spark.failures import explain_failure, find_carried
 from batchledger.adapters.spark.session import count_slots
@@ -56,7 +57,10 @@ _REPORT = from_arrow_schema(REPORT_SCHEMA)
 
 @dataclass(frozen=True)
 class SparkStager(Stager):
-    """``open_session`` yields a session and cleans up after it. ``read_share`` is pickled to the executors."""
+    """``open_session`` yields a session and cleans up after it. ``read_share`` is pickled to the executors.
+
+    ``open_schemas`` looks up the schemas that the records of an attempt name.
+    """
 
     open_session: Callable[[], AbstractContextManager[SparkSession]]
     read_share: ReadShare = field(repr=False)
@@ -65,6 +69,7 @@ class SparkStager(Stager):
     evidence: Evidence
     sink: Sink
     offsets_in_share: int = OFFSETS_IN_SHARE
+    open_schemas: Callable[[Attempt], FindSchema] | None = None
 
     @override
     def stage(self, attempt: Attempt) -> Staged:
@@ -109,7 +114,7 @@ class SparkStager(Stager):
         """Return the reports of the tasks whose rows count: task and rows, one a share, or one a task."""
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
-        reading = DividedRead(shares, self.decoder, self.evidence.open(attempt))
+        reading = DividedRead(shares, self._open_decoder(attempt), self.evidence.open(attempt))
         numbers = spark.range(0, len(shares), 1, len(shares))
         if transform is None:
             rows = self.sink.open_staging(attempt, self.decoder.schema)
@@ -123,6 +128,13 @@ class SparkStager(Stager):
             rows = self.sink.open_staging(attempt, schema)
             reports = transformed.mapInArrow(WriteTask(rows, schema), _REPORT)
         return [(row.task, row.written) for row in reports.collect()]
+
+    def _open_decoder(self, attempt: Attempt) -> RecordDecoder:
+        """Return the decoder, which looks up the schemas of records for this attempt."""
+        if self.open_schemas is None or self.decoder.registered is None:
+            return self.decoder
+        registered = replace(self.decoder.registered, find_schema=self.open_schemas(attempt))
+        return replace(self.decoder, registered=registered)
 
     def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:
         deleted = (DELETED_COLUMN,) if self.decoder.tombstones is TombstonePolicy.DELETE else ()

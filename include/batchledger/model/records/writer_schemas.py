@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
@@ -13,6 +14,18 @@ class SchemaType(StrEnum):
     AVRO = "AVRO"
     PROTOBUF = "PROTOBUF"
     JSON = "JSON"
+
+
+class Framing(StrEnum):
+    """How a record names the schema that it was written with.
+
+    ``CONFLUENT``: a byte 0 and four bytes of the id stand before the datum. ``HEADER``: they are the value of a header.
+    ``NONE``: it does not; all records have one schema.
+    """
+
+    CONFLUENT = "confluent"
+    HEADER = "header"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,18 @@ class WriterSchema:
         """The SHA-256 of the stored text, in hexadecimal digits."""
         return hashlib.sha256(self.stored.encode()).hexdigest()
 
+    def means_the_same_as(self, other: "WriterSchema") -> bool:
+        """Whether another schema, perhaps formatted by another registry, describes the same records."""
+        return self._meaning == other._meaning
+
+    @property
+    def _meaning(self) -> Any:
+        texts = [self.text, *(each.text for each in self.references)]
+        names = [each.name for each in self.references]
+        if self.type is SchemaType.PROTOBUF:
+            return self.id, self.type, names, [text.split() for text in texts]
+        return self.id, self.type, names, [json.loads(text) for text in texts]
+
     @classmethod
     def from_stored(cls, text: str) -> Self:
         """Return the schema whose stored text this is. Raises ValueError if it is none."""
@@ -54,6 +79,19 @@ class WriterSchema:
         except (KeyError, TypeError) as error:
             raise ValueError(f"no stored schema: {error!r}") from error
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class UsedSchema:
+    """A schema of a ``registry`` that a pipeline's records were written with, and the batches that had such records."""
+
+    registry: str
+    id: int
+    fingerprint: str
+    first_used_at: datetime
+    first_batch_id: int
+    last_batch_id: int
+    batches: int
 
 
 def _text(value: Any) -> str:

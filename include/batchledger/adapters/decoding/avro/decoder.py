@@ -19,7 +19,7 @@ from batchledger.adapters.decoding.avro.projection import AvroPlan, plan_columns
 from batchledger.adapters.decoding.avro.reference import ReferenceReader
 from batchledger.adapters.decoding.avro.scanned import Scanned
 from batchledger.adapters.decoding.avro.scanning import Scanner
-from batchledger.adapters.decoding.avro.schema import AvroType, WriterSchema, parse_schema
+from batchledger.adapters.decoding.avro.schema import AvroSchema, AvroType, parse_schema
 from batchledger.adapters.decoding.avro.settling import Settler
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.model.records.columns import Column
@@ -115,7 +115,7 @@ class AvroDecoder:
         return pa.table(columns, schema=self._arrow)
 
     @cached_property
-    def _schema(self) -> WriterSchema:
+    def _schema(self) -> AvroSchema:
         return parse_schema(self.schema_text, self.references)
 
     @cached_property

@@ -13,10 +13,10 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroSchema,
     AvroSchemaError,
     AvroType,
     AvroUnion,
-    WriterSchema,
     describe,
 )
 from batchledger.model.records.columns import EPOCH_UNITS, INTEGER_TYPES, Column
@@ -76,13 +76,13 @@ class AvroPlan:
     fields: tuple[PlannedField, ...]
 
 
-def plan_columns(schema: WriterSchema, columns: Sequence[Column]) -> AvroPlan:
+def plan_columns(schema: AvroSchema, columns: Sequence[Column]) -> AvroPlan:
     """Return what becomes of each field. Raises AvroSchemaError with the path of the field."""
     sources = [(_source(column), Leaf(place, column.name, column.type)) for place, column in enumerate(columns)]
     return _plan(schema, schema.root, sources, ())
 
 
-def plan_struct(schema: WriterSchema, record: AvroRecord, name: str, struct: StructOf) -> AvroPlan:
+def plan_struct(schema: AvroSchema, record: AvroRecord, name: str, struct: StructOf) -> AvroPlan:
     """Return what fields of a record become in a struct; ``name`` is the column's or field's own."""
     leaves = [
         ((field.name,), Leaf(place, f"{name}.{field.name}", field.type)) for place, field in enumerate(struct.fields)
@@ -110,7 +110,7 @@ def _source(column: Column) -> tuple[str, ...]:
 
 
 def _plan(
-    schema: WriterSchema, record: AvroRecord, sources: Sequence[tuple[tuple[str, ...], Leaf]], path: tuple[str, ...]
+    schema: AvroSchema, record: AvroRecord, sources: Sequence[tuple[tuple[str, ...], Leaf]], path: tuple[str, ...]
 ) -> AvroPlan:
     fields = []
     for field in record.fields:
@@ -133,7 +133,7 @@ def _plan(
     return AvroPlan(tuple(fields))
 
 
-def _require(schema: WriterSchema, type_: AvroType, declared: str, path: str) -> None:
+def _require(schema: AvroSchema, type_: AvroType, declared: str, path: str) -> None:
     """Refuse a type whose values never become a column of the declared one."""
     found, apart = schema.resolve(type_), take_apart(declared)
     match found:

@@ -16,9 +16,9 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroSchema,
     AvroType,
     AvroUnion,
-    WriterSchema,
 )
 from batchledger.adapters.decoding.avro.texts import (
     NoValueError,
@@ -45,7 +45,7 @@ MORE_DIGITS = "a whole number with more digits than it keeps"
 class ReferenceReader:
     """Reads records as the values of the columns of a plan."""
 
-    def __init__(self, schema: WriterSchema, plan: AvroPlan, columns: int) -> None:
+    def __init__(self, schema: AvroSchema, plan: AvroPlan, columns: int) -> None:
         self._wire = WireReader(schema)
         self._set = _make_setter(schema, plan)
         self._columns = columns
@@ -58,7 +58,7 @@ class ReferenceReader:
         return row
 
 
-def _make_setter(schema: WriterSchema, plan: AvroPlan) -> Callable[[list[Any], list[Any]], None]:
+def _make_setter(schema: AvroSchema, plan: AvroPlan) -> Callable[[list[Any], list[Any]], None]:
     """Return what puts the fields of a record at the places of their leaves."""
     steps: list[tuple[int, int, Fit]] = []
     deeper: list[tuple[int, AvroType, Callable[[list[Any], list[Any]], None]]] = []
@@ -80,7 +80,7 @@ def _make_setter(schema: WriterSchema, plan: AvroPlan) -> Callable[[list[Any], l
     return set_all
 
 
-def make_fit(schema: WriterSchema, type_: AvroType, leaf: Leaf) -> Fit:
+def make_fit(schema: AvroSchema, type_: AvroType, leaf: Leaf) -> Fit:
     """Return what makes a value of a leaf out of a written one."""
     found, apart = schema.resolve(type_), take_apart(leaf.type)
     if leaf.type in JSON_TYPES:
@@ -104,7 +104,7 @@ def make_fit(schema: WriterSchema, type_: AvroType, leaf: Leaf) -> Fit:
             raise TypeError(leaf.type)
 
 
-def _make_struct(schema: WriterSchema, record: AvroRecord, name: str, struct_: StructOf) -> Fit:
+def _make_struct(schema: AvroSchema, record: AvroRecord, name: str, struct_: StructOf) -> Fit:
     set_all = _make_setter(schema, plan_struct(schema, record, name, struct_))
     names = [field.name for field in struct_.fields]
 
@@ -133,7 +133,7 @@ def _read_keys(value: list[tuple[bytes, Any]]) -> list[str]:
     return keys
 
 
-def _make_text(schema: WriterSchema, type_: AvroType, declared: str) -> Fit:
+def _make_text(schema: AvroSchema, type_: AvroType, declared: str) -> Fit:
     if declared == "string":
         return lambda value: write_text(schema, type_, value)
 

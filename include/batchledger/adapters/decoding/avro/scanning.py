@@ -13,9 +13,9 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroSchema,
     AvroType,
     AvroUnion,
-    WriterSchema,
 )
 from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
 
@@ -54,7 +54,7 @@ def is_scanned(type_: AvroType, declared: str) -> bool:  # noqa: PLR0911 -- one 
 class Scanner:
     """Reads lanes of one schema, which is not recursive."""
 
-    def __init__(self, schema: WriterSchema) -> None:
+    def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
 
     def scan_plan(self, plan: AvroPlan, lanes: Lanes, found: dict[int, Scanned]) -> None:

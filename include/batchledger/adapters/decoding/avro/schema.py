@@ -90,7 +90,7 @@ class AvroUnion:
 
 @dataclass(frozen=True)
 class AvroLink:
-    """A named type within itself; ``WriterSchema.named`` has it."""
+    """A named type within itself; ``AvroSchema.named`` has it."""
 
     name: str
 
@@ -99,7 +99,7 @@ AvroType = AvroPrimitive | AvroEnum | AvroArray | AvroMap | AvroRecord | AvroUni
 
 
 @dataclass(frozen=True)
-class WriterSchema:
+class AvroSchema:
     """The record that each value is, and all named types by their full names."""
 
     root: AvroRecord
@@ -111,7 +111,7 @@ class WriterSchema:
         return self.named[type_.name] if isinstance(type_, AvroLink) else type_
 
 
-def parse_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> WriterSchema:
+def parse_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroSchema:
     """Read a writer's schema and the named types that it uses, each after what it uses itself.
 
     Raises AvroSchemaError.
@@ -122,7 +122,7 @@ def parse_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> Write
     root = parser.parse(_load(text), "")
     if not isinstance(root, AvroRecord):
         raise AvroSchemaError("the writer's schema is not a record, and columns are the fields of one")
-    return WriterSchema(root, parser.named, parser.is_recursive)
+    return AvroSchema(root, parser.named, parser.is_recursive)
 
 
 def describe(type_: AvroType) -> str:

@@ -19,8 +19,8 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroSchema,
     AvroType,
-    WriterSchema,
 )
 from batchledger.adapters.decoding.avro.texts import EARLIEST_DAY, LATEST_DAY
 from batchledger.adapters.decoding.avro.wire import MalformedError, WireReader
@@ -43,7 +43,7 @@ _VIEW = np.dtype([("length", "<i4"), ("first", "<u4"), ("buffer", "<i4"), ("star
 class Settler:
     """Makes columns of the values of one block. ``is_doubtful`` has a place for each lane, and is written to."""
 
-    schema: WriterSchema
+    schema: AvroSchema
     source: Bytes
     is_doubtful: np.ndarray
 

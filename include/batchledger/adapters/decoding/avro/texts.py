@@ -21,9 +21,9 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroSchema,
     AvroType,
     AvroUnion,
-    WriterSchema,
 )
 from batchledger.adapters.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS
 
@@ -43,7 +43,7 @@ class NoValueError(ValueError):
     """What a value is that a column cannot hold, as an error ends."""
 
 
-def write_json(schema: WriterSchema, type_: AvroType, value: Any) -> str:
+def write_json(schema: AvroSchema, type_: AvroType, value: Any) -> str:
     """Return a value as JSON: bytes in base64, decimals as plain numbers, moments as ISO 8601 texts in UTC.
 
     Raises NoValueError.
@@ -51,7 +51,7 @@ def write_json(schema: WriterSchema, type_: AvroType, value: Any) -> str:
     return "".join(_write(schema, type_, value))
 
 
-def write_text(schema: WriterSchema, type_: AvroType, value: Any) -> str | None:
+def write_text(schema: AvroSchema, type_: AvroType, value: Any) -> str | None:
     """Return what a ``string`` column holds: a text as it is, the JSON of anything else without quotes around it.
 
     Raises NoValueError.
@@ -81,7 +81,7 @@ def read_text(value: bytes) -> str:
         raise NoValueError(NOT_UTF8_TEXT) from None
 
 
-def _write(schema: WriterSchema, type_: AvroType, value: Any) -> Iterator[str]:
+def _write(schema: AvroSchema, type_: AvroType, value: Any) -> Iterator[str]:
     found = schema.resolve(type_)
     match found:
         case AvroUnion():
@@ -105,7 +105,7 @@ def _write(schema: WriterSchema, type_: AvroType, value: Any) -> Iterator[str]:
             yield _quote(text) if _is_quoted(found, value) else text
 
 
-def _enclose(start: str, parts: Iterator[tuple[str, AvroType, Any]], end: str, schema: WriterSchema) -> Iterator[str]:
+def _enclose(start: str, parts: Iterator[tuple[str, AvroType, Any]], end: str, schema: AvroSchema) -> Iterator[str]:
     yield start
     for place, (prefix, type_, value) in enumerate(parts):
         yield f",{prefix}" if place else prefix

@@ -15,9 +15,9 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroSchema,
     AvroType,
     AvroUnion,
-    WriterSchema,
 )
 from batchledger.adapters.decoding.meaning import UnfitError
 
@@ -47,7 +47,7 @@ class _EndedError(MalformedError):
 class WireReader:
     """Reads values of one schema; keeps its place in the bytes at hand."""
 
-    def __init__(self, schema: WriterSchema) -> None:
+    def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
         self._value = b""
         self._place = self._end = self._levels = self._empty_items = 0

@@ -1,0 +1,151 @@
+"""Decodes records that name the schema that they were written with, many of one schema at once.
+
+What cannot be decoded is set aside with its reason: a frame that is none, a schema that the registry does not know or
+that does not fit the columns, a datum that is not what its schema says. A registry that cannot be asked is an error.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from batchledger.adapters.arrow_types import arrow_schema
+from batchledger.adapters.decoding.avro.decoder import AvroDecoder
+from batchledger.adapters.decoding.avro.schema import AvroSchemaError
+from batchledger.adapters.decoding.framing import Unframed, split_frames
+from batchledger.model.records.columns import Column
+from batchledger.model.records.unknown_fields import write_name
+from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
+
+FindSchema = Callable[[int], WriterSchema | str]
+"""Returns the schema of an id, or why there is none."""
+
+ONLY_SCHEMA = 0
+"""The id of the schema that all records have, if these name none."""
+
+
+class DatumDecoder(Protocol):
+    """Decodes data of one writer's schema."""
+
+    def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray, Mapping[int, str]]:
+        """Return the rows of the data that decode, which data these are, and why the others do not, by place."""
+
+    def find_undeclared(self) -> frozenset[str]:
+        """Return the fields of the writer's schema that no column declares."""
+
+
+class DecodedData(NamedTuple):
+    """The rows of the records that decode, in their order; which records these are; why others do not, by place.
+
+    ``undeclared`` are names of fields with the places of the records whose schemas have exactly these.
+    """
+
+    rows: pa.RecordBatch
+    is_decoded: np.ndarray
+    errors: Mapping[int, str]
+    undeclared: Sequence[tuple[frozenset[str], np.ndarray]]
+
+
+@dataclass
+class RegisteredDecoder:
+    """Decodes values, or keys, into ``columns``; pickled to the executors."""
+
+    type: SchemaType
+    framing: Framing
+    columns: tuple[Column, ...]
+    find_schema: FindSchema | None = None
+    only_schema: WriterSchema | None = None
+    header: str = "__value_schema_id"
+    refuses_undeclared: bool = False
+    _decoders: dict[int, DatumDecoder | str] = field(default_factory=dict)
+
+    def decode(self, values: pa.BinaryArray, headers: pa.StringArray) -> DecodedData:
+        """Decode the values that are not null; ``headers`` are their records', as ``RECORD_SCHEMA`` has them."""
+        unframed = self._unframe(values, headers)
+        errors = dict(unframed.errors)
+        parts, places, undeclared = [], [], []
+        for schema_id in np.unique(unframed.schema_ids[unframed.schema_ids >= 0]).tolist():
+            found = np.flatnonzero(unframed.schema_ids == schema_id)
+            decoder = self._find_decoder(schema_id)
+            if isinstance(decoder, str):
+                errors.update(dict.fromkeys(found.tolist(), decoder))
+                continue
+            rows, is_decoded, refused = decoder.decode(unframed.payloads.take(pa.array(found)))
+            errors.update({int(found[place]): why for place, why in refused.items()})
+            parts.append(rows)
+            places.append(found[is_decoded])
+            if names := decoder.find_undeclared():
+                undeclared.append((names, found[is_decoded]))
+        is_decoded = np.zeros(len(values), bool)
+        is_decoded[np.concatenate([*places, np.array([], np.int64)]).astype(np.int64)] = True
+        return DecodedData(self._put_in_order(parts, places), is_decoded, errors, undeclared)
+
+    def _put_in_order(self, parts: Sequence[pa.RecordBatch], places: Sequence[np.ndarray]) -> pa.RecordBatch:
+        if not parts:
+            schema = arrow_schema(self.columns)
+            return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+        if len(parts) == 1:
+            return parts[0]
+        order = pa.array(np.argsort(np.concatenate(places), kind="stable"))
+        return pa.concat_batches(parts).take(order)
+
+    def _find_decoder(self, schema_id: int) -> DatumDecoder | str:
+        if schema_id not in self._decoders:
+            self._decoders[schema_id] = self._make_decoder(schema_id)
+        return self._decoders[schema_id]
+
+    def _make_decoder(self, schema_id: int) -> DatumDecoder | str:
+        schema: WriterSchema | str | None = self.only_schema
+        if self.find_schema is not None:
+            schema = self.find_schema(schema_id)
+        if schema is None:
+            raise LookupError("the schemas of records were not opened")
+        named = "its schema" if self.framing is Framing.NONE else f"schema {schema_id}"
+        if isinstance(schema, str):
+            return schema
+        if schema.type is not self.type:
+            return f"{named} is of type {schema.type}, not {self.type}"
+        references = tuple((each.name, each.text) for each in schema.references)
+        try:
+            decoder = AvroDecoder(schema.text, references, self.columns)
+        except AvroSchemaError as error:
+            return f"{named}: {error}"
+        names = decoder.find_undeclared()
+        if self.refuses_undeclared and names:
+            return f"field {min(map(write_name, names))} is not declared"
+        return decoder
+
+    def _unframe(self, values: pa.BinaryArray, headers: pa.StringArray) -> Unframed:
+        match self.framing:
+            case Framing.CONFLUENT:
+                return split_frames(values)
+            case Framing.NONE:
+                is_there = values.is_valid().to_numpy(zero_copy_only=False)
+                return Unframed(np.where(is_there, ONLY_SCHEMA, -1).astype(np.int64), values, {})
+            case Framing.HEADER:
+                frames = pa.array(self._read_headers(values, headers), pa.binary())
+                unframed = split_frames(frames)
+                absent = dict.fromkeys(_places(values, frames), f"it has no header {self.header}")
+                errors = {place: f"its header {self.header}: {why}" for place, why in unframed.errors.items()}
+                return Unframed(unframed.schema_ids, values, {**errors, **absent})
+
+    def _read_headers(self, values: pa.BinaryArray, headers: pa.StringArray) -> Iterator[bytes | None]:
+        for value, text in zip(values, headers.to_pylist(), strict=True):
+            found = None
+            if value.is_valid and text is not None:
+                # As Kafka's own lastHeader.
+                by_name = {each["key"]: each.get("value") for each in json.loads(text)}
+                content = by_name.get(self.header)
+                found = None if content is None else base64.b64decode(content)
+            yield found
+
+
+def _places(values: pa.BinaryArray, frames: pa.BinaryArray) -> Sequence[int]:
+    """Return the places of values that have no frame."""
+    is_there, is_framed = (each.is_valid().to_numpy(zero_copy_only=False) for each in (values, frames))
+    found: list[int] = np.flatnonzero(is_there & ~is_framed).tolist()
+    return found

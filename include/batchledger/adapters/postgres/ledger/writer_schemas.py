@@ -1,0 +1,60 @@
+"""The schemas that records were written with, as the ledger keeps them."""
+
+from dataclasses import dataclass, field
+
+from typing_extensions import override
+
+from batchledger.adapters.postgres.database import read_statement, transaction
+from batchledger.model.batch import Attempt
+from batchledger.model.records.writer_schemas import UsedSchema, WriterSchema
+from batchledger.ports import KeptSchemas
+
+
+@dataclass(frozen=True)
+class PostgresKeptSchemas(KeptSchemas):
+    """The schemas of the ``registry`` of this name; holds only text, so that it can be pickled."""
+
+    dsn: str = field(repr=False)
+    registry: str
+    batch_id: int
+    number: int
+
+    @classmethod
+    def of(cls, dsn: str, registry: str, attempt: Attempt) -> "PostgresKeptSchemas":
+        """Return the schemas of a registry for an attempt."""
+        return cls(dsn, registry, attempt.batch.batch_id, attempt.number)
+
+    @override
+    def find(self, schema_id: int) -> WriterSchema | None:
+        with transaction(self.dsn, f"look for schema {schema_id} of {self.registry}") as cursor:
+            cursor.execute(
+                "select definition from batchledger.writer_schema where registry = %s and id = %s",
+                [self.registry, schema_id],
+            )
+            return next((WriterSchema.from_stored(text) for (text,) in cursor), None)
+
+    @override
+    def keep(self, schema: WriterSchema) -> WriterSchema:
+        with transaction(self.dsn, f"keep schema {schema.id} of {self.registry}") as cursor:
+            cursor.execute(
+                "insert into batchledger.writer_schema (registry, id, fingerprint, definition) "
+                "values (%s, %s, %s, %s) on conflict (registry, id) do nothing",
+                [self.registry, schema.id, schema.fingerprint, schema.stored],
+            )
+        return self.find(schema.id) or schema
+
+    @override
+    def note_use(self, schema_id: int) -> None:
+        with transaction(self.dsn, f"note the use of schema {schema_id} of {self.registry}") as cursor:
+            cursor.execute(
+                "insert into batchledger.attempt_writer_schema (batch_id, number, registry, id) "
+                "values (%s, %s, %s, %s) on conflict do nothing",
+                [self.batch_id, self.number, self.registry, schema_id],
+            )
+
+
+def list_used_schemas(dsn: str, pipeline: str, limit: int = 50) -> list[UsedSchema]:
+    """Return the schemas that published records of a pipeline were written with, the newest id first."""
+    with transaction(dsn, f"list the writers' schemas of {pipeline}") as cursor:
+        cursor.execute(read_statement(__package__, "list_used_schemas"), {"pipeline": pipeline, "limit": limit})
+        return [UsedSchema(*row) for row in cursor]

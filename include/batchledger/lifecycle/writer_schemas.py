@@ -1,0 +1,85 @@
+"""Which schema an id means: the registry says it once, and the ledger keeps it.
+
+An id means one schema for ever. So a schema that is kept is good without the registry, and one that the registry has
+changed since is an error: the records would become other values.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import sleep
+
+from batchledger.model.errors import BatchledgerError, SchemaChangedError, SchemaRefusedError
+from batchledger.model.records.writer_schemas import WriterSchema
+from batchledger.ports import KeptSchemas, SchemaRegistry
+
+ASKED_AGAIN = 3
+"""How often a registry is asked again that knows an id not yet: one of several servers may learn of it later."""
+_SECONDS_BETWEEN = 0.5
+_MOST_AWAITED = 10
+"""So many unknown ids get that patience in a task. Any four bytes may be an id."""
+
+
+@dataclass
+class SchemaBook:
+    """The schemas of one registry; pickled to the executors. Each task asks once for an id.
+
+    ``registry`` may be None: then only what is kept is known.
+    """
+
+    name: str
+    registry: SchemaRegistry
+    kept: KeptSchemas
+    wait: Callable[[float], None] = sleep
+    _found: dict[int, WriterSchema | str] = field(default_factory=dict)
+    _is_away: bool = False
+    _awaited: int = 0
+
+    def find(self, schema_id: int) -> WriterSchema | str:
+        """Return the schema of an id, or why there is none, in words for the quarantine.
+
+        Raises ServiceUnavailableError, also AccessRefusedError, when the registry cannot be asked and nothing is kept;
+        SchemaChangedError when it has another schema than the one that is kept.
+        """
+        if schema_id not in self._found:
+            self._found[schema_id] = self._find(schema_id)
+        return self._found[schema_id]
+
+    def _find(self, schema_id: int) -> WriterSchema | str:
+        kept = self.kept.find(schema_id)
+        try:
+            found = None if kept is not None and self._is_away else self._fetch(schema_id, is_kept=kept is not None)
+        except SchemaRefusedError as error:
+            if kept is None:
+                return f"schema {schema_id} cannot be read: {error.message}"
+            found = None
+        except BatchledgerError:
+            if kept is None:
+                raise
+            found, self._is_away = None, True
+        if kept is None:
+            if found is None:
+                return f"schema {schema_id} is unknown to the registry"
+            kept = self.kept.keep(found)
+        if found is not None and not kept.means_the_same_as(found):
+            raise SchemaChangedError(
+                f"Registry {self.name} has another schema {schema_id} than the one that records were decoded with. "
+                "Nothing was written.",
+                why="An id means one schema for ever. Records of the two would become each other's values.",
+                advice="If the registry was set up anew, give it a connection of another name, and name that one in "
+                "source.registry.",
+                subject=self.name,
+            )
+        self.kept.note_use(schema_id)
+        return kept
+
+    def _fetch(self, schema_id: int, *, is_kept: bool) -> WriterSchema | None:
+        found = self.registry.fetch(schema_id)
+        if found is not None or is_kept or self._awaited >= _MOST_AWAITED:
+            return found
+        self._awaited += 1
+        for _ in range(ASKED_AGAIN):
+            self.wait(_SECONDS_BETWEEN)
+            found = self.registry.fetch(schema_id)
+            if found is not None:
+                break
+        return found

@@ -1,0 +1,96 @@
+"""Wires what a pipeline reads: the decoder of its records, and the schemas that they were written with."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from batchledger.adapters.kafka.log import KafkaLog
+from batchledger.adapters.kafka.records import read_share
+from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.config.connections import Connection, load_connection, registry_settings
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.model.batch import Attempt
+from batchledger.model.errors import ConfigurationError
+from batchledger.model.records.columns import Column
+from batchledger.model.records.contract import Sample, with_added
+from batchledger.model.records.lookup import choose_newest
+from batchledger.model.records.rules import UnknownFieldPolicy
+from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
+
+if TYPE_CHECKING:
+    from batchledger.adapters.decoding.decoder import RecordDecoder
+    from batchledger.adapters.decoding.registered import FindSchema, RegisteredDecoder
+
+
+def load_named(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:
+    """Return the connection that ``key`` of the pipeline's file names."""
+    return load_connection(connection_id, types, f"{pipeline.file}: {key}")
+
+
+def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
+    """Return the decoder of a pipeline's records. ``open_schemas`` tells it the schemas that these name."""
+    from batchledger.adapters.decoding.decoder import RecordDecoder
+
+    source, columns = pipeline.source, pipeline.source.value_columns
+    if source.unknown_fields is UnknownFieldPolicy.ADD:
+        columns = with_added(columns, PostgresLedger(dsn).list_added_columns(pipeline.name), source.outer)
+    key = tuple(pipeline.sink.key or ())
+    registered = _make_registered(pipeline, columns)
+    return RecordDecoder(columns, source.tombstones, key, source.unknown_fields, source.outer, registered)
+
+
+def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "RegisteredDecoder | None":
+    source = pipeline.source
+    if source.schema_type is None:
+        return None
+    from batchledger.adapters.decoding.registered import RegisteredDecoder
+
+    return RegisteredDecoder(
+        source.schema_type,
+        source.framing,
+        columns,
+        only_schema=_read_schema(pipeline, source.schema_type) if source.framing is Framing.NONE else None,
+        refuses_undeclared=source.unknown_fields is UnknownFieldPolicy.QUARANTINE,
+    )
+
+
+def _read_schema(pipeline: PipelineConfig, type_: SchemaType) -> WriterSchema:
+    path = pipeline.folder / str(pipeline.source.schema_file)
+    try:
+        return WriterSchema(0, type_, path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{pipeline.file}: source.schema_file: {path} cannot be read. Nothing was read from Kafka.",
+            why=f"{error}.",
+            advice="Write the path of the schema's file from the folder of the pipeline file.",
+            subject=str(path),
+        ) from error
+
+
+def open_schemas(pipeline: PipelineConfig, dsn: str) -> "Callable[[Attempt], FindSchema] | None":
+    """Return what looks up the schemas that the records of an attempt name; None if they name none."""
+    registry = pipeline.source.registry
+    if registry is None:
+        return None
+    from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas
+    from batchledger.adapters.registry.client import Registry
+    from batchledger.lifecycle.writer_schemas import SchemaBook
+
+    client = Registry(registry_settings(load_named(pipeline, "source.registry", registry, "http")))
+    return lambda attempt: SchemaBook(registry, client, PostgresKeptSchemas.of(dsn, registry, attempt)).find
+
+
+def sample_topics(
+    options: Mapping[str, str], topics: Sequence[str], records: int, columns: Sequence[Column] = ()
+) -> Sample:
+    """Look at the newest records, about as many in each partition. Raises ConfigurationError without a topic."""
+    from batchledger.adapters.decoding.sampling import look_at
+
+    log = KafkaLog(options).read_log(topics)
+    if not log.log_by_partition:
+        raise ConfigurationError(
+            f"Kafka has no topic {' or '.join(topics)}. Nothing was read.",
+            advice="Correct the name, or create the topic.",
+            subject=topics[0],
+        )
+    batches = read_share(options, choose_newest(log.log_by_partition, records))
+    return look_at((value for batch in batches for value in batch["value"].to_pylist()), columns)
