@@ -54,6 +54,11 @@ def to_arrow_type(type_: str) -> pa.DataType:
             return _SCALARS[type_]
 
 
+def is_array(type_: pa.DataType) -> bool:
+    """Whether values are arrays, of whatever length of their offsets."""
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
+
+
 def mark_json(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     """Return the schema with the fields of these names marked as JSON, as far as they hold texts."""
     return pa.schema(

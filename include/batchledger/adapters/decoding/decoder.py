@@ -135,7 +135,7 @@ class RecordDecoder:
             kept = records.filter(pa.array(found.is_decoded))
             rows.append(self._join(found.rows.columns, kept, np.zeros(kept.num_rows, bool)))
         undeclared = [
-            (names, Sighting(len(places), _find_first(records, places)))
+            (names, Sighting(len(places), _find_first(records, places.tolist())))
             for names, places in found.undeclared
             if self.unknown_fields.counts and len(places)
         ]

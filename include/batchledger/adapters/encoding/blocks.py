@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.arrow_types import is_json
+from batchledger.adapters.arrow_types import is_array, is_json
 from batchledger.adapters.encoding.texts import (
     Write,
     make_element_writer,
@@ -98,7 +98,7 @@ def _estimate_names(field: pa.Field, values: pa.Array) -> int:
         size_bytes += _estimate_names(field.type.key_field, values.keys) + _estimate_names(
             field.type.item_field, values.items
         )
-    elif pa.types.is_list(field.type):
+    elif is_array(field.type):
         size_bytes += _estimate_names(field.type.value_field, values.values)
     return size_bytes
 
@@ -119,7 +119,7 @@ def _encode_values(rows: pa.RecordBatch) -> pa.Array:
 def write_tokens(values: pa.Array) -> pa.Array:
     """Return JSON tokens, null if a value is."""
     type_ = values.type
-    if pa.types.is_struct(type_) or pa.types.is_map(type_) or pa.types.is_list(type_):
+    if pa.types.is_struct(type_) or pa.types.is_map(type_) or is_array(type_):
         return _write_nested(values)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         texts = values.cast(pa.string())
@@ -158,7 +158,7 @@ def _reached(values: pa.Array, within: pa.Array) -> pa.Array:
 
 def _join_within(values: pa.Array, texts: pa.Array) -> pa.Array:
     """Return, for each array, the texts of its values with commas between them."""
-    offsets = pc.subtract(values.offsets, values.offsets[0])
+    offsets = pc.subtract(values.offsets, values.offsets[0]).cast(pa.int32())
     return pc.fill_null(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ","), "")
 
 

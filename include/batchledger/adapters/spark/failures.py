@@ -15,12 +15,13 @@ from batchledger.model.errors import (
     LoginRefusedError,
     RightMissingError,
     RowsRefusedError,
+    SchemaChangedError,
     StagingError,
 )
 
 _ACCESS = (CertificateExpiredError, CertificateUntrustedError, LoginRefusedError, RightMissingError)
 _NAMED: Mapping[str, type[BatchledgerError]] = {
-    each.__name__: each for each in (RowsRefusedError, ConfigurationError, *_ACCESS)
+    each.__name__: each for each in (RowsRefusedError, ConfigurationError, SchemaChangedError, *_ACCESS)
 }
 
 # Spark passes an error of a worker on as the text of its trace. Its last line is a note with the parts of the error.

@@ -59,7 +59,7 @@ class WriterSchema:
 
     def means_the_same_as(self, other: "WriterSchema") -> bool:
         """Whether another schema, perhaps formatted by another registry, describes the same records."""
-        return self._meaning == other._meaning
+        return bool(self._meaning == other._meaning)
 
     @property
     def _meaning(self) -> Any:

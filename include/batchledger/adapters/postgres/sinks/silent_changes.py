@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from batchledger.adapters.arrow_types import is_json
+from batchledger.adapters.arrow_types import is_array, is_json
 from batchledger.adapters.postgres.staging.tables import postgres_type
 
 _TYPE = re.compile(r"(?P<base>[a-z][a-z ]*?|\"char\")(?:\((?P<size>\d+)(?:,(?P<scale>-?\d+))?\))?(?P<zone> with.*)?")
@@ -40,12 +40,12 @@ def changes_values(field: pa.Field, type_: str) -> bool:
     >>> changes_values(amount, "numeric(12,2)"), changes_values(amount, "numeric(12,3)")
     (True, False)
     """
-    if pa.types.is_list(field.type) and type_.endswith("[]"):
+    if is_array(field.type) and type_.endswith("[]"):
         return changes_values(field.type.value_field, type_.removesuffix("[]"))
     rows, found = field.type, _TYPE.fullmatch(type_)
     if is_json(field) or pa.types.is_nested(rows):
         # A name is cut, and no other text. It takes no array.
-        return type_ == "name" and not pa.types.is_list(rows)
+        return type_ == "name" and not is_array(rows)
     if found is None:
         return False
     base, size = f"{found['base']}{found['zone'] or ''}", found["size"]

@@ -18,7 +18,7 @@ from pgpq.schema import Jsonb
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.adapters.arrow_types import is_json
+from batchledger.adapters.arrow_types import is_array, is_json
 from batchledger.adapters.encoding.blocks import write_tokens
 from batchledger.adapters.postgres.database import STAGING_SCHEMA, handing_over, read_sql
 from batchledger.model.batch import Attempt
@@ -177,14 +177,14 @@ def postgres_type(field: pa.Field) -> str:
     if _is_jsonb(field):
         _require_json(field.name, field.type)
         return "jsonb"
-    if pa.types.is_list(field.type):
+    if is_array(field.type):
         return f"{_name_scalar(field.type.value_type)}[]"
     return _name_scalar(field.type)
 
 
 def _is_jsonb(field: pa.Field) -> bool:
     type_ = field.type
-    if pa.types.is_list(type_):
+    if is_array(type_):
         # The encoder does not know an array of moments with a zone.
         within = type_.value_type
         return bool(pa.types.is_nested(within) or (pa.types.is_timestamp(within) and within.tz is not None))
@@ -203,13 +203,13 @@ def _require_json(name: str, type_: pa.DataType) -> None:
         for each in type_:
             _require_json(f"{name}.{each.name}", each.type)
     elif pa.types.is_map(type_):
-        if not pa.types.is_string(type_.key_type):
+        if not (pa.types.is_string(type_.key_type) or pa.types.is_large_string(type_.key_type)):
             raise TargetChangedError(
                 f"Column {name} is a map with names of type {type_.key_type}. Names in PostgreSQL's JSON are texts.",
                 advice="Let the transform make texts of them, for example with transform_keys.",
             )
         _require_json(f"{name}[]", type_.item_type)
-    elif pa.types.is_list(type_):
+    elif is_array(type_):
         _require_json(f"{name}[]", type_.value_type)
     else:
         _name_scalar(type_)

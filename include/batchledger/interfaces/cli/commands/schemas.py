@@ -29,7 +29,8 @@ def schema(
     is breaking.
     """
     from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
-    from batchledger.wiring import compare_schema, ledger_dsn, sample_topics
+    from batchledger.reading import sample_topics
+    from batchledger.wiring import compare_schema, ledger_dsn
 
     if (pipeline is None) is (topic is None):
         raise typer.BadParameter("name a pipeline, or a topic by --topic")

@@ -1,0 +1,278 @@
+"""Records in Avro, by a real registry, into each kind of target."""
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from batchledger.lifecycle import plans, run_batch
+from batchledger.model.batch import Decision
+from batchledger.model.errors import SchemaChangedError, StagingError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.planning.replay import Replay
+from batchledger.wiring import verify_pipeline
+from tests.avro import Schema, encode, frame, record_schema, register
+from tests.integration.test_cli import batchledger
+from tests.integration.test_planted_faults import checks_of, take
+from tests.registry_gate import open_gate
+from tests.support import TestPipeline, Workplace
+
+FIRST = record_schema(
+    message_id="string", amount={"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}
+)
+SECOND = record_schema(message_id="string", amount=FIRST["fields"][1]["type"], city=["null", "string"])
+THIRD = record_schema(
+    city=["null", "string"],
+    tags={"type": "array", "items": "string"},
+    message_id="string",
+    amount=FIRST["fields"][1]["type"],
+)
+SOURCE = {
+    "format": "avro",
+    "registry": "registry_default",
+    "schema": "message_id string, amount decimal(8,2), city string, tags array<string>",
+}
+UNKNOWN_ID = 2_000_000_000
+
+
+def create(workplace: Workplace, into: str = "table", **changes: Any) -> TestPipeline:
+    source = {**SOURCE, **changes.pop("source", {})}
+    return workplace.create(into=into, partitions=1, source=source, quarantine={"max_share": 1}, **changes)
+
+
+def send(pipeline: TestPipeline, *values: bytes | None, **more: Any) -> None:
+    pipeline.send_raw([(0, value) for value in values], **more)
+
+
+def read(pipeline: TestPipeline) -> list[tuple[Any, ...]]:
+    """The declared columns of every row, by message id."""
+    if pipeline.writes_elsewhere:
+        rows: Sequence[Mapping[str, Any]] = pipeline.read_output()
+        found = [(row["message_id"], Decimal(str(row["amount"])), row["city"], row["tags"]) for row in rows]
+        return sorted(found, key=lambda row: row[0])
+    return pipeline.query("select message_id, amount, city, tags from {target} order by 1")
+
+
+def errors_of(pipeline: TestPipeline) -> list[str]:
+    """Why records are in quarantine, in the order of their offsets."""
+    found = pipeline.query(
+        'select error from batchledger.quarantine where pipeline = %s order by "offset"', pipeline.name
+    )
+    return [error for (error,) in found]
+
+
+def order(schema: Schema, message_id: str, **more: Any) -> bytes:
+    return encode(schema, {"message_id": message_id, "amount": Decimal("1.50"), **more})
+
+
+@pytest.mark.parametrize("into", ["table", "lake", "topic"])
+@pytest.mark.parametrize("transform", [None, "tests.transforms:keep_all"], ids=["written at once", "transformed"])
+def test_records_of_three_versions_are_read_by_their_own(
+    workplace: Workplace, registry_url: str, into: str, transform: str | None
+) -> None:
+    pipeline = create(workplace, into, transform=transform)
+    subjects = [f"{pipeline.name}-{number}" for number in range(3)]
+    one, two, three = (register(registry_url, *each) for each in zip(subjects, (FIRST, SECOND, THIRD), strict=True))
+    send(
+        pipeline,
+        frame(one, order(FIRST, "a")),
+        frame(three, order(THIRD, "b", city="Rome", tags=["x", "y"])),
+        frame(two, order(SECOND, "c", city=None)),
+        frame(one, order(FIRST, "d")),
+        frame(two, order(SECOND, "e", city="Oslo")),
+        frame(three, order(THIRD, "f", city=None, tags=[])),
+    )
+    run_batch.run_once(pipeline.platform(), "run")
+    amount = Decimal("1.50")
+    assert read(pipeline) == [
+        ("a", amount, None, None),
+        ("b", amount, "Rome", ["x", "y"]),
+        ("c", amount, None, None),
+        ("d", amount, None, None),
+        ("e", amount, "Oslo", None),
+        ("f", amount, None, []),
+    ]
+    assert errors_of(pipeline) == []
+    assert verify_pipeline(pipeline.config).holds
+
+
+def test_what_is_no_datum_is_set_aside_and_its_neighbours_are_published(
+    workplace: Workplace, registry_url: str
+) -> None:
+    pipeline = create(workplace)
+    one = register(registry_url, pipeline.name, FIRST)
+    other = register(registry_url, f"{pipeline.name}-other", record_schema(message_id="string", amount="boolean"))
+    good = order(FIRST, "a")
+    send(
+        pipeline,
+        frame(one, good),
+        b"\1" + frame(one, good)[1:],
+        b"\0\0",
+        frame(one, good[:-1]),
+        frame(one, good + b"\0"),
+        frame(UNKNOWN_ID, good),
+        frame(other, b"\2a\1"),
+        frame(one, order(FIRST, "b")),
+        b"",
+        None,
+    )
+    run_batch.run_once(pipeline.platform(), "run")
+    assert [row[0] for row in read(pipeline)] == ["a", "b"]
+    wrong_magic, too_short, cut_off, trailing, unknown, unfit, empty, tombstone = errors_of(pipeline)
+    assert wrong_magic == "it does not begin with the magic byte 0"
+    assert too_short == empty == "the value is shorter than a schema id"
+    assert "amount" in cut_off or "cut" in cut_off or "ends" in cut_off, cut_off
+    assert trailing != cut_off
+    assert unknown == f"schema {UNKNOWN_ID} is unknown to the registry"
+    assert unfit.startswith(f"schema {other}: field amount is boolean")
+    assert tombstone == "the record has no value (a tombstone)"
+    assert verify_pipeline(pipeline.config).holds
+
+
+@pytest.mark.parametrize("into", ["table", "lake", "topic"])
+def test_record_of_an_unknown_schema_comes_in_when_it_is_registered(
+    workplace: Workplace, registry_url: str, into: str
+) -> None:
+    pipeline = create(workplace, into)
+    schema = record_schema(
+        message_id="string", amount=FIRST["fields"][1]["type"], extra={"type": "fixed", "name": name(), "size": 2}
+    )
+    # The next id that the registry will give away.
+    following = register(registry_url, f"{pipeline.name}-before", record_schema(**{name(): "int"})) + 1
+    send(pipeline, frame(following, order(schema, "a", extra=b"xy")))
+    run_batch.run_once(pipeline.platform(), "run")
+    assert errors_of(pipeline) == [f"schema {following} is unknown to the registry"]
+    assert register(registry_url, pipeline.name, schema) == following
+    done = batchledger("quarantine", "replay", pipeline.name, "--all", "--reason", "its schema is registered")
+    assert done.returncode == 0, done.stderr
+    assert [row[0] for row in read(pipeline)] == ["a"]
+    assert verify_pipeline(pipeline.config).holds
+
+
+def name() -> str:
+    return f"n{uuid4().hex[:12]}"
+
+
+@pytest.mark.parametrize("into", ["table", "lake", "topic"])
+def test_registry_that_is_away_blocks_nothing_that_is_known_and_quarantines_nothing(
+    workplace: Workplace, registry_url: str, monkeypatch: pytest.MonkeyPatch, into: str
+) -> None:
+    """It goes away between two batches: known schemas go on, an unknown one waits, and a replay needs no registry."""
+    way = name()
+    with open_gate(registry_url) as gate:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{way.upper()}", json.dumps({"conn_type": "http", "host": gate.url}))
+        pipeline = create(workplace, into, source={"registry": way}, limits={"max_records": 2})
+        one = register(registry_url, pipeline.name, FIRST)
+        two = register(registry_url, f"{pipeline.name}-second", SECOND)
+        send(pipeline, frame(one, order(FIRST, "a")), frame(one, order(FIRST, "b")))
+        send(pipeline, frame(one, order(FIRST, "c")), frame(one, order(FIRST, "d")))
+        send(pipeline, frame(two, order(SECOND, "e", city="Oslo")))
+        run_batch.run_once(pipeline.platform(), "first")
+    run_batch.run_once(pipeline.platform(), "second")
+    assert [row[0] for row in read(pipeline)] == ["a", "b", "c", "d"]
+    with pytest.raises(StagingError, match=r"schema registry at .* cannot be reached"):
+        run_batch.run_once(pipeline.platform(), "third")
+    assert errors_of(pipeline) == []
+    before = read(pipeline)
+    if into != "topic":
+        everything = Replay((OffsetRange(TopicPartition(pipeline.name, 0), 0, 4),))
+        batch = plans.plan_replay(pipeline.platform(), everything, "again", Decision("ana", "again"), "again")
+        assert batch is not None
+        run_batch.take_through(pipeline.platform(), batch.batch_id, "again")
+        assert read(pipeline) == before
+    with open_gate(registry_url) as gate:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{way.upper()}", json.dumps({"conn_type": "http", "host": gate.url}))
+        run_batch.run_once(pipeline.platform(), "fourth")
+        assert [each.rpartition("/")[2] for each in gate.asked] == [str(two)]
+    assert [row[0] for row in read(pipeline)] == ["a", "b", "c", "d", "e"]
+    assert errors_of(pipeline) == []
+    assert verify_pipeline(pipeline.config).holds
+
+
+def test_registry_that_has_another_schema_under_an_id_stops_the_pipeline(
+    workplace: Workplace, registry_url: str
+) -> None:
+    pipeline = create(workplace)
+    one = register(registry_url, pipeline.name, FIRST)
+    send(pipeline, frame(one, order(FIRST, "a")))
+    run_batch.run_once(pipeline.platform(), "first")
+    pipeline.query(
+        "update batchledger.writer_schema set definition = replace(definition, 'message_id', 'message_no') "
+        "where registry = 'registry_default' and id = %s returning id",
+        one,
+    )
+    send(pipeline, frame(one, order(FIRST, "b")))
+    try:
+        with pytest.raises(SchemaChangedError, match=f"another schema {one}"):
+            run_batch.run_once(pipeline.platform(), "second")
+    finally:
+        pipeline.query(
+            "update batchledger.writer_schema set definition = replace(definition, 'message_no', 'message_id') "
+            "where registry = 'registry_default' and id = %s returning id",
+            one,
+        )
+    assert [row[0] for row in read(pipeline)] == ["a"]
+
+
+def test_fields_of_a_schema_that_no_column_has_are_counted(workplace: Workplace, registry_url: str) -> None:
+    pipeline = create(workplace, source={"schema": "message_id string, amount decimal(8,2)"})
+    two = register(registry_url, f"{pipeline.name}-2", SECOND)
+    one = register(registry_url, pipeline.name, FIRST)
+    send(pipeline, frame(one, order(FIRST, "a")), frame(two, order(SECOND, "b", city=None)))
+    send(pipeline, frame(two, order(SECOND, "c", city=None)))
+    check = checks_of(take(pipeline).batch_id)["no_unknown_fields"]
+    assert check["observed"]["fields"] == {"city": {"records": 2, "first": f"{pipeline.name}[0]@1"}}
+
+
+@pytest.mark.parametrize("into", ["table", "lake"])
+def test_fields_of_a_new_schema_become_columns(workplace: Workplace, registry_url: str, into: str) -> None:
+    source = {"schema": "message_id string", "unknown_fields": "add"}
+    pipeline = create(workplace, into, source=source, sink={"evolve": "add"})
+    two = register(registry_url, pipeline.name, THIRD)
+    send(pipeline, frame(two, order(THIRD, "a", city="Rome", tags=["x"])))
+    run_batch.run_once(pipeline.platform(), "run")
+    assert read_texts(pipeline) == [("a", "1.50", "Rome", '["x"]')]
+
+
+def read_texts(pipeline: TestPipeline) -> list[tuple[Any, ...]]:
+    if pipeline.writes_elsewhere:
+        return [(row["message_id"], row["amount"], row["city"], row["tags"]) for row in pipeline.read_output()]
+    return pipeline.query("select message_id, amount, city, tags from {target}")
+
+
+def test_schema_is_named_by_a_header(workplace: Workplace, registry_url: str) -> None:
+    pipeline = create(workplace, source={"framing": "header"})
+    one = register(registry_url, pipeline.name, FIRST)
+    send(pipeline, order(FIRST, "a"), headers=[("__value_schema_id", frame(one))])
+    send(pipeline, order(FIRST, "b"))
+    send(pipeline, order(FIRST, "c"), headers=[("__value_schema_id", b"\1" + bytes(16))])
+    run_batch.run_once(pipeline.platform(), "run")
+    assert [row[0] for row in read(pipeline)] == ["a"]
+    assert errors_of(pipeline) == [
+        "it has no header __value_schema_id",
+        "its header __value_schema_id: it does not begin with the magic byte 0",
+    ]
+
+
+def test_schema_is_in_a_file(workplace: Workplace) -> None:
+    (workplace.folder / "order.avsc").write_text(json.dumps(FIRST))
+    source = {**SOURCE, "framing": "none", "schema_file": "order.avsc"}
+    del source["registry"]
+    pipeline = workplace.create(partitions=1, source=source)
+    send(pipeline, order(FIRST, "a"))
+    run_batch.run_once(pipeline.platform(), "run")
+    assert read(pipeline) == [("a", Decimal("1.50"), None, None)]
+
+
+def test_row_is_updated_and_deleted_by_its_key(workplace: Workplace, registry_url: str) -> None:
+    sink = {"mode": "upsert", "key": ["message_id"]}
+    pipeline = create(workplace, source={"tombstones": "delete"}, sink=sink)
+    two = register(registry_url, pipeline.name, SECOND)
+    for key, city in [(b"a", "Rome"), (b"b", "Oslo"), (b"a", "Bern")]:
+        send(pipeline, frame(two, order(SECOND, key.decode(), city=city)), key=key)
+    send(pipeline, None, key=b"b")
+    run_batch.run_once(pipeline.platform(), "run")
+    assert [row[:3] for row in read(pipeline)] == [("a", Decimal("1.50"), "Bern")]
