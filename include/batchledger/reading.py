@@ -34,8 +34,8 @@ def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
     if source.unknown_fields is UnknownFieldPolicy.ADD:
         columns = with_added(columns, PostgresLedger(dsn).list_added_columns(pipeline.name), source.outer)
     key = tuple(pipeline.sink.key or ())
-    registered = _make_registered(pipeline, columns)
-    return RecordDecoder(columns, source.tombstones, key, source.unknown_fields, source.outer, registered)
+    values, keys = _make_registered(pipeline, columns), _make_registered_keys(pipeline)
+    return RecordDecoder(columns, source.tombstones, key, source.unknown_fields, source.outer, values, keys)
 
 
 def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "RegisteredDecoder | None":
@@ -51,6 +51,16 @@ def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "
         only_schema=_read_schema(pipeline, source.schema_type) if source.framing is Framing.NONE else None,
         refuses_undeclared=source.unknown_fields is UnknownFieldPolicy.QUARANTINE,
     )
+
+
+def _make_registered_keys(pipeline: PipelineConfig) -> "RegisteredDecoder | None":
+    source = pipeline.source
+    key = source.outer.key
+    if key is None or key.format.schema_type is None:
+        return None
+    from batchledger.adapters.decoding.registered import KEY_HEADER, RegisteredDecoder
+
+    return RegisteredDecoder(key.format.schema_type, source.framing, key.columns, header=KEY_HEADER)
 
 
 def _read_schema(pipeline: PipelineConfig, type_: SchemaType) -> WriterSchema:

@@ -257,6 +257,27 @@ def test_schema_is_named_by_a_header(workplace: Workplace, registry_url: str) ->
     ]
 
 
+def test_key_has_a_schema_of_its_own(workplace: Workplace, registry_url: str) -> None:
+    key = {"format": "avro", "columns": "customer_id bigint, region string"}
+    sink = {"mode": "upsert", "key": ["customer_id", "region"]}
+    pipeline = create(workplace, source={"key": key, "tombstones": "delete"}, sink=sink)
+    keys = record_schema(customer_id="long", region="string")
+    key_id = register(registry_url, f"{pipeline.name}-key", keys)
+    one = register(registry_url, pipeline.name, FIRST)
+
+    def keyed(number: int) -> bytes:
+        return frame(key_id, encode(keys, {"customer_id": number, "region": "eu"}))
+
+    for number, message_id in [(1, "a"), (2, "b"), (1, "c")]:
+        send(pipeline, frame(one, order(FIRST, message_id)), key=keyed(number))
+    send(pipeline, None, key=keyed(2))
+    send(pipeline, frame(one, order(FIRST, "d")), key=b"no frame")
+    run_batch.run_once(pipeline.platform(), "run")
+    assert pipeline.query("select customer_id, region, message_id from {target}") == [(1, "eu", "c")]
+    assert errors_of(pipeline) == ["its key: it does not begin with the magic byte 0"]
+    assert verify_pipeline(pipeline.config).holds
+
+
 def test_schema_is_in_a_file(workplace: Workplace) -> None:
     (workplace.folder / "order.avsc").write_text(json.dumps(FIRST))
     source = {**SOURCE, "framing": "none", "schema_file": "order.avsc"}

@@ -182,7 +182,14 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source__start="yesterday"), "allowed are earliest, latest, or a timestamp"),
         (changed(source__isolation="read_uncommitted"), "source.isolation: 'read_uncommitted' is not allowed"),
         (changed(source__holes="some"), "source.holes: 'some' is not allowed; allowed: 'none', 'transactional'"),
-        (changed(source__format="avro"), "source.format: 'avro' is not allowed; allowed: 'json'"),
+        (changed(source__format="xml"), "source.format: 'xml' is not allowed; allowed: 'json', 'avro' or 'protobuf'"),
+        (changed(source__format="avro"), "format: avro needs registry, the connection of the schema registry"),
+        (changed(source__registry="r"), "registry is for format: avro and format: protobuf"),
+        (changed(source__format="avro", source__framing="none"), "framing: none: records name no schema"),
+        (
+            changed(source__format="avro", source__registry="r", source__schema_file="f"),
+            "schema_file is for framing: none",
+        ),
         (
             changed(sink__table="a; drop table b"),
             "sink.table: 'a; drop table b': write table or schema.table, in small letters",

@@ -198,6 +198,11 @@ class SourceConfig(Section):
 
     @model_validator(mode="after")
     def _schemas_are_found(self) -> "SourceConfig":
+        key_type = self.key.format.schema_type if self.key else None
+        if key_type is not None and self.framing is Framing.NONE:
+            raise ValueError(f"key.format: {key_type.lower()}: a key names its schema, so framing: none cannot be")
+        if self.schema_type is None and key_type is not None and self.registry is not None:
+            return self
         if self.schema_type is None:
             given = [each for each in ("registry", "framing", "schema_file") if each in self.model_fields_set]
             if given:
@@ -205,12 +210,16 @@ class SourceConfig(Section):
                     f"{given[0]} is for format: avro and format: protobuf; JSON needs no schema of its writer"
                 )
             return self
-        if self.framing is Framing.NONE and (self.schema_file is None or self.registry is not None):
-            raise ValueError("framing: none: records name no schema, so write schema_file, and no registry")
-        if self.framing is not Framing.NONE and (self.registry is None or self.schema_file is not None):
+        if self.framing is Framing.NONE:
+            if self.schema_file is None or self.registry is not None:
+                raise ValueError("framing: none: records name no schema; write schema_file, and no registry")
+        elif self.registry is None:
             raise ValueError(
-                f"framing: {self.framing}: records name their schema, so write registry, and no schema_file"
+                f"format: {self.format} needs registry, the connection of the schema registry; or, if records name no "
+                "schema, framing: none and schema_file"
             )
+        elif self.schema_file is not None:
+            raise ValueError("schema_file is for framing: none; records of other framings name their schema")
         return self
 
     @property

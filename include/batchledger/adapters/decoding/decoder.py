@@ -19,7 +19,7 @@ from batchledger.adapters.decoding.meaning import LATEST_MICROSECONDS, UnfitErro
 from batchledger.adapters.decoding.objects import KeyReader, ObjectReader
 from batchledger.adapters.decoding.outer import OuterReader
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
-from batchledger.adapters.decoding.registered import RegisteredDecoder
+from batchledger.adapters.decoding.registered import FindSchema, RegisteredDecoder
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
 from batchledger.model.records.outer import NO_OUTER, OuterColumns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
@@ -58,7 +58,7 @@ class RecordDecoder:
 
     ``columns`` come from the value, ``outer`` ones from key and headers. ``key`` names the columns that a tombstone
     takes from the record's key, if tombstones delete. Values are JSON, unless they are ``registered``: then they name
-    the schema that they were written with.
+    the schema that they were written with. So do ``registered_keys``.
     """
 
     columns: tuple[Column, ...]
@@ -67,6 +67,15 @@ class RecordDecoder:
     unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
     outer: OuterColumns = NO_OUTER
     registered: RegisteredDecoder | None = None
+    registered_keys: RegisteredDecoder | None = None
+
+    def with_schemas(self, find_schema: FindSchema) -> "RecordDecoder":
+        """Return the decoder that looks the schemas of records up there, except one that is known already."""
+        value, key = (
+            each if each is None or each.only_schema else replace(each, find_schema=find_schema)
+            for each in (self.registered, self.registered_keys)
+        )
+        return replace(self, registered=value, registered_keys=key)
 
     @property
     def declared(self) -> tuple[Column, ...]:
@@ -230,7 +239,7 @@ class RecordDecoder:
 
     @cached_property
     def _outer(self) -> OuterReader:
-        return OuterReader(self.outer)
+        return OuterReader(self.outer, self.registered_keys)
 
     @cached_property
     def _wider_schema(self) -> pa.Schema:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from batchledger.adapters.arrow_types import arrow_schema
@@ -18,6 +19,7 @@ from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.adapters.decoding.objects import ObjectReader, make_bytes_reader
 from batchledger.adapters.decoding.record_schema import UNREADABLE_NAME
+from batchledger.adapters.decoding.registered import RegisteredDecoder
 from batchledger.model.records.outer import KeyFormat, OuterColumns, RecordKey
 
 UNREADABLE_HEADERS = "a header's name is not UTF-8, so its headers cannot be read"
@@ -28,9 +30,10 @@ Errors = dict[int, str]
 
 @dataclass(frozen=True)
 class OuterReader:
-    """Reads the columns of many records; pickled to the executors."""
+    """Reads the columns of many records; pickled to the executors. ``keys`` decodes keys that name their schema."""
 
     outer: OuterColumns
+    keys: RegisteredDecoder | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -42,12 +45,20 @@ class OuterReader:
         errors: Errors = {}
         columns: list[pa.Array] = []
         if self.outer.key is not None:
-            columns += self._read_keys(self.outer.key, records["key"], errors)
+            columns += self._read_keys(self.outer.key, records, errors)
         if self.outer.headers:
             columns += self._read_headers(records["headers"], errors)
         return columns, errors
 
-    def _read_keys(self, key: RecordKey, keys: pa.Array, errors: Errors) -> Iterator[pa.Array]:
+    def _read_keys(self, key: RecordKey, records: pa.RecordBatch, errors: Errors) -> Iterator[pa.Array]:
+        keys = records["key"]
+        if self.keys is not None:
+            found = self.keys.decode(keys, records["headers"])
+            errors.update({place: f"its key: {why}" for place, why in found.errors.items()})
+            row_by_place = np.where(found.is_decoded, np.cumsum(found.is_decoded) - 1, 0)
+            taken = pa.array(row_by_place, mask=~found.is_decoded)
+            yield from (column.take(taken) for column in found.rows.columns)
+            return
         if key.format is KeyFormat.BYTES:
             yield keys
             return

@@ -24,6 +24,9 @@ from batchledger.model.records.writer_schemas import Framing, SchemaType, Writer
 FindSchema = Callable[[int], WriterSchema | str]
 """Returns the schema of an id, or why there is none."""
 
+VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
+"""The headers that name schemas, as Confluent's clients call them."""
+
 ONLY_SCHEMA = 0
 """The id of the schema that all records have, if these name none."""
 
@@ -59,7 +62,7 @@ class RegisteredDecoder:
     columns: tuple[Column, ...]
     find_schema: FindSchema | None = None
     only_schema: WriterSchema | None = None
-    header: str = "__value_schema_id"
+    header: str = VALUE_HEADER
     refuses_undeclared: bool = False
     _decoders: dict[int, DatumDecoder | str] = field(default_factory=dict)
 
@@ -99,10 +102,8 @@ class RegisteredDecoder:
         return self._decoders[schema_id]
 
     def _make_decoder(self, schema_id: int) -> DatumDecoder | str:
-        schema: WriterSchema | str | None = self.only_schema
-        if self.find_schema is not None:
-            schema = self.find_schema(schema_id)
-        if schema is None:
+        schema = self.only_schema or (self.find_schema and self.find_schema(schema_id))
+        if not schema:
             raise LookupError("the schemas of records were not opened")
         named = "its schema" if self.framing is Framing.NONE else f"schema {schema_id}"
         if isinstance(schema, str):

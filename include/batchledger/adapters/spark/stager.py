@@ -7,7 +7,7 @@ themselves, with librdkafka: committed records of explicit offsets, outside any 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import grpc
@@ -131,10 +131,7 @@ class SparkStager(Stager):
 
     def _open_decoder(self, attempt: Attempt) -> RecordDecoder:
         """Return the decoder, which looks up the schemas of records for this attempt."""
-        if self.open_schemas is None or self.decoder.registered is None:
-            return self.decoder
-        registered = replace(self.decoder.registered, find_schema=self.open_schemas(attempt))
-        return replace(self.decoder, registered=registered)
+        return self.decoder.with_schemas(self.open_schemas(attempt)) if self.open_schemas else self.decoder
 
     def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:
         deleted = (DELETED_COLUMN,) if self.decoder.tombstones is TombstonePolicy.DELETE else ()

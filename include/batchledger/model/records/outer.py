@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from batchledger.model.quoting import quote
 from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.writer_schemas import SchemaType
 
 _HEADER = re.compile(r"header\s+(?P<name>\S+)\s+(?P<type>\S.*)")
 BYTES = "bytes"
@@ -17,12 +18,19 @@ class KeyFormat(StrEnum):
     """What the bytes of a record's key are.
 
     ``STRING``: UTF-8 text, read as the type of its one column. ``BYTES``: kept as they are in one ``binary`` column.
-    ``JSON``: one object, whose fields are the columns.
+    ``JSON``: one object, whose fields are the columns. ``AVRO`` and ``PROTOBUF``: a datum of a schema of the registry.
     """
 
     STRING = "string"
     BYTES = "bytes"
     JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+    @property
+    def schema_type(self) -> SchemaType | None:
+        """The language of the schemas that keys were written with; None for keys that have none."""
+        return {KeyFormat.AVRO: SchemaType.AVRO, KeyFormat.PROTOBUF: SchemaType.PROTOBUF}.get(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ NO_OUTER = OuterColumns()
 def parse_key(format_: KeyFormat, text: str) -> RecordKey:
     """Read the columns of a key. Raises ValueError with what is allowed."""
     columns = parse_columns(text)
-    if format_ is not KeyFormat.JSON and len(columns) != 1:
+    if format_ in (KeyFormat.STRING, KeyFormat.BYTES) and len(columns) != 1:
         raise ValueError(f"format {format_} makes one column; write one, or format: json")
     if format_ is KeyFormat.STRING and not (columns[0].is_scalar and not columns[0].path):
         raise ValueError(f"format string makes a column of one text; {columns[0].type} needs format: json")
