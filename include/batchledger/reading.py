@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas
+from batchledger.adapters.registry.client import Registry
 from batchledger.config.connections import Connection, load_connection, registry_settings
 from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.lifecycle.writer_schemas import SchemaBook
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.columns import Column
@@ -78,22 +81,24 @@ def _read_schema(pipeline: PipelineConfig, type_: SchemaType) -> WriterSchema:
 
 def open_schemas(pipeline: PipelineConfig, dsn: str) -> "Callable[[Attempt], FindSchema] | None":
     """Return what looks up the schemas that the records of an attempt name; None if they name none."""
-    registry = pipeline.source.registry
-    if registry is None:
+    registry, client = pipeline.source.registry, open_registry(pipeline)
+    if registry is None or client is None:
         return None
-    from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas
-    from batchledger.adapters.registry.client import Registry
-    from batchledger.lifecycle.writer_schemas import SchemaBook
-
-    client = Registry(registry_settings(load_named(pipeline, "source.registry", registry, "http")))
     return lambda attempt: SchemaBook(registry, client, PostgresKeptSchemas.of(dsn, registry, attempt)).find
 
 
 def sample_topics(
-    options: Mapping[str, str], topics: Sequence[str], records: int, columns: Sequence[Column] = ()
+    options: Mapping[str, str],
+    topics: Sequence[str],
+    records: int,
+    columns: Sequence[Column] = (),
+    registered: "RegisteredDecoder | None" = None,
 ) -> Sample:
-    """Look at the newest records, about as many in each partition. Raises ConfigurationError without a topic."""
-    from batchledger.adapters.decoding.sampling import look_at
+    """Look at the newest records, about as many in each partition. Raises ConfigurationError without a topic.
+
+    If these name their schemas, ``registered`` finds them, and the schemas are looked at instead of the values.
+    """
+    from batchledger.adapters.decoding.sampling import look_at, look_at_schemas
 
     log = KafkaLog(options).read_log(topics)
     if not log.log_by_partition:
@@ -103,4 +108,42 @@ def sample_topics(
             subject=topics[0],
         )
     batches = read_share(options, choose_newest(log.log_by_partition, records))
+    if registered is not None:
+        found, unreadable = registered.count_schemas(batches)
+        return look_at_schemas(found, columns, unreadable)
     return look_at((value for batch in batches for value in batch["value"].to_pylist()), columns)
+
+
+def sample_records(
+    pipeline: PipelineConfig, options: Mapping[str, str], records: int, decoder: "RecordDecoder"
+) -> Sample:
+    """Look at the newest records of a pipeline's topics, as ``sample_topics``."""
+    registry = open_registry(pipeline)
+    if registry is not None:
+        decoder = decoder.with_schemas(lambda schema_id: registry.fetch(schema_id) or "unknown")
+    return sample_topics(options, pipeline.source.topics, records, decoder.columns, decoder.registered)
+
+
+def sample_registry(pipeline: PipelineConfig, columns: Sequence[Column]) -> Sample:
+    """Look at the newest schema that each topic has in the registry, by the usual name. Raises ConfigurationError."""
+    from batchledger.adapters.decoding.sampling import look_at_schemas
+
+    registry = open_registry(pipeline)
+    subjects = [f"{topic}-value" for topic in pipeline.source.topics]
+    found = [schema for each in subjects if registry and (schema := registry.find_latest(each)) is not None]
+    if not found:
+        raise ConfigurationError(
+            f"The registry has no subject {' or '.join(subjects)}." if registry else "The pipeline names no registry.",
+            why="The schemas of a topic's values are usually registered by that name." if registry else "",
+            advice="Look at records instead: --from-topic",
+            pipeline=pipeline.name,
+        )
+    return look_at_schemas(dict.fromkeys(found, 1), columns)
+
+
+def open_registry(pipeline: PipelineConfig) -> Registry | None:
+    """Return the registry that a pipeline names."""
+    registry = pipeline.source.registry
+    if registry is None:
+        return None
+    return Registry(registry_settings(load_named(pipeline, "source.registry", registry, "http")))

@@ -54,7 +54,13 @@ from batchledger.monitoring.messages import Links
 from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stager, no_crash
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import Verification
-from batchledger.reading import load_named, make_decoder, open_schemas, sample_topics
+from batchledger.reading import (
+    load_named,
+    make_decoder,
+    open_schemas,
+    sample_records,
+    sample_registry,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,18 +184,22 @@ def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit:
     return combine_records(reach, read_first(options, reach.readable, limit + 1), quarantined, limit)
 
 
-def compare_schema(pipeline: PipelineConfig, sampled: int = 0) -> Contract:
+def compare_schema(pipeline: PipelineConfig, sampled: int = 0, *, is_registry_asked: bool = False) -> Contract:
     """Compare the declared columns with the ``sampled`` newest records of the topics, and with the table.
 
-    A table is not compared if a transform makes its rows. Raises ConfigurationError if no topic is there.
+    The newest schemas of the registry may be compared instead of records. A table is not compared if a transform makes
+    its rows. Raises ConfigurationError if no topic is there.
     """
     dsn = ledger_dsn(pipeline)
     decoder, table = make_decoder(pipeline, dsn), None
     if pipeline.transform is None:
         table = build_sink(pipeline, dsn).compare_columns(decoder.schema)
-    topics, columns = pipeline.source.topics, decoder.columns
-    sample = sample_topics(source_options(pipeline), topics, sampled, columns) if sampled else None
-    return Contract(columns, sample, table, [each.name for each in decoder.outer.columns])
+    sample = None
+    if is_registry_asked:
+        sample = sample_registry(pipeline, decoder.columns)
+    elif sampled:
+        sample = sample_records(pipeline, source_options(pipeline), sampled, decoder)
+    return Contract(decoder.columns, sample, table, [each.name for each in decoder.outer.columns])
 
 
 def build_alerting(pipeline: PipelineConfig) -> Alerting:

@@ -297,3 +297,28 @@ def test_row_is_updated_and_deleted_by_its_key(workplace: Workplace, registry_ur
     send(pipeline, None, key=b"b")
     run_batch.run_once(pipeline.platform(), "run")
     assert [row[:3] for row in read(pipeline)] == [("a", Decimal("1.50"), "Bern")]
+
+
+def test_schemas_of_writers_are_compared_and_listed(workplace: Workplace, registry_url: str) -> None:
+    pipeline = create(workplace, source={"schema": "message_id string, amount decimal(8,2)"})
+    three = register(registry_url, f"{pipeline.name}-value", THIRD)
+    other = register(registry_url, f"{pipeline.name}-other", record_schema(message_id="string", amount="boolean"))
+    send(pipeline, frame(three, order(THIRD, "a", city="Rome", tags=[])), frame(three), b"no frame")
+    run_batch.run_once(pipeline.platform(), "run")
+    by_registry = batchledger("schema", pipeline.name, "--from-registry", "--json")
+    assert by_registry.returncode == 0, by_registry.stderr
+    shown = json.loads(by_registry.stdout)
+    assert [(each["column"], each["declare"]) for each in shown["differences"]] == [
+        ("city", "city string"),
+        ("tags", "tags array<string>"),
+    ]
+    (used,) = shown["writer_schemas"]
+    assert (used["registry"], used["id"], used["batches"]) == ("registry_default", three, 1)
+    send(pipeline, frame(other, b"\2a\1"))
+    by_topic = batchledger("schema", pipeline.name, "--from-topic", "--json")
+    assert by_topic.returncode == 3
+    shown = json.loads(by_topic.stdout)
+    assert (shown["sample"]["records"], shown["sample"]["unreadable"]) == (3, 1)
+    (broken,) = [each for each in shown["differences"] if each["change"] == "breaking"]
+    assert broken["column"] == "amount"
+    assert "field amount is boolean" in broken["told"]

@@ -6,7 +6,7 @@ that does not fit the columns, a datum that is not what its schema says. A regis
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -87,6 +87,21 @@ class RegisteredDecoder:
         is_decoded[np.concatenate([*places, np.array([], np.int64)]).astype(np.int64)] = True
         return DecodedData(self._put_in_order(parts, places), is_decoded, errors, undeclared)
 
+    def count_schemas(self, batches: Iterable[pa.RecordBatch]) -> tuple[Mapping[WriterSchema, int], int]:
+        """Return how many values were written with each schema, and how many name none that is known."""
+        counts: dict[WriterSchema, int] = {}
+        unreadable = 0
+        for batch in batches:
+            unframed = self._unframe(batch["value"], batch["headers"])
+            unreadable += len(unframed.errors)
+            for schema_id, records in zip(*np.unique(unframed.schema_ids, return_counts=True), strict=True):
+                schema = self._find_schema(int(schema_id)) if schema_id >= 0 else None
+                if isinstance(schema, WriterSchema) and schema.type is self.type:
+                    counts[schema] = counts.get(schema, 0) + int(records)
+                elif schema is not None:
+                    unreadable += int(records)
+        return counts, unreadable
+
     def _put_in_order(self, parts: Sequence[pa.RecordBatch], places: Sequence[np.ndarray]) -> pa.RecordBatch:
         if not parts:
             schema = arrow_schema(self.columns)
@@ -102,9 +117,7 @@ class RegisteredDecoder:
         return self._decoders[schema_id]
 
     def _make_decoder(self, schema_id: int) -> DatumDecoder | str:
-        schema = self.only_schema or (self.find_schema and self.find_schema(schema_id))
-        if not schema:
-            raise LookupError("the schemas of records were not opened")
+        schema = self._find_schema(schema_id)
         named = "its schema" if self.framing is Framing.NONE else f"schema {schema_id}"
         if isinstance(schema, str):
             return schema
@@ -119,6 +132,12 @@ class RegisteredDecoder:
         if self.refuses_undeclared and names:
             return f"field {min(map(write_name, names))} is not declared"
         return decoder
+
+    def _find_schema(self, schema_id: int) -> WriterSchema | str:
+        schema = self.only_schema or (self.find_schema and self.find_schema(schema_id))
+        if not schema:
+            raise LookupError("the schemas of records were not opened")
+        return schema
 
     def _unframe(self, values: pa.BinaryArray, headers: pa.StringArray) -> Unframed:
         match self.framing:

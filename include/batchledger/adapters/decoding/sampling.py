@@ -6,11 +6,15 @@ So what this module says of a record is what ``docs/reference/meaning.md`` says.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from batchledger.adapters.decoding.avro.decoder import AvroDecoder
+from batchledger.adapters.decoding.avro.proposing import propose_columns
+from batchledger.adapters.decoding.avro.schema import AvroSchemaError
 from batchledger.adapters.decoding.meaning import Reader, UnfitError
 from batchledger.adapters.decoding.nested import make_reader
 from batchledger.adapters.decoding.objects import parse_object
 from batchledger.model.records.columns import Column, decimal_size
 from batchledger.model.records.contract import Sample, SampledField
+from batchledger.model.records.writer_schemas import WriterSchema
 
 MOST_FIELDS = 2_000
 """More names than so many are values of the producer rather than fields."""
@@ -18,7 +22,7 @@ MOST_FIELDS = 2_000
 _PROPOSED = ("boolean", "bigint", "decimal(38,0)", "double", "date", "timestamp", "string")
 """The types in which values of an undeclared field are tried; a text holds everything."""
 _NUMBERS = ("bigint", "decimal(38,0)", "double")
-_OF_NULLS = "string"
+_HOLDS_EVERYTHING = "string"
 
 _WIDER: Mapping[str, Sequence[str]] = {
     "tinyint": ("smallint", "int", "bigint"),
@@ -66,7 +70,7 @@ class _Field:
         if self.declared is not None and not self.unfit:
             return SampledField(self.records, self.declared[0])
         if not self.values:
-            return SampledField(self.records, _OF_NULLS)
+            return SampledField(self.records, _HOLDS_EVERYTHING)
         return SampledField(self.records, next(iter(self.left), None), self.unfit, self.error)
 
 
@@ -92,6 +96,46 @@ def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample
             if token != b"null":
                 known.take(token)
     return Sample(records, unreadable, {name: each.describe() for name, each in fields.items()})
+
+
+def look_at_schemas(found: Mapping[WriterSchema, int], columns: Sequence[Column], unreadable: int = 0) -> Sample:
+    """Return what the schemas of records say of their values; ``found`` has the number of records by schema."""
+    declared = {column.source[0]: column for column in columns}
+    seen: dict[str, list[tuple[int, str, str | None]]] = {}
+    readable = 0
+    for schema, records in found.items():
+        references = tuple((each.name, each.text) for each in schema.references)
+        try:
+            proposed = propose_columns(schema.text, references)
+        except AvroSchemaError:
+            unreadable += records
+            continue
+        readable += records
+        for each in proposed:
+            column = declared.get(each.name)
+            why = None if column is None else _explain_schema(schema.text, references, column)
+            seen.setdefault(each.name, []).append((records, each.type, why))
+    fields = {name: _sum_up(each, declared.get(name)) for name, each in seen.items()}
+    return Sample(readable, unreadable, fields)
+
+
+def _sum_up(seen: Sequence[tuple[int, str, str | None]], declared: Column | None) -> SampledField:
+    records = sum(each for each, _, _ in seen)
+    unfit = [(each, why) for each, _, why in seen if why is not None]
+    if unfit:
+        return SampledField(records, None, sum(each for each, _ in unfit), unfit[0][1])
+    types = {type_ for _, type_, _ in seen}
+    widest = [each for each in types if all(other == each or each in _WIDER.get(other, ()) for other in types)]
+    return SampledField(records, declared.type if declared else next(iter(widest), _HOLDS_EVERYTHING))
+
+
+def _explain_schema(text: str, references: tuple[tuple[str, str], ...], column: Column) -> str | None:
+    """Return why a column cannot hold the values of its field, or None."""
+    try:
+        AvroDecoder(text, references, (column,))
+    except AvroSchemaError as error:
+        return str(error)
+    return None
 
 
 def _begin(name: str, declared: str | None) -> _Field:

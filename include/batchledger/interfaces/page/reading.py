@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field
 from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.postgres.ledger.overview import find_batch_of_run
 from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
+from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
 from batchledger.interfaces.data_docs.folder import DocsFolder
 from batchledger.interfaces.page.access import may_act
@@ -265,7 +266,8 @@ def show_schema(request: Request, dag_id: Pipeline, *, from_topic: bool = False)
     config = load(dag_id)
     contract, error = None, None
     with keep_connections():
-        versions = list_schemas(ledger_dsn(config), dag_id)
+        dsn = ledger_dsn(config)
+        versions, used = list_schemas(dsn, dag_id), list_used_schemas(dsn, dag_id)
         try:
             contract = compare_schema(config, RECORDS_COMPARED if from_topic else 0)
         except BatchledgerError as refused:
@@ -278,6 +280,7 @@ def show_schema(request: Request, dag_id: Pipeline, *, from_topic: bool = False)
         contract=contract,
         error=error,
         versions=list_changes(versions),
+        used=used,
         looks=_LOOKS,
     )
 

@@ -114,7 +114,7 @@ class SampledField:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``records`` records were looked at, and ``unreadable`` more that are no JSON object."""
+    """``records`` records were looked at, and ``unreadable`` more that cannot be read."""
 
     records: int
     unreadable: int

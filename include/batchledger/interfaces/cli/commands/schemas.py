@@ -17,6 +17,9 @@ def schema(
     ] = None,
     *,
     from_topic: Annotated[bool, typer.Option("--from-topic", help="Look at the newest records, too.")] = False,
+    from_registry: Annotated[
+        bool, typer.Option("--from-registry", help="Look at the newest schemas of the registry instead of records.")
+    ] = False,
     topic: Annotated[str | None, typer.Option(help="Without PIPELINE: propose a file for this topic.")] = None,
     connection: Annotated[str, typer.Option(help="With --topic: the connection of its Kafka.")] = "kafka_default",
     records: Annotated[int, typer.Option(min=1, help="How many records to look at.")] = 1_000,
@@ -29,6 +32,7 @@ def schema(
     is breaking.
     """
     from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
+    from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
     from batchledger.reading import sample_topics
     from batchledger.wiring import compare_schema, ledger_dsn
 
@@ -41,8 +45,9 @@ def schema(
         show(display.describe_proposal(topic, connection, sample_topics(options, [topic], records)), as_json)
         return
     config = load_pipeline(str(pipeline))
-    contract = compare_schema(config, records if from_topic else 0)
-    versions = list_schemas(ledger_dsn(config), config.name)
-    show(display.describe_contract(config, contract, versions), as_json)
+    contract = compare_schema(config, records if from_topic else 0, is_registry_asked=from_registry)
+    dsn = ledger_dsn(config)
+    versions, used = list_schemas(dsn, config.name), list_used_schemas(dsn, config.name)
+    show(display.describe_contract(config, contract, versions, used), as_json)
     if contract.is_broken:
         raise typer.Exit(_WAITS_FOR_A_PERSON)

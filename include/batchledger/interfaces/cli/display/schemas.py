@@ -17,6 +17,7 @@ from batchledger.model.records.contract import (
     SchemaVersion,
     list_changes,
 )
+from batchledger.model.records.writer_schemas import UsedSchema
 
 if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
 _STYLES = {SchemaChange.ADDITIVE: "green", SchemaChange.WIDENING: "yellow", SchemaChange.BREAKING: "bold red"}
 
 
-def describe_contract(config: "PipelineConfig", contract: Contract, versions: Sequence[SchemaVersion]) -> Shown:
+def describe_contract(
+    config: "PipelineConfig", contract: Contract, versions: Sequence[SchemaVersion], used: Sequence[UsedSchema] = ()
+) -> Shown:
     """Show the differences, the schema that would take all sampled records, and the statements for the table.
 
-    ``versions`` are the schemas that batches were decoded with, the newest first.
+    ``versions`` are the schemas that batches were decoded with, the newest first; ``used`` are schemas that records
+    were written with.
     """
     pipeline = config.name
     differences = contract.differences
@@ -44,6 +48,7 @@ def describe_contract(config: "PipelineConfig", contract: Contract, versions: Se
         "is_table_compared": contract.table is not None,
         "proposal": contract.proposal,
         "versions": versions,
+        "writer_schemas": used,
     }
     parts: list[Part] = [
         differences_table(f"Schema of {pipeline}", differences),
@@ -61,7 +66,7 @@ def describe_contract(config: "PipelineConfig", contract: Contract, versions: Se
             Text("Statements that the table would take; sink.evolve lets a publication do what is not breaking:"),
             *(_unbroken(f"{each};") for each in statements),
         ]
-    return Shown(document, [*parts, _versions_table(versions)])
+    return Shown(document, [*parts, _versions_table(versions), _used_table(used)])
 
 
 def describe_proposal(topic: str, connection: str, sample: Sample) -> Shown:
@@ -107,8 +112,21 @@ def _versions_table(versions: Sequence[SchemaVersion]) -> Part:
     return table
 
 
+def _used_table(used: Sequence[UsedSchema]) -> Part:
+    if not used:
+        return None
+    table = new_table(
+        "Schemas that records were written with", "registry", "id", "batches", "first to last", "since UTC"
+    )
+    for each in used:
+        span = f"{each.first_batch_id:,}..{each.last_batch_id:,}"
+        since = f"{each.first_used_at:%Y-%m-%d %H:%M}"
+        table.add_row(Text(each.registry), str(each.id), f"{each.batches:,}", span, since)
+    return table
+
+
 def _describe_sample(sample: Sample) -> str:
-    unreadable = f" Values that are no JSON object: {sample.unreadable:,}." if sample.unreadable else ""
+    unreadable = f" Values that cannot be read: {sample.unreadable:,}." if sample.unreadable else ""
     return f"Looked at {describe_count(sample.records, 'record')}, the newest of each partition.{unreadable}"
 
 
