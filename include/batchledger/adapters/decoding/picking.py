@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from batchledger.adapters.arrow_types import to_arrow_type
 from batchledger.adapters.decoding.meaning import UnfitError
-from batchledger.adapters.decoding.nested import make_reader
+from batchledger.adapters.decoding.nested import are_plain, make_reader
 from batchledger.model.records.columns import Column
 
 # A letter, digit or underscore that is written as an escape may be part of a column's name.
@@ -55,18 +55,21 @@ def read_as_written(
 
 
 def _read(column: Column, found: Sequence[msgspec.Raw]) -> pa.Array:
-    read = make_reader(column)
+    read, texts = make_reader(column), list(map(bytes, found))
+    tokens = pa.array(texts, pa.string())
+    is_null = pc.equal(tokens, "null")
+    if column.type == "jsonb" and are_plain(texts):
+        return pc.if_else(is_null, pa.scalar(None, pa.string()), tokens)
     if column.type != "string":
         try:
-            values = [None if (token := bytes(each)) == b"null" else read(token) for each in found]
+            values = [None if token == b"null" else read(token) for token in texts]
         except UnfitError as error:
             raise DoubtfulError from error
         return pa.array(values, to_arrow_type(column.type))
-    tokens = pa.array(map(bytes, found), pa.string(), size=len(found))
-    is_string, is_null = pc.starts_with(tokens, '"'), pc.equal(tokens, "null")
+    is_string = pc.starts_with(tokens, '"')
     strings = [read(token.encode()) for token in tokens.filter(is_string).to_pylist()]
-    texts = pc.replace_with_mask(tokens, is_string, pa.array(strings, pa.string()))
-    return pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
+    kept = pc.replace_with_mask(tokens, is_string, pa.array(strings, pa.string()))
+    return pc.if_else(is_null, pa.scalar(None, pa.string()), kept)
 
 
 @cache
