@@ -103,3 +103,10 @@ def wait_for_file(rows: DataFrame) -> DataFrame:
 def mark_nothing(rows: DataFrame) -> DataFrame:
     """Change nothing; the rows take the way of those that are transformed all the same."""
     return rows
+
+
+def take_tax(rows: DataFrame) -> DataFrame:
+    """Take a field out of what is kept, and put something else in its place."""
+    tax = F.get_json_object("_rest", "$.tax")
+    rest = F.when(F.col("_rest").isNotNull(), F.lit('{"was": ["tax"]}'))
+    return rows.withColumn("tax", tax).withColumn("_rest", rest)

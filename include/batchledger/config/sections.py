@@ -13,7 +13,7 @@ from batchledger.model.balance import HolePolicy
 from batchledger.model.checks import Severity
 from batchledger.model.offsets import LARGEST_OFFSET
 from batchledger.model.quoting import quote
-from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.columns import REST, Column, parse_columns
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
 from batchledger.model.records.quarantine import QuarantineLimit
@@ -222,6 +222,15 @@ class SourceConfig(Section):
             raise ValueError("schema_file is for framing: none; records of other framings name their schema")
         return self
 
+    @model_validator(mode="after")
+    def _fields_can_be_kept(self) -> "SourceConfig":
+        if self.unknown_fields is UnknownFieldPolicy.KEEP and self.schema_type is not None:
+            raise ValueError(
+                f"unknown_fields: keep is for format: json, whose fields have texts to be kept; with {self.format} "
+                "declare the fields, or write warn"
+            )
+        return self
+
     @property
     def schema_type(self) -> SchemaType | None:
         """The language of the schemas that values were written with; None for JSON, which is read without one."""
@@ -229,8 +238,9 @@ class SourceConfig(Section):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The declared columns: of the value, then of key and headers."""
-        return (*self.value_columns, *self.outer.columns)
+        """The columns of a row: of the value, then of key and headers, then of the fields that are kept."""
+        kept = (REST,) if self.unknown_fields is UnknownFieldPolicy.KEEP else ()
+        return (*self.value_columns, *self.outer.columns, *kept)
 
     @property
     def value_columns(self) -> tuple[Column, ...]:

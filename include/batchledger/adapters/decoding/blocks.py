@@ -72,7 +72,7 @@ class BlockDecoder:
         """Return the rows of the records that decode for sure, in their order, and which records these are.
 
         Also returns, for each of the rows, whether its record may have a field that no column declares. Such fields are
-        looked for if they are to be counted or refused.
+        looked for if they are to be counted, refused or kept.
 
         Example: three values, the second not JSON, give two rows, ``[True, False, True]`` and ``[False, False]``.
         """

@@ -20,7 +20,8 @@ from batchledger.adapters.decoding.objects import KeyReader, ObjectReader
 from batchledger.adapters.decoding.outer import OuterReader
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.adapters.decoding.registered import FindSchema, RegisteredDecoder
-from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, Column
+from batchledger.adapters.decoding.rest import KeepingBlocks, RestReader
+from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, REST, Column
 from batchledger.model.records.outer import NO_OUTER, OuterColumns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
 from batchledger.model.records.unknown_fields import Place, Sighting, write_name
@@ -79,8 +80,12 @@ class RecordDecoder:
 
     @property
     def declared(self) -> tuple[Column, ...]:
-        """The columns that a pipeline file declares."""
-        return (*self.columns, *self.outer.columns)
+        """The columns that a pipeline file declares, and the one of the fields that it does not."""
+        return (*self.columns, *self.outer.columns, *self._kept)
+
+    @property
+    def _kept(self) -> tuple[Column, ...]:
+        return (REST,) if self.unknown_fields is UnknownFieldPolicy.KEEP else ()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -188,14 +193,15 @@ class RecordDecoder:
                 skipped.append(place)
                 continue
             try:
-                values.append(self._read(value.as_py(), records["key"][place]))
+                values.append([*self._read(value.as_py(), records["key"][place]), *self._read_rest(value.as_py())])
                 good.append(place)
             except UnfitError as error:
                 errors.append((place, str(error)))
         if good:
             kept = records.take(pa.array(good))
             by_column = list(zip(*values, strict=True)) or [()] * len(self.columns)
-            columns = [pa.array(each, self.schema.field(place).type) for place, each in enumerate(by_column)]
+            types = arrow_schema((*self.columns, *self._kept)).types
+            columns = [pa.array(each, type_) for each, type_ in zip(by_column, types, strict=True)]
             rows.append(self._join(columns, kept, kept["value"].is_null().to_numpy(zero_copy_only=False)))
             if self.unknown_fields.counts and self.registered is None:
                 strange.append(kept)
@@ -219,6 +225,10 @@ class RecordDecoder:
             case _:
                 raise UnfitError(NO_VALUE)
 
+    def _read_rest(self, value: bytes | None) -> Sequence[str | None]:
+        """Return what is kept of the undeclared fields, for the columns that it is kept in. Raises UnfitError."""
+        return [None if value is None else self._rest.read(value) for _ in self._kept]
+
     def _refuse_unknown(self, value: bytes) -> None:
         unknown = self._objects.find_unknown(value)
         if unknown:
@@ -229,13 +239,19 @@ class RecordDecoder:
         places = [records[name.removeprefix("_")] for name in PROVENANCE_COLUMNS[:3]]
         deleted = [pa.array(is_deleted)] if self.tombstones is TombstonePolicy.DELETE else []
         outer = records.columns[len(RECORD_SCHEMA) :]
+        own, rest = columns[: len(self.columns)], columns[len(self.columns) :]
         return pa.RecordBatch.from_arrays(
-            [*columns, *outer, *places, _moments(records["timestamp_ms"]), *deleted], schema=self.schema
+            [*own, *outer, *rest, *places, _moments(records["timestamp_ms"]), *deleted], schema=self.schema
         )
 
     @cached_property
-    def _blocks(self) -> BlockDecoder:
-        return BlockDecoder(self.columns, self.unknown_fields)
+    def _blocks(self) -> BlockDecoder | KeepingBlocks:
+        blocks = BlockDecoder(self.columns, self.unknown_fields)
+        return KeepingBlocks(blocks, self._rest) if self._kept else blocks
+
+    @cached_property
+    def _rest(self) -> RestReader:
+        return RestReader(self.columns)
 
     @cached_property
     def _outer(self) -> OuterReader:

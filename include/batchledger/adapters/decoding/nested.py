@@ -9,7 +9,7 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import msgspec
@@ -123,16 +123,23 @@ def _read_struct(column: Column, readers: Mapping[str, Reader], token: bytes) ->
     return values
 
 
+# A reader holds none: it is pickled.
+@cache
+def _make_json_decoder(column: Column) -> json.JSONDecoder:
+    number = partial(_require_digits, column)
+    return json.JSONDecoder(object_pairs_hook=partial(_require_unique, column), parse_int=number, parse_float=number)
+
+
 def _read_json(column: Column, token: bytes) -> str:
     """Keep the text of any JSON that is surely the same value in a database: names are unique, numbers not too long."""
     if are_plain([token]):
         return token.decode()
     if b"\\u0000" in token and b"\\u0000" in token.replace(rb"\\", b""):
         raise unfit(column, "U+0000")
-    number = partial(_require_digits, column)
+    text = token.decode()
     # The text is kept. What this parser makes of it is of no interest.
-    json.loads(token, object_pairs_hook=partial(_require_unique, column), parse_int=number, parse_float=number)
-    return token.decode()
+    _make_json_decoder(column).decode(text)
+    return text
 
 
 def are_plain(tokens: Sequence[bytes]) -> bool:
@@ -177,7 +184,7 @@ class Declared:
     fields: Mapping[str, "Declared | None"] | None = None
     each: "Declared | None" = None
 
-    @property
+    @cached_property
     def is_flat(self) -> bool:
         """Whether nothing within the fields can be unknown."""
         return self.fields is not None and not any(self.fields.values())

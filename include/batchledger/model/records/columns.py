@@ -61,6 +61,10 @@ class Column:
         return self.path or (self.name,)
 
 
+REST = Column("_rest", "jsonb")
+"""The fields of a record that no other column declares, if a pipeline keeps them."""
+
+
 def parse_columns(text: str) -> tuple[Column, ...]:
     """Read a schema string. Raises ValueError with the offending column and what is allowed."""
     columns = tuple(_parse_column(part.strip()) for part in split_outside(text))
@@ -80,6 +84,12 @@ def write_columns(columns: Iterable[Column]) -> str:
         f"{'.'.join(each.path)} as {each.name} {each.type}" if each.path else f"{each.name} {each.type}"
         for each in columns
     )
+
+
+def read_columns(text: str) -> tuple[Column, ...]:
+    """Return the columns that ``write_columns`` has written, ``REST`` too. Raises ValueError."""
+    parts = [part.strip() for part in split_outside(text)]
+    return tuple(REST if part == write_columns([REST]) else _parse_column(part) for part in parts)
 
 
 def decimal_size(type_: str) -> tuple[int, int]:

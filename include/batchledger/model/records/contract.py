@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import pairwise
 
 from batchledger.model.counting import describe_count
-from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.columns import Column, read_columns
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.outer import OuterColumns
 from batchledger.model.records.unknown_fields import write_name
@@ -65,7 +65,7 @@ def describe_change(before: str, after: str) -> str:
     >>> describe_change("id int, tax double", "id bigint, note string")
     'note string is new, tax double is gone, id int is bigint'
     """
-    old, new = ({each.name: each.type for each in parse_columns(text)} for text in (before, after))
+    old, new = ({each.name: each.type for each in read_columns(text)} for text in (before, after))
     changes = [
         *(f"{name} {type_} is new" for name, type_ in new.items() if name not in old),
         *(f"{name} {type_} is gone" for name, type_ in old.items() if name not in new),

@@ -28,7 +28,8 @@ class UnknownFieldPolicy(StrEnum):
 
     ``WARN``: a row without the field, and a check that fails as a warning. ``IGNORE``: a row without the field.
     ``QUARANTINE``: set aside. ``BLOCK``: as ``WARN``, and the failed check keeps the batch invisible. ``ADD``: a row
-    with the field in a text column of its own; as ``WARN`` if there can be no such column.
+    with the field in a text column of its own; as ``WARN`` if there can be no such column. ``KEEP``: a row with all
+    such fields in one column, ``REST``; set aside if that cannot hold them.
     """
 
     WARN = "warn"
@@ -36,6 +37,7 @@ class UnknownFieldPolicy(StrEnum):
     QUARANTINE = "quarantine"
     BLOCK = "block"
     ADD = "add"
+    KEEP = "keep"
 
     @property
     def counts(self) -> bool:
