@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from batchledger.adapters.arrow_types import arrow_schema
-from batchledger.adapters.decoding.nested import Declared, declare_fields
+from batchledger.adapters.decoding.nested import Declared, count_fields, declare_fields
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
-from batchledger.adapters.decoding.picking import DoubtfulError, make_picker, read_as_written
+from batchledger.adapters.decoding.picking import DoubtfulError, make_picker, read_as_written, read_texts
 from batchledger.adapters.decoding.settling import (
     lay_out,
     replace_decimals,
@@ -38,6 +38,7 @@ from batchledger.adapters.decoding.settling import (
     to_parsed_type,
 )
 from batchledger.model.records.columns import Column
+from batchledger.model.records.nested import MapOf, take_apart
 from batchledger.model.records.rules import UnknownFieldPolicy
 
 # The search for a doubtful record halves blocks down to so many records.
@@ -50,6 +51,8 @@ _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
 
 _MOST_DIGITS = 38
+
+_fields_given_once = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # The names that can be picked.
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 
@@ -131,7 +134,10 @@ class BlockDecoder:
         written: Mapping[str, pa.Array] = {}
         if kept:
             picked, may_have_unknown = self._pick(kept, text_bytes)
-            written = read_as_written(kept, picked, text_bytes, len(values))
+            written = {
+                column.name: _read_maps(column, texts) or read_texts(column, texts)
+                for column, texts in read_as_written(kept, picked, text_bytes, len(values))
+            }
         columns = [
             written[column.name] if column.name in written else settle(column.type, _find(column, parsed), values)
             for column in self.columns
@@ -210,6 +216,33 @@ class BlockDecoder:
     @cached_property
     def _schema(self) -> pa.Schema:
         return arrow_schema(self.columns)
+
+
+def _read_maps(column: Column, texts: Sequence[bytes]) -> pa.Array | None:
+    """Return the maps of a column, whose values are parsed as a block of their own; None if that cannot be."""
+    map_ = take_apart(column.type)
+    if not isinstance(map_, MapOf) or to_parsed_type(map_.value) is None:
+        return None
+    names: list[str] = []
+    tokens: list[bytes] = []
+    offsets: list[int | None] = []
+    for text in texts:
+        offsets.append(None if text == b"null" else len(names))
+        if text == b"null":
+            continue
+        fields = _fields_given_once.decode(text) if text[:1] == b"{" else {}
+        if len(fields) != count_fields(text):
+            raise DoubtfulError
+        names += fields
+        tokens += map(bytes, fields.values())
+    values, are_sure, _ = BlockDecoder((Column("value", map_.value),)).decode(
+        pa.array([b'{"value":%s}' % each for each in tokens], pa.binary())
+    )
+    if not are_sure.all() or "\0" in "".join(names):
+        raise DoubtfulError
+    return pa.MapArray.from_arrays(
+        pa.array([*offsets, len(names)], pa.int32()), pa.array(names, pa.string()), values.column(0)
+    )
 
 
 def _is_unreadable(column: Column) -> bool:

@@ -51,6 +51,11 @@ def parse_fields(token: bytes) -> Iterator[tuple[str, bytes]]:
         yield str(name), bytes(raw)
 
 
+def count_fields(token: bytes) -> int:
+    """Return how many fields an object has, -1 for a value that is none. Raises msgspec.DecodeError."""
+    return len(_fields.decode(token)) if token[:1] == b"{" else -1
+
+
 def make_reader(column: Column) -> Reader:
     """Return the function that reads a token, not ``null``, as a value of the column. Raises UnfitError."""
     match take_apart(column.type):

@@ -5,7 +5,7 @@ last of two fields of one name; what it reads is doubtful, therefore, if a name 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import repeat
 from operator import attrgetter, is_not
@@ -32,8 +32,8 @@ class DoubtfulError(Exception):
 
 def read_as_written(
     columns: Sequence[Column], picked: Sequence[msgspec.Struct], text: bytes, count: int
-) -> Mapping[str, pa.Array]:
-    """Return by name what columns are made of the texts that the producer wrote.
+) -> Iterator[tuple[Column, Sequence[bytes]]]:
+    """Yield columns with the texts that the producer wrote, ``null`` for a field that is absent.
 
     ``text`` has ``count`` records, of which these fields were ``picked``. A field that is given twice would go
     unnoticed, so its name has to be in the text no more often than it is read. Raises DoubtfulError.
@@ -43,19 +43,21 @@ def read_as_written(
         raise DoubtfulError
     if len(picked) != count:
         raise DoubtfulError
-    written = {}
     for column in columns:
         field = column.source[0]
         found = list(map(attrgetter(_attribute(field)), picked))
         name, given = field.encode(), sum(map(is_not, found, repeat(_ABSENT)))
         if text.count(b'"%s"' % name) != given and len(re.findall(rb'"%s"\s*:' % name, text)) != given:
             raise DoubtfulError
-        written[column.name] = _read(column, found)
-    return written
+        yield column, list(map(bytes, found))
 
 
-def _read(column: Column, found: Sequence[msgspec.Raw]) -> pa.Array:
-    read, texts = make_reader(column), list(map(bytes, found))
+def read_texts(column: Column, texts: Sequence[bytes]) -> pa.Array:
+    """Return the values of a column that keeps texts, or has a type that the parser does not know.
+
+    Raises DoubtfulError.
+    """
+    read = make_reader(column)
     tokens = pa.array(texts, pa.string())
     is_null = pc.equal(tokens, "null")
     if column.type == "jsonb" and are_plain(texts):

@@ -5,7 +5,6 @@ at its place, and an array keeps its length: null stands for an element that has
 ``docs/reference/meaning.md`` shows it. Decides nothing about a record that columns refuse.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -28,10 +27,6 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _RECORDS_TOGETHER = 32
 # More names than these are read field by field: each of them would have to be looked for in the whole text.
 _MOST_COUNTED = 16
-# One object of names and scalar values that jsonb takes as they are: without escapes, exponents and long numbers.
-_PLAIN = re.compile(
-    rb'\{(?:"[^"\\]*+":(?:"[^"\\]*+"|true|false|null|-?[0-9.]{1,100})(?:,(?=")|(?=\})))++\}',
-)
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,6 @@ class RestReader:
         rest = _leave(self._declared, value.removeprefix(BYTE_ORDER_MARK).strip())
         if rest is None:
             return None
-        if _PLAIN.fullmatch(rest) and rest.count(b'":') == len(_fields_given_once.decode(rest)):
-            return rest.decode()
         text: str = self._check(rest)
         return text
 
