@@ -1,0 +1,1 @@
+"""Protobuf messages into columns, by the schema of their writer. Knows no registry, no Spark and no Kafka."""

@@ -1,0 +1,96 @@
+"""The text of a ``.proto`` file becomes descriptors; protoc reads it, in a process of its own.
+
+protoc comes with ``grpcio-tools``. It is not called within this process: there it writes its errors past Python to the
+standard error, and its package changes how this process imports modules. Knows nothing of columns and records.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+
+from batchledger.model.quoting import quote
+
+BUILT_IN = "google/protobuf/"
+"""The folder of the files that come with protoc."""
+
+# A registry takes these for known: schemas that import them name no reference.
+_GOOGLE_TYPES = "google/type/"
+_SECONDS = 60
+_MISSING = re.compile(r"^(?P<name>.+): File not found\.$", re.MULTILINE)
+_WRONG = re.compile(r"^(?P<file>.+?\.proto):(?:(?P<line>\d+):(?P<column>\d+):)? (?!warning)(?P<why>.+)$", re.MULTILINE)
+
+
+class ProtobufSchemaError(ValueError):
+    """Why values of a writer's schema can never become the declared columns."""
+
+
+@lru_cache(maxsize=256)
+def compile_files(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
+    """Return the files as a FileDescriptorSet: each after its imports, and ``text`` the last.
+
+    ``references`` are import paths and texts. Those that begin with ``google/protobuf/`` come with protoc. Takes about
+    0.1 seconds, once in a process. Raises ProtobufSchemaError, with the import that is missing or the place of a fault.
+    """
+    with tempfile.TemporaryDirectory(prefix="batchledger-protobuf-") as folder:
+        root, found = Path(folder, "files"), Path(folder, "found")
+        main = _name_main(references)
+        _add_google_types(root, (text, *(each for _, each in references)))
+        for name, each in (*references, (main, text)):
+            if not name.startswith(BUILT_IN):
+                _write(root, name, each)
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{root}"]
+        command += ["--include_imports", f"--descriptor_set_out={found}", main]
+        # The child imports from wherever this process does, such as the files that Spark has sent to a worker.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False, env=environment)
+        except subprocess.TimeoutExpired:
+            raise ProtobufSchemaError(f"protoc has not read the writer's schema after {_SECONDS} seconds") from None
+        if done.returncode or not found.exists():
+            raise ProtobufSchemaError(_explain(done.stderr.decode(errors="replace"), str(root), main))
+        return found.read_bytes()
+
+
+def _name_main(references: tuple[tuple[str, str], ...]) -> str:
+    """Return a name that no import has."""
+    name, taken = "writer.proto", {each for each, _ in references}
+    while name in taken:
+        name = f"a_{name}"
+    return name
+
+
+def _add_google_types(root: Path, texts: Iterable[str]) -> None:
+    """Put the files of ``google/type`` among the imports, if a file may use one."""
+    spec = find_spec("google.type") if any(_GOOGLE_TYPES in each for each in texts) else None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in Path(folder).glob("*.proto"):
+            _write(root, f"{_GOOGLE_TYPES}{path.name}", path.read_text(encoding="utf-8"))
+
+
+def _write(root: Path, name: str, text: str) -> None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.name or "\0" in name:
+        raise ProtobufSchemaError(f"the writer's schema refers to {quote(name)}, which is no path of an import")
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+
+
+def _explain(output: str, root: str, main: str) -> str:
+    """Return what protoc has found, in the words of the first error."""
+    output = output.replace(f"{root}{os.sep}", "")
+    missing = _MISSING.search(output)
+    if missing is not None:
+        return f"the writer's schema imports {quote(missing['name'])}, which is not among its references"
+    wrong = _WRONG.search(output)
+    if wrong is None:
+        return "protoc does not read the writer's schema and gives no reason"
+    which = "the writer's schema" if wrong["file"] == main else f"the import {quote(wrong['file'])}"
+    place = f"line {wrong['line']}, column {wrong['column']}: " if wrong["line"] else ""
+    return f"{which} is not one of Protobuf: {place}{wrong['why']}"

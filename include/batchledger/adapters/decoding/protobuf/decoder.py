@@ -1,0 +1,148 @@
+"""Decodes Protobuf messages, whose writer's schema is known, into Arrow columns.
+
+The promise is docs/reference/protobuf.md. The runtime of Protobuf reads the bytes. ``checking`` looks for what it
+passes over in silence.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
+from typing_extensions import override
+
+from batchledger.adapters.arrow_types import arrow_schema
+from batchledger.adapters.decoding.meaning import UnfitError
+from batchledger.adapters.decoding.protobuf.checking import MessageChecker
+from batchledger.adapters.decoding.protobuf.compiling import compile_files
+from batchledger.adapters.decoding.protobuf.gathering import ColumnGatherer
+from batchledger.adapters.decoding.protobuf.planning import PlannedColumn, plan_columns
+from batchledger.adapters.decoding.protobuf.schema import load_message, make_class
+from batchledger.model.records.columns import Column
+
+NO_MESSAGE = "the record has no value"
+MALFORMED = "the value is no message of Protobuf: it is cut off, or has bytes that are no field"
+NOT_UTF8_MESSAGE = "the value has a text that is not valid UTF-8"
+TOO_DEEP_IN_PROTOBUF = "the value is nested deeper than 100 levels"
+"""The runtime has this bound."""
+
+
+@dataclass(frozen=True)
+class ProtobufDecoder:
+    """Decodes values that are one message each, without a frame; pickled to the executors.
+
+    ``schema_text`` is the writer's ``.proto`` file. ``references`` are import paths and texts of the files that it
+    imports, each after those that it imports itself; ``google/protobuf`` and ``google/type`` need none. ``message`` has
+    the indexes of Confluent's frame, or a full name. Raises ProtobufSchemaError if the schema is none, or if a field
+    can never become its column. A decoder that was pickled needs no compiler: ``files`` has the descriptors.
+    """
+
+    schema_text: str
+    references: tuple[tuple[str, str], ...]
+    message: tuple[int, ...] | str
+    columns: tuple[Column, ...]
+    files: bytes = field(default=b"", repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.files:
+            object.__setattr__(self, "files", compile_files(self.schema_text, self.references))
+        # So that a schema that does not fit is refused before a record is read.
+        _ = self._gatherers
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is kept in between does not pickle.
+        return type(self), (self.schema_text, self.references, self.message, self.columns, self.files)
+
+    def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray, Mapping[int, str]]:
+        """Return the rows of the records that decode, in their order; which records these are; why others do not.
+
+        Example: three values, the second cut off, give two rows, ``[True, False, True]`` and a reason by 1.
+        """
+        messages, places, errors = self._read_all(values)
+        columns = []
+        for gatherer in self._gatherers:
+            column, misfits = gatherer.gather(messages)
+            columns.append(column)
+            for number, why in misfits.items():
+                errors.setdefault(places[number], why)
+        is_decoded = np.ones(len(values), bool)
+        is_decoded[list(errors)] = False
+        if columns:
+            rows = pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+            kept = is_decoded[places]
+            return (rows if kept.all() else rows.filter(pa.array(kept))), is_decoded, errors
+        return pa.RecordBatch.from_arrays([], schema=self._arrow), is_decoded, errors
+
+    def find_undeclared(self) -> frozenset[str]:
+        """Return the fields of the message's schema that no column declares."""
+        declared = {each.source[0] for each in self.columns}
+        return frozenset(each.name for each in self._message.fields) - declared
+
+    def find_unknown(self, value: bytes) -> frozenset[str]:
+        """Return the fields that a value has and the schema does not know, also in messages within.
+
+        Example: ``field number 7``, ``customer.field number 7``, ``lines[].field number 7``. None for a value that does
+        not decode: its error says why.
+        """
+        try:
+            return self._checker.find_unknown(self._read(value))
+        except (DecodeError, UnfitError):
+            return frozenset()
+
+    def _read_all(self, values: pa.BinaryArray) -> tuple[list[Any], list[int], dict[int, str]]:
+        """Return the messages that are well formed, their places, and why others are not."""
+        read, check = self._read, self._checker.require
+        messages, places, errors = [], [], {}
+        for place, value in enumerate(values.to_pylist()):
+            if value is None:
+                errors[place] = NO_MESSAGE
+                continue
+            try:
+                message = read(value)
+                check(message)
+            except DecodeError as error:
+                errors[place] = _explain(error)
+            except UnfitError as error:
+                errors[place] = str(error)
+            else:
+                messages.append(message)
+                places.append(place)
+        return messages, places, errors
+
+    @cached_property
+    def _message(self) -> Descriptor:
+        return load_message(self.files, self.message)
+
+    @cached_property
+    def _read(self) -> Callable[[bytes], Any]:
+        read: Callable[[bytes], Any] = make_class(self._message).FromString
+        return read
+
+    @cached_property
+    def _checker(self) -> MessageChecker:
+        return MessageChecker(self._message, self.files)
+
+    @cached_property
+    def _plan(self) -> tuple[PlannedColumn, ...]:
+        return plan_columns(self._message, self.columns)
+
+    @cached_property
+    def _gatherers(self) -> tuple[ColumnGatherer, ...]:
+        return tuple(map(ColumnGatherer, self._plan))
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        return arrow_schema(self.columns)
+
+
+def _explain(error: DecodeError) -> str:
+    """Return what the runtime has found. Its words are a part of no promise, so that others mean malformed bytes."""
+    text = str(error)
+    if "UTF-8" in text:
+        return NOT_UTF8_MESSAGE
+    return TOO_DEEP_IN_PROTOBUF if "MaxDepth" in text else MALFORMED
