@@ -45,12 +45,14 @@ def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "
     source = pipeline.source
     if source.schema_type is None:
         return None
+    from batchledger.adapters.decoding.framing import FIRST_MESSAGE
     from batchledger.adapters.decoding.registered import RegisteredDecoder
 
     return RegisteredDecoder(
         source.schema_type,
         source.framing,
         columns,
+        message=source.message or FIRST_MESSAGE,
         only_schema=_read_schema(pipeline, source.schema_type) if source.framing is Framing.NONE else None,
         refuses_undeclared=source.unknown_fields is UnknownFieldPolicy.QUARANTINE,
     )

@@ -14,6 +14,7 @@ from batchledger.adapters.decoding.protobuf.compiling import compile_files
 from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
 from batchledger.adapters.decoding.protobuf.schema import load_message, make_class
 from batchledger.model.records.columns import parse_columns
+from tests.unit.test_protobuf_values import find_unknown
 
 SCALARS = """
 syntax = "proto3";
@@ -170,4 +171,4 @@ def test_what_is_cut_off_lengthened_or_changed_is_judged_the_same_alone(
         alone, _, error = decoder.decode(pa.array([value], pa.binary()))
         assert dict(error) == ({0: errors[place]} if place in errors else {})
         assert alone.to_pylist() == ([next(found)] if is_decoded[place] else [])
-        assert all("field number" in each for each in decoder.find_unknown(value))
+        assert all("field number" in each for each in find_unknown(decoder, value))

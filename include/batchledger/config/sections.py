@@ -178,6 +178,7 @@ class SourceConfig(Section):
     registry: ConnectionId | None = None
     framing: Annotated[Framing, Field(strict=False)] = Framing.CONFLUENT
     schema_file: str | None = None
+    message: str | None = None
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
     key: KeyConfig | None = None
     headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = {}
@@ -204,12 +205,20 @@ class SourceConfig(Section):
         if self.schema_type is None and key_type is not None and self.registry is not None:
             return self
         if self.schema_type is None:
-            given = [each for each in ("registry", "framing", "schema_file") if each in self.model_fields_set]
+            given = [
+                each for each in ("registry", "framing", "schema_file", "message") if each in self.model_fields_set
+            ]
             if given:
                 raise ValueError(
                     f"{given[0]} is for format: avro and format: protobuf; JSON needs no schema of its writer"
                 )
             return self
+        if self.message is not None and (
+            self.schema_type is not SchemaType.PROTOBUF or self.framing is Framing.CONFLUENT
+        ):
+            raise ValueError(
+                "message is for format: protobuf with framing: header or none; another one names its message"
+            )
         if self.framing is Framing.NONE:
             if self.schema_file is None or self.registry is not None:
                 raise ValueError("framing: none: records name no schema; write schema_file, and no registry")

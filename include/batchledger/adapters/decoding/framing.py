@@ -14,6 +14,8 @@ TOO_SHORT = "the value is shorter than a schema id"
 NO_MAGIC = "it does not begin with the magic byte 0"
 NO_INDEXES = "its message indexes are cut off or no numbers"
 
+FIRST_MESSAGE = (0,)
+
 _HEADER_BYTES = 5
 _ID = np.dtype(">u4")
 _MOST_BYTES_OF_INDEX = 5
@@ -52,6 +54,40 @@ def split_frames(values: pa.BinaryArray) -> Unframed:
     return Unframed(schema_ids, payloads, errors)
 
 
+class SplitMessages(NamedTuple):
+    """The places of payloads by the indexes of their message, the messages themselves, and why others are none."""
+
+    places_by_indexes: Mapping[tuple[int, ...], np.ndarray]
+    payloads: pa.BinaryArray
+    errors: Mapping[int, str]
+
+
+def split_messages(payloads: pa.BinaryArray) -> SplitMessages:
+    """Return which message of the schema each payload holds, and its bytes; see ``split_message_indexes``."""
+    first_bytes = pc.binary_slice(payloads, 0, 1)
+    is_first = pc.fill_null(pc.equal(first_bytes, b"\0"), fill_value=False).to_numpy(zero_copy_only=False)
+    if is_first.all():
+        return SplitMessages({FIRST_MESSAGE: np.arange(len(payloads))}, _drop_first_byte(payloads), {})
+    places: dict[tuple[int, ...], list[int]] = {}
+    found: list[bytes | None] = []
+    errors = {}
+    for place, payload in enumerate(payloads.to_pylist()):
+        try:
+            indexes, message = split_message_indexes(payload)
+        except ValueError as error:
+            errors[place] = str(error)
+            found.append(None)
+            continue
+        places.setdefault(indexes, []).append(place)
+        found.append(message)
+    return SplitMessages({each: np.array(at) for each, at in places.items()}, pa.array(found, pa.binary()), errors)
+
+
+def _drop_first_byte(payloads: pa.BinaryArray) -> pa.BinaryArray:
+    # Without an end pyarrow 26 computes a negative size.
+    return pc.binary_slice(payloads, 1, 2**31 - 1)
+
+
 def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     """Return the message indexes that a datum of Protobuf begins with, and the message.
 
@@ -59,7 +95,7 @@ def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     """
     count, place = _read_index(payload, 0)
     if count == 0:
-        return (0,), payload[place:]
+        return FIRST_MESSAGE, payload[place:]
     if count > len(payload):
         raise ValueError(NO_INDEXES)
     indexes = []

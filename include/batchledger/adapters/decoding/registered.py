@@ -8,7 +8,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ import pyarrow as pa
 from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
-from batchledger.adapters.decoding.framing import Unframed, split_frames
+from batchledger.adapters.decoding.framing import FIRST_MESSAGE, Unframed, split_frames, split_messages
+from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
+from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
 from batchledger.model.records.columns import Column
 from batchledger.model.records.unknown_fields import write_name
 from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
@@ -31,14 +33,11 @@ ONLY_SCHEMA = 0
 """The id of the schema that all records have, if these name none."""
 
 
-class DatumDecoder(Protocol):
-    """Decodes data of one writer's schema."""
+class _Writer(NamedTuple):
+    """The schema that records were written with, and the message of it, which only Protobuf has several of."""
 
-    def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray, Mapping[int, str]]:
-        """Return the rows of the data that decode, which data these are, and why the others do not, by place."""
-
-    def find_undeclared(self) -> frozenset[str]:
-        """Return the fields of the writer's schema that no column declares."""
+    schema_id: int
+    message: tuple[int, ...] | str
 
 
 class DecodedData(NamedTuple):
@@ -55,7 +54,10 @@ class DecodedData(NamedTuple):
 
 @dataclass
 class RegisteredDecoder:
-    """Decodes values, or keys, into ``columns``; pickled to the executors."""
+    """Decodes values, or keys, into ``columns``; pickled to the executors.
+
+    ``message`` is the message of Protobuf that values are if their frame names none.
+    """
 
     type: SchemaType
     framing: Framing
@@ -64,28 +66,56 @@ class RegisteredDecoder:
     only_schema: WriterSchema | None = None
     header: str = VALUE_HEADER
     refuses_undeclared: bool = False
-    _decoders: dict[int, DatumDecoder | str] = field(default_factory=dict)
+    message: tuple[int, ...] | str = FIRST_MESSAGE
+    _decoders: dict[_Writer, AvroDecoder | ProtobufDecoder | str] = field(default_factory=dict)
 
     def decode(self, values: pa.BinaryArray, headers: pa.StringArray) -> DecodedData:
         """Decode the values that are not null; ``headers`` are their records', as ``RECORD_SCHEMA`` has them."""
         unframed = self._unframe(values, headers)
         errors = dict(unframed.errors)
-        parts, places, undeclared = [], [], []
-        for schema_id in np.unique(unframed.schema_ids[unframed.schema_ids >= 0]).tolist():
-            found = np.flatnonzero(unframed.schema_ids == schema_id)
-            decoder = self._find_decoder(schema_id)
+        parts, places = [], []
+        undeclared: dict[frozenset[str], list[np.ndarray]] = {}
+        for writer, found, payloads in self._group(unframed, errors):
+            decoder = self._find_decoder(writer)
             if isinstance(decoder, str):
                 errors.update(dict.fromkeys(found.tolist(), decoder))
                 continue
-            rows, is_decoded, refused = decoder.decode(unframed.payloads.take(pa.array(found)))
+            unknown: Mapping[int, frozenset[str]] = {}
+            if isinstance(decoder, ProtobufDecoder):
+                rows, is_decoded, refused, unknown = decoder.decode_noticing(payloads)
+            else:
+                rows, is_decoded, refused = decoder.decode(payloads)
             errors.update({int(found[place]): why for place, why in refused.items()})
+            is_kept = is_decoded.copy()
+            for place, names in unknown.items():
+                if self.refuses_undeclared and is_decoded[place]:
+                    errors[int(found[place])] = _refuse(names)
+                    is_kept[place] = False
+            if not is_kept.all():
+                rows = rows.filter(pa.array(is_kept[is_decoded]))
             parts.append(rows)
-            places.append(found[is_decoded])
-            if names := decoder.find_undeclared():
-                undeclared.append((names, found[is_decoded]))
+            places.append(found[is_kept])
+            for names, members in _group_by_names(decoder.find_undeclared(), unknown, is_kept):
+                undeclared.setdefault(names, []).append(found[members])
         is_decoded = np.zeros(len(values), bool)
         is_decoded[np.concatenate([*places, np.array([], np.int64)]).astype(np.int64)] = True
-        return DecodedData(self._put_in_order(parts, places), is_decoded, errors, undeclared)
+        by_names = [(names, np.concatenate(each)) for names, each in undeclared.items()]
+        return DecodedData(self._put_in_order(parts, places), is_decoded, errors, by_names)
+
+    def _group(
+        self, unframed: Unframed, errors: dict[int, str]
+    ) -> Iterator[tuple[_Writer, np.ndarray, pa.BinaryArray]]:
+        """Yield what wrote records of the batch, the places of these, and their payloads."""
+        for schema_id in np.unique(unframed.schema_ids[unframed.schema_ids >= 0]).tolist():
+            found = np.flatnonzero(unframed.schema_ids == schema_id)
+            payloads = unframed.payloads.take(pa.array(found))
+            if self.type is not SchemaType.PROTOBUF or self.framing is not Framing.CONFLUENT:
+                yield _Writer(schema_id, self.message), found, payloads
+                continue
+            messages = split_messages(payloads)
+            errors.update({int(found[place]): why for place, why in messages.errors.items()})
+            for indexes, members in messages.places_by_indexes.items():
+                yield _Writer(schema_id, indexes), found[members], messages.payloads.take(pa.array(members))
 
     def count_schemas(self, batches: Iterable[pa.RecordBatch]) -> tuple[Mapping[WriterSchema, int], int]:
         """Return how many values were written with each schema, and how many name none that is known."""
@@ -111,27 +141,24 @@ class RegisteredDecoder:
         order = pa.array(np.argsort(np.concatenate(places), kind="stable"))
         return pa.concat_batches(parts).take(order)
 
-    def _find_decoder(self, schema_id: int) -> DatumDecoder | str:
-        if schema_id not in self._decoders:
-            self._decoders[schema_id] = self._make_decoder(schema_id)
-        return self._decoders[schema_id]
+    def _find_decoder(self, writer: _Writer) -> AvroDecoder | ProtobufDecoder | str:
+        if writer not in self._decoders:
+            self._decoders[writer] = self._make_decoder(writer)
+        return self._decoders[writer]
 
-    def _make_decoder(self, schema_id: int) -> DatumDecoder | str:
-        schema = self._find_schema(schema_id)
-        named = "its schema" if self.framing is Framing.NONE else f"schema {schema_id}"
+    def _make_decoder(self, writer: _Writer) -> AvroDecoder | ProtobufDecoder | str:
+        schema = self._find_schema(writer.schema_id)
+        named = "its schema" if self.framing is Framing.NONE else f"schema {writer.schema_id}"
         if isinstance(schema, str):
             return schema
         if schema.type is not self.type:
             return f"{named} is of type {schema.type}, not {self.type}"
-        references = tuple((each.name, each.text) for each in schema.references)
         try:
-            decoder = AvroDecoder(schema.text, references, self.columns)
-        except AvroSchemaError as error:
+            decoder = make_datum_decoder(schema, self.columns, writer.message)
+        except (AvroSchemaError, ProtobufSchemaError) as error:
             return f"{named}: {error}"
         names = decoder.find_undeclared()
-        if self.refuses_undeclared and names:
-            return f"field {min(map(write_name, names))} is not declared"
-        return decoder
+        return _refuse(names) if self.refuses_undeclared and names else decoder
 
     def _find_schema(self, schema_id: int) -> WriterSchema | str:
         schema = self.only_schema or (self.find_schema and self.find_schema(schema_id))
@@ -162,6 +189,33 @@ class RegisteredDecoder:
                 content = by_name.get(self.header)
                 found = None if content is None else base64.b64decode(content)
             yield found
+
+
+def make_datum_decoder(
+    schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str
+) -> AvroDecoder | ProtobufDecoder:
+    """Return what decodes data of a writer's schema. Raises AvroSchemaError or ProtobufSchemaError."""
+    references = tuple((each.name, each.text) for each in schema.references)
+    if schema.type is SchemaType.PROTOBUF:
+        return ProtobufDecoder(schema.text, references, message, columns)
+    return AvroDecoder(schema.text, references, columns)
+
+
+def _refuse(names: Iterable[str]) -> str:
+    return f"field {min(map(write_name, names))} is not declared"
+
+
+def _group_by_names(
+    of_all: frozenset[str], unknown: Mapping[int, frozenset[str]], is_kept: np.ndarray
+) -> Iterator[tuple[frozenset[str], np.ndarray]]:
+    """Yield names of fields with the places of the records that have exactly these beside declared ones."""
+    others = is_kept.copy()
+    others[list(unknown)] = False
+    if of_all and others.any():
+        yield of_all, np.flatnonzero(others)
+    for place, names in unknown.items():
+        if is_kept[place]:
+            yield of_all | names, np.array([place])
 
 
 def _places(values: pa.BinaryArray, frames: pa.BinaryArray) -> Sequence[int]:

@@ -6,15 +6,18 @@ So what this module says of a record is what ``docs/reference/meaning.md`` says.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.avro.proposing import propose_columns
+from batchledger.adapters.decoding.avro.proposing import propose_avro_columns
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
+from batchledger.adapters.decoding.framing import FIRST_MESSAGE
 from batchledger.adapters.decoding.meaning import Reader, UnfitError
 from batchledger.adapters.decoding.nested import make_reader
 from batchledger.adapters.decoding.objects import parse_object
+from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
+from batchledger.adapters.decoding.protobuf.proposing import propose_protobuf_columns
+from batchledger.adapters.decoding.registered import make_datum_decoder
 from batchledger.model.records.columns import Column, decimal_size
 from batchledger.model.records.contract import Sample, SampledField
-from batchledger.model.records.writer_schemas import WriterSchema
+from batchledger.model.records.writer_schemas import SchemaType, WriterSchema
 
 MOST_FIELDS = 2_000
 """More names than so many are values of the producer rather than fields."""
@@ -104,16 +107,15 @@ def look_at_schemas(found: Mapping[WriterSchema, int], columns: Sequence[Column]
     seen: dict[str, list[tuple[int, str, str | None]]] = {}
     readable = 0
     for schema, records in found.items():
-        references = tuple((each.name, each.text) for each in schema.references)
         try:
-            proposed = propose_columns(schema.text, references)
-        except AvroSchemaError:
+            proposed = _propose(schema)
+        except (AvroSchemaError, ProtobufSchemaError):
             unreadable += records
             continue
         readable += records
         for each in proposed:
             column = declared.get(each.name)
-            why = None if column is None else _explain_schema(schema.text, references, column)
+            why = None if column is None else _explain_schema(schema, column)
             seen.setdefault(each.name, []).append((records, each.type, why))
     fields = {name: _sum_up(each, declared.get(name)) for name, each in seen.items()}
     return Sample(readable, unreadable, fields)
@@ -129,11 +131,19 @@ def _sum_up(seen: Sequence[tuple[int, str, str | None]], declared: Column | None
     return SampledField(records, declared.type if declared else next(iter(widest), _HOLDS_EVERYTHING))
 
 
-def _explain_schema(text: str, references: tuple[tuple[str, str], ...], column: Column) -> str | None:
+def _propose(schema: WriterSchema) -> Sequence[Column]:
+    references = tuple((each.name, each.text) for each in schema.references)
+    if schema.type is SchemaType.PROTOBUF:
+        # Most files have one message for their records, and it stands first.
+        return propose_protobuf_columns(schema.text, references, FIRST_MESSAGE)
+    return propose_avro_columns(schema.text, references)
+
+
+def _explain_schema(schema: WriterSchema, column: Column) -> str | None:
     """Return why a column cannot hold the values of its field, or None."""
     try:
-        AvroDecoder(text, references, (column,))
-    except AvroSchemaError as error:
+        make_datum_decoder(schema, (column,), FIRST_MESSAGE)
+    except (AvroSchemaError, ProtobufSchemaError) as error:
         return str(error)
     return None
 

@@ -30,7 +30,7 @@ _LOGICAL = {"date": "date", "uuid": "string", "duration": "binary"}
 _MOST_DIGITS = 38
 
 
-def propose_columns(text: str, references: Sequence[tuple[str, str]] = ()) -> tuple[Column, ...]:
+def propose_avro_columns(text: str, references: Sequence[tuple[str, str]] = ()) -> tuple[Column, ...]:
     """Return a column for each field of the record, in their order. Raises AvroSchemaError."""
     schema = parse_schema(text, references)
     return tuple(Column(each.name, _propose(schema, each.type, 0) or "jsonb") for each in schema.root.fields)

@@ -24,6 +24,7 @@ OTHER_NUMBER = "field {} has a number that its enum does not have"
 OTHER_ENTRY = "field {} has an entry that its type does not have"
 
 _VARINT = 0
+_NONE: frozenset[str] = frozenset()
 _INDEX = re.compile(r"\[\d+\]")
 
 
@@ -58,17 +59,16 @@ class MessageChecker:
         parts = self._list_parts(message)
         self._is_flat = not (parts.within or parts.texts or parts.has_extensions)
 
-    def require(self, message: Any) -> None:
-        """Raise UnfitError if a message has bytes that are no value, or lacks a required field."""
+    def look(self, message: Any) -> frozenset[str]:
+        """Return the fields that the schema does not know, by their numbers: ``customer.field number 7``.
+
+        Raises UnfitError if a message has bytes that are no value, or lacks a required field.
+        """
         if self._lax and not message.IsInitialized():
             path = _INDEX.sub("[]", message.FindInitializationErrors()[0])
             raise UnfitError(f"the value lacks the required field {path}")
-        if not self._is_flat or UnknownFieldSet(message):
-            for _ in self._walk(message, self._message, ""):
-                pass
-
-    def find_unknown(self, message: Any) -> frozenset[str]:
-        """Return the numbers that the schema does not know. Raises UnfitError for bytes that are no value."""
+        if self._is_flat and not UnknownFieldSet(message):
+            return _NONE
         return frozenset(self._walk(message, self._message, ""))
 
     def _walk(self, message: Any, type_: Descriptor, path: str) -> Iterator[str]:

@@ -63,7 +63,16 @@ class ProtobufDecoder:
 
         Example: three values, the second cut off, give two rows, ``[True, False, True]`` and a reason by 1.
         """
-        messages, places, errors = self._read_all(values)
+        return self.decode_noticing(values)[:3]
+
+    def decode_noticing(
+        self, values: pa.BinaryArray
+    ) -> tuple[pa.RecordBatch, np.ndarray, Mapping[int, str], Mapping[int, frozenset[str]]]:
+        """Return the same, and by place the fields that a value has and the schema does not know, also within.
+
+        Example: ``field number 7``, ``customer.field number 7``, ``lines[].field number 7``.
+        """
+        messages, places, errors, unknown = self._read_all(values)
         columns = []
         for gatherer in self._gatherers:
             column, misfits = gatherer.gather(messages)
@@ -75,36 +84,27 @@ class ProtobufDecoder:
         if columns:
             rows = pa.RecordBatch.from_arrays(columns, schema=self._arrow)
             kept = is_decoded[places]
-            return (rows if kept.all() else rows.filter(pa.array(kept))), is_decoded, errors
-        return pa.RecordBatch.from_arrays([], schema=self._arrow), is_decoded, errors
+            return (rows if kept.all() else rows.filter(pa.array(kept))), is_decoded, errors, unknown
+        return pa.RecordBatch.from_arrays([], schema=self._arrow), is_decoded, errors, unknown
 
     def find_undeclared(self) -> frozenset[str]:
         """Return the fields of the message's schema that no column declares."""
         declared = {each.source[0] for each in self.columns}
         return frozenset(each.name for each in self._message.fields) - declared
 
-    def find_unknown(self, value: bytes) -> frozenset[str]:
-        """Return the fields that a value has and the schema does not know, also in messages within.
-
-        Example: ``field number 7``, ``customer.field number 7``, ``lines[].field number 7``. None for a value that does
-        not decode: its error says why.
-        """
-        try:
-            return self._checker.find_unknown(self._read(value))
-        except (DecodeError, UnfitError):
-            return frozenset()
-
-    def _read_all(self, values: pa.BinaryArray) -> tuple[list[Any], list[int], dict[int, str]]:
-        """Return the messages that are well formed, their places, and why others are not."""
-        read, check = self._read, self._checker.require
-        messages, places, errors = [], [], {}
+    def _read_all(
+        self, values: pa.BinaryArray
+    ) -> tuple[list[Any], list[int], dict[int, str], dict[int, frozenset[str]]]:
+        """Return the messages that are well formed, their places, why others are not, and unknown fields."""
+        read, look = self._read, self._checker.look
+        messages, places, errors, unknown = [], [], {}, {}
         for place, value in enumerate(values.to_pylist()):
             if value is None:
                 errors[place] = NO_MESSAGE
                 continue
             try:
                 message = read(value)
-                check(message)
+                names = look(message)
             except DecodeError as error:
                 errors[place] = _explain(error)
             except UnfitError as error:
@@ -112,7 +112,9 @@ class ProtobufDecoder:
             else:
                 messages.append(message)
                 places.append(place)
-        return messages, places, errors
+                if names:
+                    unknown[place] = names
+        return messages, places, errors, unknown
 
     @cached_property
     def _message(self) -> Descriptor:

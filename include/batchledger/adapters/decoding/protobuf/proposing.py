@@ -1,0 +1,68 @@
+"""The columns that would hold all values of a message."""
+
+from collections.abc import Sequence
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from batchledger.adapters.decoding.protobuf.compiling import compile_files
+from batchledger.adapters.decoding.protobuf.schema import is_many, is_map, is_wrapper, load_message, sort_of
+from batchledger.model.records.columns import Column
+from batchledger.model.records.nested import MOST_TYPES_DEEP
+
+_BY_SORT = {
+    "bool": "boolean",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "bytes": "binary",
+    "enum": "string",
+    "timestamp": "timestamp",
+    "duration": "string",
+    "date": "date",
+}
+_WHOLE = {
+    FieldDescriptor.CPPTYPE_INT32: "int",
+    FieldDescriptor.CPPTYPE_INT64: "bigint",
+    FieldDescriptor.CPPTYPE_UINT32: "bigint",
+    FieldDescriptor.CPPTYPE_UINT64: "decimal(20,0)",
+}
+
+
+def propose_protobuf_columns(
+    text: str, references: Sequence[tuple[str, str]], message: tuple[int, ...] | str
+) -> tuple[Column, ...]:
+    """Return a column for each field of the message, in their order. Raises ProtobufSchemaError."""
+    found = load_message(compile_files(text, tuple(references)), message)
+    return tuple(Column(each.name, _propose(each, 0) or "jsonb") for each in found.fields)
+
+
+def _propose(field: FieldDescriptor, level: int) -> str | None:
+    """Return a declared type, None if only JSON holds the values."""
+    if level >= MOST_TYPES_DEEP:
+        return None
+    if is_map(field):
+        value = _propose_one(field.message_type.fields_by_name["value"], level + 1)
+        return value and f"map<string, {value}>"
+    if is_many(field):
+        element = _propose_one(field, level + 1)
+        return element and f"array<{element}>"
+    return _propose_one(field, level)
+
+
+def _propose_one(field: FieldDescriptor, level: int) -> str | None:
+    if is_wrapper(field):
+        return _propose_one(field.message_type.fields_by_name["value"], level)
+    match sort_of(field):
+        case "whole":
+            return _WHOLE[field.cpp_type]
+        case "message":
+            return _propose_struct(field.message_type, level)
+        case sort:
+            return _BY_SORT.get(sort)
+
+
+def _propose_struct(message: Descriptor, level: int) -> str | None:
+    within = {each.name: _propose(each, level + 1) for each in message.fields}
+    if not within or not all(within.values()):
+        return None
+    return f"struct<{', '.join(f'{name} {type_}' for name, type_ in within.items())}>"
