@@ -17,7 +17,7 @@ from batchledger.wiring import verify_pipeline
 from tests.avro import Schema, encode, frame, record_schema, register
 from tests.integration.test_cli import batchledger
 from tests.integration.test_planted_faults import checks_of, take
-from tests.registry_gate import open_gate
+from tests.registry_gate import Answer, open_gate
 from tests.support import TestPipeline, Workplace
 
 FIRST = record_schema(
@@ -188,6 +188,28 @@ def test_registry_that_is_away_blocks_nothing_that_is_known_and_quarantines_noth
         run_batch.run_once(pipeline.platform(), "fourth")
         assert [each.rpartition("/")[2] for each in gate.asked] == [str(two)]
     assert [row[0] for row in read(pipeline)] == ["a", "b", "c", "d", "e"]
+    assert errors_of(pipeline) == []
+    assert verify_pipeline(pipeline.config).holds
+
+
+def test_registry_that_fails_in_the_middle_of_a_batch_sets_nothing_aside(
+    workplace: Workplace, registry_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = name()
+    with open_gate(registry_url) as gate:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{way.upper()}", json.dumps({"conn_type": "http", "host": gate.url}))
+        pipeline = create(workplace, source={"registry": way})
+        one = register(registry_url, pipeline.name, FIRST)
+        two = register(registry_url, f"{pipeline.name}-second", SECOND)
+        send(pipeline, frame(one, order(FIRST, "a")), frame(two, order(SECOND, "b", city=None)))
+        # The first schema is given; each request for the other one fails, however often it is made.
+        gate.answers = [None, *[Answer(503, "busy")] * 40]
+        with pytest.raises(StagingError, match="registry"):
+            run_batch.run_once(pipeline.platform(), "first")
+        assert (pipeline.count_target_rows(), errors_of(pipeline)) == (0, [])
+        gate.answers = []
+        run_batch.run_once(pipeline.platform(), "first")
+    assert [row[0] for row in read(pipeline)] == ["a", "b"]
     assert errors_of(pipeline) == []
     assert verify_pipeline(pipeline.config).holds
 

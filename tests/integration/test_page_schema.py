@@ -6,6 +6,7 @@ import pytest
 
 from batchledger.interfaces.page import lookout
 from batchledger.lifecycle import run_batch
+from tests.avro import encode, frame, record_schema, register
 from tests.pages import ANA, VIEWER, Desk, open_desk, words
 from tests.support import Workplace
 
@@ -49,3 +50,20 @@ def test_target_that_does_not_answer_leaves_the_versions(
     page = desk.get(f"/{pipeline.name}/schema")
     assert (page.status_code, "no_such_lake" in words(page)) == (200, True)
     assert DECLARED in words(page)
+
+
+def test_page_lists_the_schemas_that_records_were_written_with(
+    workplace: Workplace, desk: Desk, registry_url: str
+) -> None:
+    schema = record_schema(message_id="string", number="int")
+    source = {"format": "avro", "registry": "registry_default", "schema": DECLARED}
+    pipeline = workplace.create(partitions=1, source=source)
+    schema_id = register(registry_url, f"{pipeline.name}-value", schema)
+    pipeline.send_raw([(0, frame(schema_id, encode(schema, {"message_id": "a", "number": 1})))])
+    batch = run_batch.run_once(pipeline.platform(), "run")
+    assert batch is not None
+    page = desk.get(f"/{pipeline.name}/schema?from_topic=true")
+    assert "Schemas that records were written with" in words(page)
+    assert f"registry_default {schema_id} 1" in words(page)
+    assert f"/{pipeline.name}/batches/{batch.batch_id}" in page.text
+    assert "There is none." in words(page)

@@ -96,6 +96,12 @@ def test_any_bytes_may_be_an_id_so_patience_ends(open_book: Open) -> None:
     assert registry.asked < 1_100
 
 
+def test_what_no_registry_gives_away_is_not_asked_for(open_book: Open) -> None:
+    registry = Registered([AWAY])
+    assert open_book(registry, Kept()).find(2**32 - 1) == "schema 4294967295 is unknown to the registry"
+    assert registry.asked == 0
+
+
 @pytest.mark.parametrize("error", [AWAY, LoginRefusedError("no login")])
 def test_registry_that_is_away_is_an_error_only_for_what_is_not_kept(open_book: Open, error: BatchledgerError) -> None:
     registry, kept = Registered([error]), Kept({1: ONE, 3: ONE})

@@ -14,6 +14,8 @@ from batchledger.ports import KeptSchemas, SchemaRegistry
 
 ASKED_AGAIN = 3
 """How often a registry is asked again that knows an id not yet: one of several servers may learn of it later."""
+LARGEST_ID = 2**31 - 1
+"""Registries give away whole numbers of 32 bits with a sign."""
 _SECONDS_BETWEEN = 0.5
 _MOST_AWAITED = 10
 """So many unknown ids get that patience in a task. Any four bytes may be an id."""
@@ -45,6 +47,9 @@ class SchemaBook:
         return self._found[schema_id]
 
     def _find(self, schema_id: int) -> WriterSchema | str:
+        if schema_id > LARGEST_ID:
+            # Some registries answer to it as to a wrong address.
+            return f"schema {schema_id} is unknown to the registry"
         kept = self.kept.find(schema_id)
         try:
             found = None if kept is not None and self._is_away else self._fetch(schema_id, is_kept=kept is not None)

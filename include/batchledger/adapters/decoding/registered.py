@@ -15,10 +15,13 @@ import pyarrow as pa
 
 from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
+from batchledger.adapters.decoding.avro.proposing import propose_avro_columns
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
 from batchledger.adapters.decoding.framing import FIRST_MESSAGE, Unframed, split_frames, split_messages
+from batchledger.adapters.decoding.nested import declare_fields
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
+from batchledger.adapters.decoding.protobuf.proposing import propose_protobuf_columns
 from batchledger.model.records.columns import Column
 from batchledger.model.records.unknown_fields import write_name
 from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
@@ -38,6 +41,13 @@ class _Writer(NamedTuple):
 
     schema_id: int
     message: tuple[int, ...] | str
+
+
+class _Known(NamedTuple):
+    """What decodes the data of a writer, and the fields that these have and no column declares."""
+
+    decoder: AvroDecoder | ProtobufDecoder
+    undeclared: frozenset[str]
 
 
 class DecodedData(NamedTuple):
@@ -67,7 +77,7 @@ class RegisteredDecoder:
     header: str = VALUE_HEADER
     refuses_undeclared: bool = False
     message: tuple[int, ...] | str = FIRST_MESSAGE
-    _decoders: dict[_Writer, AvroDecoder | ProtobufDecoder | str] = field(default_factory=dict)
+    _decoders: dict[_Writer, _Known | str] = field(default_factory=dict)
 
     def decode(self, values: pa.BinaryArray, headers: pa.StringArray) -> DecodedData:
         """Decode the values that are not null; ``headers`` are their records', as ``RECORD_SCHEMA`` has them."""
@@ -76,10 +86,11 @@ class RegisteredDecoder:
         parts, places = [], []
         undeclared: dict[frozenset[str], list[np.ndarray]] = {}
         for writer, found, payloads in self._group(unframed, errors):
-            decoder = self._find_decoder(writer)
-            if isinstance(decoder, str):
-                errors.update(dict.fromkeys(found.tolist(), decoder))
+            known = self._find_decoder(writer)
+            if isinstance(known, str):
+                errors.update(dict.fromkeys(found.tolist(), known))
                 continue
+            decoder = known.decoder
             unknown: Mapping[int, frozenset[str]] = {}
             if isinstance(decoder, ProtobufDecoder):
                 rows, is_decoded, refused, unknown = decoder.decode_noticing(payloads)
@@ -95,7 +106,7 @@ class RegisteredDecoder:
                 rows = rows.filter(pa.array(is_kept[is_decoded]))
             parts.append(rows)
             places.append(found[is_kept])
-            for names, members in _group_by_names(decoder.find_undeclared(), unknown, is_kept):
+            for names, members in _group_by_names(known.undeclared, unknown, is_kept):
                 undeclared.setdefault(names, []).append(found[members])
         is_decoded = np.zeros(len(values), bool)
         is_decoded[np.concatenate([*places, np.array([], np.int64)]).astype(np.int64)] = True
@@ -141,12 +152,12 @@ class RegisteredDecoder:
         order = pa.array(np.argsort(np.concatenate(places), kind="stable"))
         return pa.concat_batches(parts).take(order)
 
-    def _find_decoder(self, writer: _Writer) -> AvroDecoder | ProtobufDecoder | str:
+    def _find_decoder(self, writer: _Writer) -> _Known | str:
         if writer not in self._decoders:
             self._decoders[writer] = self._make_decoder(writer)
         return self._decoders[writer]
 
-    def _make_decoder(self, writer: _Writer) -> AvroDecoder | ProtobufDecoder | str:
+    def _make_decoder(self, writer: _Writer) -> _Known | str:
         schema = self._find_schema(writer.schema_id)
         named = "its schema" if self.framing is Framing.NONE else f"schema {writer.schema_id}"
         if isinstance(schema, str):
@@ -155,10 +166,12 @@ class RegisteredDecoder:
             return f"{named} is of type {schema.type}, not {self.type}"
         try:
             decoder = make_datum_decoder(schema, self.columns, writer.message)
+            names = find_undeclared(schema, self.columns, writer.message)
         except (AvroSchemaError, ProtobufSchemaError) as error:
             return f"{named}: {error}"
-        names = decoder.find_undeclared()
-        return _refuse(names) if self.refuses_undeclared and names else decoder
+        if self.refuses_undeclared and names:
+            return _refuse(names)
+        return _Known(decoder, names)
 
     def _find_schema(self, schema_id: int) -> WriterSchema | str:
         schema = self.only_schema or (self.find_schema and self.find_schema(schema_id))
@@ -199,6 +212,22 @@ def make_datum_decoder(
     if schema.type is SchemaType.PROTOBUF:
         return ProtobufDecoder(schema.text, references, message, columns)
     return AvroDecoder(schema.text, references, columns)
+
+
+def propose_columns(schema: WriterSchema, message: tuple[int, ...] | str) -> tuple[Column, ...]:
+    """Return a column for each field of a writer's schema. Raises AvroSchemaError or ProtobufSchemaError."""
+    references = tuple((each.name, each.text) for each in schema.references)
+    if schema.type is SchemaType.PROTOBUF:
+        return propose_protobuf_columns(schema.text, references, message)
+    return propose_avro_columns(schema.text, references)
+
+
+def find_undeclared(
+    schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str
+) -> frozenset[str]:
+    """Return the fields of a writer's schema that no column declares, also within: ``customer.name``."""
+    written = declare_fields(propose_columns(schema, message))
+    return frozenset(declare_fields(columns).find_missing(written))
 
 
 def _refuse(names: Iterable[str]) -> str:

@@ -6,18 +6,16 @@ So what this module says of a record is what ``docs/reference/meaning.md`` says.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchledger.adapters.decoding.avro.proposing import propose_avro_columns
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
 from batchledger.adapters.decoding.framing import FIRST_MESSAGE
 from batchledger.adapters.decoding.meaning import Reader, UnfitError
 from batchledger.adapters.decoding.nested import make_reader
 from batchledger.adapters.decoding.objects import parse_object
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
-from batchledger.adapters.decoding.protobuf.proposing import propose_protobuf_columns
-from batchledger.adapters.decoding.registered import make_datum_decoder
+from batchledger.adapters.decoding.registered import make_datum_decoder, propose_columns
 from batchledger.model.records.columns import Column, decimal_size
 from batchledger.model.records.contract import Sample, SampledField
-from batchledger.model.records.writer_schemas import SchemaType, WriterSchema
+from batchledger.model.records.writer_schemas import WriterSchema
 
 MOST_FIELDS = 2_000
 """More names than so many are values of the producer rather than fields."""
@@ -108,7 +106,8 @@ def look_at_schemas(found: Mapping[WriterSchema, int], columns: Sequence[Column]
     readable = 0
     for schema, records in found.items():
         try:
-            proposed = _propose(schema)
+            # Most files of Protobuf have one message for their records, and it stands first.
+            proposed = propose_columns(schema, FIRST_MESSAGE)
         except (AvroSchemaError, ProtobufSchemaError):
             unreadable += records
             continue
@@ -129,14 +128,6 @@ def _sum_up(seen: Sequence[tuple[int, str, str | None]], declared: Column | None
     types = {type_ for _, type_, _ in seen}
     widest = [each for each in types if all(other == each or each in _WIDER.get(other, ()) for other in types)]
     return SampledField(records, declared.type if declared else next(iter(widest), _HOLDS_EVERYTHING))
-
-
-def _propose(schema: WriterSchema) -> Sequence[Column]:
-    references = tuple((each.name, each.text) for each in schema.references)
-    if schema.type is SchemaType.PROTOBUF:
-        # Most files have one message for their records, and it stands first.
-        return propose_protobuf_columns(schema.text, references, FIRST_MESSAGE)
-    return propose_avro_columns(schema.text, references)
 
 
 def _explain_schema(schema: WriterSchema, column: Column) -> str | None:

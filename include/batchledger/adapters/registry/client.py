@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from typing_extensions import override
+
 from batchledger.adapters.registry.requests import Session, open_session
 from batchledger.model.errors import BatchledgerError, SchemaRefusedError, ServiceUnavailableError
 from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.records.writer_schemas import Reference, SchemaType, WriterSchema
+from batchledger.ports import SchemaRegistry
 
 MOST_REFERENCES = 500
 
@@ -29,11 +32,12 @@ class RegisteredReference:
 
 
 @dataclass(frozen=True)
-class Registry:
+class Registry(SchemaRegistry):
     """A registry. It holds no connection between two calls, so it pickles, and survives a fork."""
 
     settings: RegistrySettings
 
+    @override
     def fetch(self, schema_id: int) -> WriterSchema | None:
         """Return the schema of an id, None if the registry says that it has no such id.
 

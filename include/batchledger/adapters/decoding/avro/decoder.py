@@ -78,11 +78,6 @@ class AvroDecoder:
         columns = [column.combine_chunks() for column in both.columns]
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow), is_decoded, errors
 
-    def find_undeclared(self) -> frozenset[str]:
-        """Return the fields of the writer's schema that no column declares."""
-        fields = self._plan.fields
-        return frozenset(each.name for each in fields if not each.leaves and each.within is None)
-
     def _decode_side_by_side(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray]:
         size = len(values)
         if self._schema.is_recursive or not size:

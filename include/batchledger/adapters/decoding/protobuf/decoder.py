@@ -87,11 +87,6 @@ class ProtobufDecoder:
             return (rows if kept.all() else rows.filter(pa.array(kept))), is_decoded, errors, unknown
         return pa.RecordBatch.from_arrays([], schema=self._arrow), is_decoded, errors, unknown
 
-    def find_undeclared(self) -> frozenset[str]:
-        """Return the fields of the message's schema that no column declares."""
-        declared = {each.source[0] for each in self.columns}
-        return frozenset(each.name for each in self._message.fields) - declared
-
     def _read_all(
         self, values: pa.BinaryArray
     ) -> tuple[list[Any], list[int], dict[int, str], dict[int, frozenset[str]]]:

@@ -1,0 +1,170 @@
+"""Records that name their schemas: each is decoded by its own, in its order, and what no column declares is named."""
+
+import base64
+import json
+import pickle
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from batchledger.adapters.decoding.decoder import RecordDecoder
+from batchledger.adapters.decoding.registered import RegisteredDecoder, find_undeclared
+from batchledger.model.records.columns import parse_columns
+from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
+from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
+from tests.avro import encode, frame, record_schema
+from tests.protobuf import write_message
+from tests.unit.test_meaning import records_of
+
+CUSTOMER = {
+    "type": "record",
+    "name": "customer",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {
+            "name": "cards",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "card",
+                    "fields": [{"name": "n", "type": "int"}, {"name": "pin", "type": "int"}],
+                },
+            },
+        },
+    ],
+}
+PLAIN = record_schema(id="int", tax="double")
+NESTED = record_schema(id="int", customer=CUSTOMER)
+PROTO = """syntax = "proto3";
+message Line { int32 n = 1; string note = 2; }
+message Order { int32 id = 1; Line line = 2; repeated Line lines = 3; map<string, Line> by_name = 4; }
+"""
+
+
+def avro(schema_id: int, schema: Mapping[str, Any]) -> WriterSchema:
+    return WriterSchema(schema_id, SchemaType.AVRO, json.dumps(schema))
+
+
+SCHEMAS = {1: avro(1, PLAIN), 2: avro(2, NESTED), 3: avro(3, record_schema(id="string"))}
+
+
+def find(schema_id: int) -> WriterSchema | str:
+    return SCHEMAS.get(schema_id, f"schema {schema_id} is unknown")
+
+
+@pytest.mark.parametrize(
+    ("columns", "missing"),
+    [
+        ("id int", {"customer"}),
+        ("id int, customer struct<id bigint>", {"customer.name", "customer.cards"}),
+        ("id int, customer struct<id bigint, name string, cards array<struct<n int>>>", {"customer.cards[].pin"}),
+        ("id int, customer.id as customer_id bigint", {"customer.name", "customer.cards"}),
+        ("id int, customer string", set()),
+        ("id int, customer jsonb, customer.id as customer_id bigint", set()),
+    ],
+)
+def test_fields_of_avro_that_no_column_declares_are_named_by_their_paths(columns: str, missing: set[str]) -> None:
+    assert find_undeclared(SCHEMAS[2], parse_columns(columns), (0,)) == missing
+
+
+@pytest.mark.parametrize(
+    ("columns", "missing"),
+    [
+        ("id int", {"line", "lines", "by_name"}),
+        (
+            "line struct<n int>, lines array<struct<n int>>, by_name map<string, struct<note string>>",
+            {"id", "line.note", "lines[].note", "by_name[].n"},
+        ),
+    ],
+)
+def test_fields_of_protobuf_that_no_column_declares_are_named_by_their_paths(columns: str, missing: set[str]) -> None:
+    assert find_undeclared(WriterSchema(1, SchemaType.PROTOBUF, PROTO), parse_columns(columns), (1,)) == missing
+
+
+def make(schema: str, **more: Any) -> RecordDecoder:
+    columns = parse_columns(schema)
+    policy = more.pop("unknown_fields", UnknownFieldPolicy.WARN)
+    registered = RegisteredDecoder(
+        SchemaType.AVRO,
+        Framing.CONFLUENT,
+        columns,
+        find,
+        refuses_undeclared=policy is UnknownFieldPolicy.QUARANTINE,
+    )
+    return RecordDecoder(columns, unknown_fields=policy, registered=registered, **more)
+
+
+def values() -> Sequence[bytes | None]:
+    plain = [frame(1, encode(PLAIN, {"id": number, "tax": 0.5})) for number in (0, 3, 6)]
+    nested = [
+        frame(2, encode(NESTED, {"id": number, "customer": {"id": 9, "name": None, "cards": []}})) for number in (1, 4)
+    ]
+    return [plain[0], nested[0], None, plain[1], nested[1], b"bad", plain[2], frame(9), frame(3, b"\2x")]
+
+
+def test_records_of_several_schemas_keep_their_order_and_places() -> None:
+    decoded = make("id int, tax double", tombstones=TombstonePolicy.SKIP).decode(records_of(*values()))
+    rows = [row for batch in decoded.rows for row in batch.to_pylist()]
+    assert [(row["_offset"], row["id"], row["tax"]) for row in rows] == [
+        (0, 0, 0.5), (1, 1, None), (3, 3, 0.5), (4, 4, None), (6, 6, 0.5),
+    ]  # fmt: skip
+    assert decoded.set_aside is not None
+    assert {row["offset"]: row["error"] for row in decoded.set_aside.to_pylist()} == {
+        5: "the value is shorter than a schema id",
+        7: "schema 9 is unknown",
+        8: "schema 3: field id is string, which a column of type int never holds",
+    }
+    assert decoded.skipped is not None
+    assert decoded.skipped["offset"].to_pylist() == [2]
+
+
+def test_fields_are_counted_for_the_records_that_became_rows() -> None:
+    decoder = make("id int", tombstones=TombstonePolicy.SKIP)
+    decoded = decoder.decode(records_of(*values()))
+    found = {tuple(sorted(names)): (seen.records, seen.first) for names, seen in decoder.find_unknown(decoded)}
+    assert found == {("tax",): (3, ("t", 0, 0)), ("customer",): (2, ("t", 0, 1))}
+
+
+def test_records_with_such_fields_may_be_set_aside() -> None:
+    decoder = make("id int, tax double", unknown_fields=UnknownFieldPolicy.QUARANTINE)
+    decoded = decoder.decode(records_of(*values()[:2]))
+    assert [row["id"] for batch in decoded.rows for row in batch.to_pylist()] == [0]
+    assert decoded.set_aside is not None
+    assert decoded.set_aside["error"].to_pylist() == ["field customer is not declared"]
+
+
+def test_message_indexes_stand_before_each_message() -> None:
+    columns = parse_columns("id int, n int")
+    schema = WriterSchema(1, SchemaType.PROTOBUF, PROTO)
+    decoder = RegisteredDecoder(SchemaType.PROTOBUF, Framing.CONFLUENT, columns, lambda _: schema)
+    line, order = write_message(PROTO, (0,), n=7), write_message(PROTO, (1,), id=8)
+    found = decoder.decode(
+        pa.array([frame(1, b"\2\2" + order), frame(1, b"\0" + line), frame(1, b"\2\4"), frame(1, b"\0" + line)]),
+        pa.nulls(4, pa.string()),
+    )
+    assert found.rows.to_pylist() == [{"id": 8, "n": None}, {"id": None, "n": 7}, {"id": None, "n": 7}]
+    assert found.is_decoded.tolist() == [True, True, False, True]
+    assert dict(found.errors) == {2: "schema 1: the writer's schema has no message with the indexes (2)"}
+
+
+def test_decoder_is_pickled_with_what_it_knows() -> None:
+    columns = parse_columns("id int")
+    decoder = RegisteredDecoder(SchemaType.AVRO, Framing.NONE, columns, only_schema=SCHEMAS[1])
+    datum = pa.array([encode(PLAIN, {"id": 5, "tax": 1.0}), None], pa.binary())
+    for each in (decoder, pickle.loads(pickle.dumps(decoder))):  # noqa: S301 -- our own bytes
+        assert each.decode(datum, pa.nulls(2, pa.string())).rows.to_pylist() == [{"id": 5}]
+
+
+def test_last_header_names_the_schema() -> None:
+    columns = parse_columns("id int")
+    decoder = RegisteredDecoder(SchemaType.AVRO, Framing.HEADER, columns, find)
+    wrong, right = (base64.b64encode(struct.pack(">BI", 0, number)).decode() for number in (3, 1))
+    headers = json.dumps([{"key": "__value_schema_id", "value": each} for each in (wrong, right)])
+    datum = encode(PLAIN, {"id": 5, "tax": 1.0})
+    found = decoder.decode(pa.array([datum]), pa.array([headers]))
+    assert found.rows.to_pylist() == [{"id": 5}]
