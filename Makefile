@@ -9,6 +9,10 @@ TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e
 
 SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-going --nitpicky --quiet docs .local/site
 
+# Which of the other demos is asked for.
+DEMO := $(filter-out postgres,$(SINK)) $(filter-out json,$(FORMAT))
+$(if $(word 2,$(DEMO)),$(error SINK=$(SINK) and FORMAT=$(FORMAT) are two demos: name one of them))
+
 PYTEST = $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
 
 .PHONY: help setup up down demo torture machine mutants calls bench screenshots docs dist changelog test proof browser lint
@@ -22,13 +26,13 @@ help:  ## Show what can be made.
 setup: $(STAMPS)/project $(JARS)  ## Install the environment and fetch the jars; part of all the others.
 
 up: setup  ## Start the local services: Kafka, PostgreSQL, Spark, Airflow.
-	@$(BIN)/batchledger up
+	@$(BIN)/batchledger up $(if $(filter avro,$(FORMAT)),--registry)
 
 down:  ## Stop the local services. Data stays in .local.
 	@if [ -x $(BIN)/batchledger ]; then $(BIN)/batchledger down; fi
 
-demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into PostgreSQL, exactly once; or SINK=kafka, SINK=iceberg.
-	@$(BIN)/batchledger demo $(addprefix flights_,$(filter-out postgres,$(SINK)))
+demo: up  ## Take 336,776 real flights from Kafka through Airflow and Spark into PostgreSQL, exactly once; or SINK=kafka, SINK=iceberg, FORMAT=avro.
+	@$(BIN)/batchledger demo $(addprefix flights_,$(DEMO))
 
 torture: setup  ## Kill real services at random and compare log and target: ROUNDS=20 MODE=all SINK=postgres SEED=any.
 	@$(BIN)/batchledger torture --rounds $(or $(ROUNDS),20) --mode $(or $(MODE),all) --sink $(or $(SINK),postgres) $(if $(SEED),--seed $(SEED))

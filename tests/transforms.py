@@ -23,6 +23,25 @@ def keep_all(rows: DataFrame) -> DataFrame:
     return rows
 
 
+def with_more_types(rows: DataFrame) -> DataFrame:
+    """Add columns of types that no declared column has, and of some with types within."""
+    moment = F.lit("2026-11-22T12:00:00.5").cast("timestamp_ntz")
+    parts = F.struct(F.col("number").alias("n"), F.array(F.col("amount"), F.lit(None)).alias("amounts"))
+    return rows.withColumns(
+        {
+            "local": moment,
+            "whole": F.col("number").cast("decimal(38,0)"),
+            "parts": parts,
+            "by_name": F.create_map(F.lit("k"), parts),
+        }
+    )
+
+
+def with_a_dash(rows: DataFrame) -> DataFrame:
+    """Add a column with a name that is none in Avro."""
+    return rows.withColumn("a-b", F.lit(1))
+
+
 def forget_offsets(rows: DataFrame) -> DataFrame:
     """Break the contract."""
     return rows.drop("_offset")

@@ -33,6 +33,7 @@ from batchledger.config.connections import (
     lake_catalog,
     load_connection,
     postgres_dsn,
+    registry_settings,
 )
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
@@ -65,6 +66,7 @@ from batchledger.reading import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from batchledger.adapters.encoding.avro_output import AvroOutput
     from batchledger.adapters.iceberg.catalog import LakeCatalog
 
 logger = logging.getLogger(__name__)
@@ -292,7 +294,8 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
                 sink.accept_older_transactions,
                 sink.headers,
             )
-            return TopicSink(dsn, topic, tuple(sink.key or ()), pipeline.deduplication, pipeline.numbering)
+            key, avro = tuple(sink.key or ()), _make_avro_output(pipeline, sink)
+            return TopicSink(dsn, topic, key, pipeline.deduplication, pipeline.numbering, avro)
         case IcebergSinkConfig() as sink:
             # Imported here because it takes a second, and other pipelines do without it.
             from batchledger.adapters.iceberg.table import IcebergTable
@@ -305,6 +308,16 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             return LakeSink(
                 dsn, table, pipeline.deduplication, sink.upsert, pipeline.numbering, has_checks=bool(pipeline.checks)
             )
+
+
+def _make_avro_output(pipeline: PipelineConfig, sink: KafkaSinkConfig) -> "AvroOutput | None":
+    if sink.registry is None:
+        return None
+    from batchledger.adapters.encoding.avro_output import AvroOutput
+    from batchledger.adapters.registry.client import Registry
+
+    registry = Registry(registry_settings(load_named(pipeline, "sink.registry", sink.registry, "http")))
+    return AvroOutput(registry, sink.avro_subject, sink.topic)
 
 
 def open_catalog(connection: Connection) -> "LakeCatalog":

@@ -32,6 +32,7 @@ GOOD: dict[str, Any] = {
 }
 
 TOPIC = {"type": "kafka", "topic": "orders_out"}
+AVRO_TOPIC = {**TOPIC, "format": "avro", "registry": "registry_default"}
 UPSERT = {"sink__mode": "upsert", "sink__key": ["id"]}
 
 
@@ -227,7 +228,11 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(sink={**TOPIC, "table": "x"}), "sink.table: unknown key 'table'; allowed: type, connection, topic"),
         (changed(sink={**TOPIC, "keys": ["id"]}), "sink.keys: unknown key 'keys'; did you mean 'key'?"),
         (changed(sink={**TOPIC, "key": ["ids"]}), "orders.yaml: sink.key: 'ids' is not a column of source.schema"),
-        (changed(sink={**TOPIC, "format": "avro"}), "sink.format: 'avro' is not allowed; allowed: 'json'"),
+        (changed(sink={**TOPIC, "format": "xml"}), "sink.format: 'xml' is not allowed; allowed: 'json' or 'avro'"),
+        (changed(sink={**TOPIC, "format": "avro"}), "format: avro: each value names its schema, so write registry"),
+        (changed(sink={**TOPIC, "registry": "r"}), "registry is for format: avro; values in JSON have no schema that"),
+        (changed(sink={**TOPIC, "subject": "s"}), "subject is for format: avro; values in JSON have no schema that"),
+        (changed(sink={**AVRO_TOPIC, "subject": "a b"}), "sink.subject: 'a b': write a subject without blanks"),
         (changed(sink={**TOPIC, "headers": "none"}), "sink.headers: 'none' is not allowed; allowed: 'separate' or"),
         (changed(sink={**TOPIC, "transaction_timeout": "2d"}), "sink.transaction_timeout: '2d': write how long"),
         (changed(sink={**TOPIC, "topic": "orders"}), "sink.topic: 'orders' is in source.topics; the pipeline would"),

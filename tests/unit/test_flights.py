@@ -1,20 +1,23 @@
 """The sample records: the same for everyone, and as the pipeline files declare them."""
 
+import io
 import json
 import sys
 from collections import Counter
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+import fastavro
 import pandas as pd
 import pytest
 
 from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
 from batchledger.local.samples import flights
-from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights
+from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights, read_flights_in_avro
 from batchledger.local.samples.producer import SampleRecord, choose_partition, skip_present
 from batchledger.local.samples.synthetic import synthesize_records
 from batchledger.model.records.columns import Column, parse_columns
+from tests.unit.test_avro_output import MemoryRegistry
 
 PYTHON_TYPES = {"string": str, "int": int, "double": float, "timestamp": str}
 
@@ -60,6 +63,21 @@ def test_the_timestamp_is_the_scheduled_departure_in_new_york(
     ]
     assert [datetime.fromisoformat(str(value["sched_dep"])) for value in values] == scheduled
     assert [record.timestamp_ms for record in records] == [int(moment.timestamp() * 1000) for moment in scheduled]
+
+
+def test_flights_in_avro_have_the_same_keys_times_and_values(
+    records: list[SampleRecord], values: list[dict[str, object]]
+) -> None:
+    registry = MemoryRegistry()
+    in_avro = list(read_flights_in_avro(registry, "flights_avro"))
+    ((subject, _, text),) = registry.registered
+    assert subject == "flights_avro-value"
+    assert [(each.key, each.timestamp_ms) for each in in_avro] == [(each.key, each.timestamp_ms) for each in records]
+    schema = fastavro.parse_schema(json.loads(text))
+    assert {each.value[:5] for each in in_avro} == {b"\0\0\0\0\7"}
+    for record, value in zip(in_avro, values, strict=True):
+        found = fastavro.schemaless_reader(io.BytesIO(record.value[5:]), schema, None)
+        assert found == {**value, "sched_dep": datetime.fromisoformat(str(value["sched_dep"]))}
 
 
 def test_the_first_flight_reads_as_expected(records: list[SampleRecord]) -> None:

@@ -140,10 +140,27 @@ class KafkaSinkConfig(Section):
     connection: ConnectionId = "kafka_default"
     topic: Topic
     key: KeyColumns | None = None
-    format: Literal["json"] = "json"
+    format: Literal["json", "avro"] = "json"
+    registry: ConnectionId | None = None
+    subject: Annotated[str, written_as(r"[^\s\x00-\x1f]{1,255}", "a subject without blanks")] | None = None
     headers: Annotated[HeaderForm, Field(strict=False)] = HeaderForm.SEPARATE
     transaction_timeout: Annotated[Duration, AfterValidator(_check_transaction_timeout)] = 60.0
     accept_older_transactions: bool = False
+
+    @model_validator(mode="after")
+    def _schema_is_registered(self) -> "KafkaSinkConfig":
+        if self.format == "json":
+            given = [each for each in ("registry", "subject") if each in self.model_fields_set]
+            if given:
+                raise ValueError(f"{given[0]} is for format: avro; values in JSON have no schema that is registered")
+        elif self.registry is None:
+            raise ValueError("format: avro: each value names its schema, so write registry, which gives it an id")
+        return self
+
+    @property
+    def avro_subject(self) -> str:
+        """The subject that the schema of values in Avro is registered under."""
+        return self.subject or f"{self.topic}-value"
 
     @property
     def sink_mode(self) -> SinkMode:

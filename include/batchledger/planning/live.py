@@ -170,7 +170,7 @@ def check_topics(pipeline: str, log: LogState, topics: Sequence[str], positions:
             why = ""
             advice = (
                 "Create the topic, for example with kafka-topics.sh --create, or correct source.topics.\n"
-                f"For a trial, create it and write sample records: batchledger produce {pipeline} --records 1000"
+                f"For a trial with JSON, create it and write records: batchledger produce {pipeline} --records 1000"
             )
         named = ", ".join(missing)
         raise TopicChangedError(

@@ -16,7 +16,7 @@ from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.output import EVERY_BATCH, OutputBlock, OutputCounts, OutputTopic
 from batchledger.ports.presence import Presences
 from batchledger.ports.publication import Publication, TargetAccess, Truncate
-from batchledger.ports.schemas import KeptSchemas, SchemaRegistry
+from batchledger.ports.schemas import KeptSchemas, SchemaRegistrar, SchemaRegistry
 from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter
 from batchledger.ports.source import SourceLog, Stager
 
@@ -45,6 +45,7 @@ __all__ = [
     "RowFileWriter",
     "RowFiles",
     "RowsToCheck",
+    "SchemaRegistrar",
     "SchemaRegistry",
     "Sink",
     "SourceLog",

@@ -1,8 +1,8 @@
-"""Where the schemas of records come from that name theirs, and where they are kept."""
+"""Where the schemas of records come from that name theirs, where they are kept, and where new ones are registered."""
 
 from typing import Protocol
 
-from batchledger.model.records.writer_schemas import WriterSchema
+from batchledger.model.records.writer_schemas import SchemaType, WriterSchema
 
 
 class SchemaRegistry(Protocol):
@@ -12,6 +12,17 @@ class SchemaRegistry(Protocol):
         """Return the schema of an id, None if the registry says that it has no such id.
 
         Raises ServiceUnavailableError, AccessRefusedError, SchemaRefusedError or ConfigurationError.
+        """
+
+
+class SchemaRegistrar(Protocol):
+    """The registry that gives the schema of an output topic its id."""
+
+    def register(self, subject: str, type_: SchemaType, text: str) -> int:
+        """Return the id of a schema, registered under the subject unless it is there already: harmless to repeat.
+
+        Raises SchemaRefusedError with the registry's words if it is not compatible or no schema at all; also
+        ServiceUnavailableError, AccessRefusedError or ConfigurationError.
         """
 
 

@@ -1,10 +1,10 @@
-"""Turns rows into the records of an output topic, many at once, with the texts that ``texts`` says.
+"""Turns rows into the records of an output topic, many at once: in JSON, with the texts that ``texts`` says.
 
 A value that pyarrow might write in another way is left to ``texts``. Knows nothing of batches, topics or tables.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -46,16 +46,29 @@ _LEAST_PLAIN, _MOST_PLAIN_FLOAT, _MOST_PLAIN_DOUBLE = 1e-4, 1e6, 1e10
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _MICROSECONDS_OF_A_DAY = 86_400_000_000
 
+WriteValues = Callable[[pa.RecordBatch, Sequence[str]], pa.Array]
+"""Returns the value of each row, none of them null, with the columns of these names."""
+
+
+def write_objects(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
+    """Return a JSON object for each row."""
+    parts: list[pa.Array | str] = []
+    for name in names:
+        texts = rows[name] if is_json(rows.schema.field(name)) else write_tokens(rows[name])
+        parts += [f"{',' if parts else '{'}{write_string(name)}:", pc.fill_null(texts, "null")]
+    return pc.binary_join_element_wise(*parts, "}", "") if parts else pa.repeat("{}", rows.num_rows)
+
 
 @dataclass(frozen=True)
 class RecordEncoder:
     """Makes records of rows; pickled to the executors.
 
-    The value is a JSON object of all columns but the provenance columns. ``key`` names the columns of the key: the text
-    of one, the JSON array of several, none if one of them is null.
+    The value has all columns but the provenance columns; ``write_values`` says how they are written. ``key`` names the
+    columns of the key: the text of one, the JSON array of several, none if one of them is null.
     """
 
     key: tuple[str, ...] = ()
+    write_values: WriteValues = field(default=write_objects, repr=False)
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the records of the rows, in their order, with the columns of ``OUTPUT_SCHEMA``."""
@@ -66,7 +79,7 @@ class RecordEncoder:
         elif rows.num_rows:
             places = [rows[each] for each in COORDINATE_COLUMNS]
             moments = pc.divide(rows[PROVENANCE_COLUMNS[-1]].cast(pa.int64()), 1000)
-            columns = [*places, moments, self._encode_keys(rows), _encode_values(rows)]
+            columns = [*places, moments, self._encode_keys(rows), self._encode_values(rows)]
             columns = [each.cast(field.type) for each, field in zip(columns, OUTPUT_SCHEMA, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)
 
@@ -81,6 +94,14 @@ class RecordEncoder:
             case columns:
                 joined = pc.binary_join_element_wise(*(_write_elements(rows[each]) for each in columns), ", ")
                 return pc.binary_join_element_wise("[", joined, "]", "")
+
+    def _encode_values(self, rows: pa.RecordBatch) -> pa.Array:
+        names = [each for each in rows.schema.names if each not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
+        values = self.write_values(rows, names)
+        if DELETED_COLUMN not in rows.schema.names:
+            return values
+        is_deleted = pc.fill_null(rows[DELETED_COLUMN], fill_value=False)
+        return pc.if_else(is_deleted, pa.scalar(None, values.type), values)
 
 
 def _estimate_bytes(rows: pa.RecordBatch) -> int:
@@ -101,19 +122,6 @@ def _estimate_names(field: pa.Field, values: pa.Array) -> int:
     elif is_array(field.type):
         size_bytes += _estimate_names(field.type.value_field, values.values)
     return size_bytes
-
-
-def _encode_values(rows: pa.RecordBatch) -> pa.Array:
-    names = [each for each in rows.schema.names if each not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
-    parts: list[pa.Array | str] = []
-    for name in names:
-        texts = rows[name] if is_json(rows.schema.field(name)) else write_tokens(rows[name])
-        parts += [f"{',' if parts else '{'}{write_string(name)}:", pc.fill_null(texts, "null")]
-    values = pc.binary_join_element_wise(*parts, "}", "") if parts else pa.repeat("{}", rows.num_rows)
-    if DELETED_COLUMN not in rows.schema.names:
-        return values
-    is_deleted = pc.fill_null(rows[DELETED_COLUMN], fill_value=False)
-    return pc.if_else(is_deleted, pa.scalar(None, pa.string()), values)
 
 
 def write_tokens(values: pa.Array) -> pa.Array:

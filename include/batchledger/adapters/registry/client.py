@@ -15,7 +15,7 @@ from batchledger.adapters.registry.requests import Session, open_session
 from batchledger.model.errors import BatchledgerError, SchemaRefusedError, ServiceUnavailableError
 from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.records.writer_schemas import Reference, SchemaType, WriterSchema
-from batchledger.ports import SchemaRegistry
+from batchledger.ports import SchemaRegistrar, SchemaRegistry
 
 MOST_REFERENCES = 500
 
@@ -32,7 +32,7 @@ class RegisteredReference:
 
 
 @dataclass(frozen=True)
-class Registry(SchemaRegistry):
+class Registry(SchemaRegistry, SchemaRegistrar):
     """A registry. It holds no connection between two calls, so it pickles, and survives a fork."""
 
     settings: RegistrySettings
@@ -56,6 +56,7 @@ class Registry(SchemaRegistry):
             found = session.ask("GET", path, unknown=(_SUBJECT_UNKNOWN, _VERSION_UNKNOWN))
             return None if found is None else _complete(session, _read_id(session, found), found)
 
+    @override
     def register(
         self, subject: str, type_: SchemaType, text: str, references: Sequence[RegisteredReference] = ()
     ) -> int:

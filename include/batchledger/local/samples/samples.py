@@ -1,4 +1,7 @@
-"""Sample records for a pipeline's topic: the topic's own data set if it has one, else records made from a schema."""
+"""Sample records for a pipeline's topic: the topic's own data set if it has one, else records made from a schema.
+
+A data set may be in Avro. Made records are JSON.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,16 +13,33 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic, find_ends
 from batchledger.local.samples.delivery import Deliveries, deliver, find_settled_end
-from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights
+from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights, read_flights_in_avro
 from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import ReportProgress, SampleRecord, feed
 from batchledger.local.samples.synthetic import synthesize_records
 from batchledger.model.errors import ConfigurationError
+from batchledger.reading import open_registry
 from batchledger.wiring import source_options
 
 DEFAULT_RECORDS = 10_000
-# Which topics have a data set of their own, and how many records it holds.
-DATA_SETS: Mapping[str, tuple[Callable[[], Iterator[SampleRecord]], int]] = {"flights": (read_flights, FLIGHT_COUNT)}
+
+
+def _read_in_avro(pipeline: PipelineConfig) -> Iterator[SampleRecord]:
+    registry = open_registry(pipeline)
+    if registry is None:
+        raise ConfigurationError(
+            f"The data set of topic {pipeline.source.topics[0]} needs a schema registry. Nothing was written.",
+            advice="Name its connection as source.registry in the pipeline file.",
+            pipeline=pipeline.name,
+        )
+    return read_flights_in_avro(registry, pipeline.source.topics[0])
+
+
+# Which topics have a data set of their own, in which format, and how many records it holds.
+DATA_SETS: Mapping[tuple[str, str], tuple[Callable[[PipelineConfig], Iterator[SampleRecord]], int]] = {
+    ("flights", "json"): (lambda _: read_flights(), FLIGHT_COUNT),
+    ("flights_avro", "avro"): (_read_in_avro, FLIGHT_COUNT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +75,15 @@ def produce_samples(pipeline: PipelineConfig, order: SampleOrder, console: Conso
     A data set is written up to its end and each of its records once, however often this is called; made records are
     added, ``order.count`` at every call. Raises ConfigurationError, SetupError and ServiceUnavailableError.
     """
-    topic = pipeline.source.topics[0]
-    data_set = DATA_SETS.get(topic) if order.count is None else None
+    topic, format_ = pipeline.source.topics[0], pipeline.source.format
+    data_set = DATA_SETS.get((topic, format_)) if order.count is None else None
+    if data_set is None and format_ != "json":
+        raise ConfigurationError(
+            f"No records can be made up for topic {topic}, whose format is {format_}. Nothing was written.",
+            why="Made-up records are JSON, and the pipeline would quarantine them.",
+            advice="Write to the topic with a producer of your own.",
+            pipeline=pipeline.name,
+        )
     if data_set is not None and order.guarantee is not Guarantee.IDEMPOTENT:
         raise ConfigurationError(
             f"The data set of topic {topic} cannot be written with {order.guarantee}. Nothing was written.",
@@ -69,7 +96,7 @@ def produce_samples(pipeline: PipelineConfig, order: SampleOrder, console: Conso
     total = data_set[1] if data_set else order.count or DEFAULT_RECORDS
     with _progress(console, topic, total) as report:
         if data_set:
-            fed = feed(options, topic, order.partitions, data_set[0](), report)
+            fed = feed(options, topic, order.partitions, data_set[0](pipeline), report)
             return Produced(topic, order.guarantee, fed.already_there, Deliveries(fed.sent, fed.sent), fed.sent)
         present = sum(find_ends(options, topic, order.partitions).values())
         made = synthesize_records(pipeline.source.value_columns, total, first=present)

@@ -1,7 +1,7 @@
 """The Sink port on a topic: rows wait in the ledger's database, and are produced in a transaction of Kafka's.
 
-A record is the row as JSON, without the columns of provenance, which are headers; a row that deletes its key is a
-tombstone. The tasks that write the rows make the records, too (``topic_records``). Committed records stay: nothing is
+A record is the row as JSON or Avro, without the columns of provenance, which are headers; a row that deletes its key is
+a tombstone. The tasks that write the rows make the records, too (``topic_records``). Committed records stay: nothing is
 withdrawn, and a replay produces its records once more. Only the ledger knows what was decided about message keys. A row
 of an earlier batch counts as accepted if it is neither listed as a duplicate, nor in quarantine, nor remembered with
 another key.
@@ -18,6 +18,7 @@ from psycopg import sql
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 from typing_extensions import override
 
+from batchledger.adapters.encoding.avro_output import AvroOutput
 from batchledger.adapters.encoding.blocks import RecordEncoder
 from batchledger.adapters.postgres.database import drop_staging_tables, held_as_arrays, read_sql, transaction
 from batchledger.adapters.postgres.sinks.null_keys import require_keys
@@ -34,7 +35,7 @@ from batchledger.adapters.postgres.staging.withdrawal import find_replaced
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
-from batchledger.model.errors import DecisionRefusedError, TargetChangedError, UnsettledError
+from batchledger.model.errors import BatchledgerError, DecisionRefusedError, TargetChangedError, UnsettledError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule
@@ -47,7 +48,8 @@ SETTLING_SECONDS = 10.0
 class TopicSink(PostgresStaging, CommittingSink, Sink):
     """``key`` names the columns that become the key of a record; without it records have none.
 
-    A key of one column is its text; a key of several is the JSON array of their values.
+    A key of one column is its text; a key of several is the JSON array of their values. ``avro`` writes the values in
+    Avro; without it they are JSON.
     """
 
     dsn: str = field(repr=False)
@@ -55,6 +57,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     key: tuple[str, ...] = ()
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
+    avro: AvroOutput | None = None
 
     @property
     @override
@@ -129,10 +132,22 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
+        # First, so that nothing is staged of what no reader of the topic could read.
+        encoder = self._open_encoder(attempt, schema)
         rows = super().open_staging(attempt, schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
             pieces = PostgresStagingWriter(self.dsn, create_pieces(cursor, attempt))
-        return RecordStagingWriter(rows, pieces, RecordEncoder(self.key))
+        return RecordStagingWriter(rows, pieces, encoder)
+
+    def _open_encoder(self, attempt: Attempt, schema: pa.Schema) -> RecordEncoder:
+        if self.avro is None:
+            return RecordEncoder(self.key)
+        self.require_columns(schema)
+        try:
+            return RecordEncoder(self.key, self.avro.open(schema, is_dry_run=attempt.batch.is_dry_run))
+        except BatchledgerError as error:
+            error.batch_id = attempt.batch.batch_id
+            raise
 
     @override
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
