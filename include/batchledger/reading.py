@@ -1,6 +1,7 @@
 """Wires what a pipeline reads: the decoder of its records, and the schemas that they were written with."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from batchledger.adapters.kafka.log import KafkaLog
@@ -122,7 +123,7 @@ def sample_records(
     """Look at the newest records of a pipeline's topics, as ``sample_topics``."""
     registry = open_registry(pipeline)
     if registry is not None:
-        decoder = decoder.with_schemas(lambda schema_id: registry.fetch(schema_id) or "unknown")
+        decoder = decoder.with_schemas(cache(lambda schema_id: registry.fetch(schema_id) or "unknown"))
     return sample_topics(options, pipeline.source.topics, records, decoder.columns, decoder.registered)
 
 

@@ -4,8 +4,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER
 from batchledger.lifecycle import run_batch
+from batchledger.local.demo import PIPELINE_FILES, add_pipeline_file
 from batchledger.local.samples.flights import FLIGHT_COUNT
 from batchledger.local.samples.samples import SampleOrder, produce_samples
 from batchledger.model.errors import ConfigurationError
@@ -16,7 +16,7 @@ CONSOLE = Console(quiet=True)
 
 def create(workplace: Workplace) -> TestPipeline:
     """The demo's own pipeline, with one batch for all flights."""
-    content = yaml.safe_load((DEFAULT_PIPELINES_FOLDER / "flights_avro.yaml").read_text())
+    content = yaml.safe_load((PIPELINE_FILES / "flights_avro.yaml").read_text())
     limits = {"max_records": FLIGHT_COUNT}
     source = content["source"]
     return workplace.create(partitions=4, name=content["name"], source=source, limits=limits)
@@ -35,3 +35,14 @@ def test_every_flight_is_written_once_and_becomes_a_row(workplace: Workplace, re
     assert pipeline.query("select count(*) from batchledger.quarantine where pipeline = %s", pipeline.name) == [(0,)]
     with pytest.raises(ConfigurationError, match="No records can be made up for topic flights_avro"):
         produce_samples(pipeline.config, SampleOrder(10), CONSOLE)
+
+
+def test_demo_adds_its_pipeline_file_and_leaves_one_that_is_there(workplace: Workplace) -> None:
+    added = workplace.folder / "flights_avro.yaml"
+    add_pipeline_file("flights")
+    assert not (workplace.folder / "flights.yaml").exists()
+    add_pipeline_file("flights_avro")
+    assert yaml.safe_load(added.read_text())["name"] == "flights_avro"
+    added.write_text("mine")
+    add_pipeline_file("flights_avro")
+    assert added.read_text() == "mine"

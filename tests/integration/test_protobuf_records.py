@@ -93,7 +93,7 @@ def test_what_is_no_message_is_set_aside_and_its_neighbours_are_published(
     assert [row[0] for row in read(pipeline)] == ["a", "b"]
     indexes, absent, cut_off, trailing, unknown, empty, unfit = errors_of(pipeline)
     assert indexes == empty == "its message indexes are cut off or no numbers"
-    assert absent == f"schema {one}: the writer's schema has no message with the indexes (1)"
+    assert absent == f"schema {one}: the writer's schema has no message with its indexes"
     assert cut_off == trailing == "the value is no message of Protobuf: it is cut off, or has bytes that are no field"
     assert unknown == f"schema {UNKNOWN_ID} is unknown to the registry"
     assert unfit == "amount (decimal(8,2)) cannot hold a number with more than 2 decimal places"

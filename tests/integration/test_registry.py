@@ -279,7 +279,7 @@ def test_lost_reference_is_not_an_unknown_id(registry: Registry, gate: Gate) -> 
     _, schema_id = register(registry, AVRO, record(name(), net=f"shop.{used}"), to_used)
     lost = Answer(404, '{"error_code": 40402, "message": "Version 1 not found."}')
     gate.answers = [None, lost]
-    told = refused(through(gate), ServiceUnavailableError, schema_id)
+    told = refused(through(gate), SchemaRefusedError, schema_id)
     assert f"version 1 of subject {subject}" in told.why
 
 

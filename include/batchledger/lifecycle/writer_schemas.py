@@ -23,10 +23,7 @@ _MOST_AWAITED = 10
 
 @dataclass
 class SchemaBook:
-    """The schemas of one registry; pickled to the executors. Each task asks once for an id.
-
-    ``registry`` may be None: then only what is kept is known.
-    """
+    """The schemas of one registry; pickled to the executors. Each task asks once for an id."""
 
     name: str
     registry: SchemaRegistry
@@ -55,7 +52,7 @@ class SchemaBook:
             found = None if kept is not None and self._is_away else self._fetch(schema_id, is_kept=kept is not None)
         except SchemaRefusedError as error:
             if kept is None:
-                return f"schema {schema_id} cannot be read: {error.message}"
+                return f"schema {schema_id} cannot be read: {error.why.rstrip('.') or error.message}"
             found = None
         except BatchledgerError:
             if kept is None:

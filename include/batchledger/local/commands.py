@@ -28,6 +28,7 @@ def status(as_json: AsJson = False) -> None:
 
 def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> None:
     """Write 336,776 flights into Kafka, trigger the pipeline in Airflow, and follow it until it has caught up."""
-    from batchledger.local.demo import run_demo
+    from batchledger.local.demo import add_pipeline_file, run_demo
 
+    add_pipeline_file(pipeline)
     raise typer.Exit(run_demo(load_pipeline(pipeline), standard_error))

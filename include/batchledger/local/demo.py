@@ -5,13 +5,15 @@ nothing is left to do, it says so and triggers nothing. All guarantees are the p
 shows.
 """
 
+import shutil
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
 from batchledger.adapters.postgres.ledger.history import BatchHistory, RangeRecord, list_batches, load_batch_history
-from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.config.pipeline_file import PipelineConfig, pipelines_folder
 from batchledger.interfaces.cli.display.batches import balance_table, batches_table
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, Run, open_airflow
@@ -30,6 +32,17 @@ PARSE_SECONDS = 180.0
 BATCHES_SHOWN = 100
 # Writes the pages of the batches (interfaces/airflow/upkeep_dags.py).
 DATA_DOCS = "batchledger-data-docs"
+
+
+PIPELINE_FILES = Path(__file__).parent / "samples"
+"""Pipelines of demos that not everybody tries: without their topic they would look broken in every list."""
+
+
+def add_pipeline_file(pipeline: str) -> None:
+    """Put the file of a demo's pipeline into the folder of pipeline files, unless there is one of its name."""
+    file, folder = PIPELINE_FILES / f"{pipeline}.yaml", pipelines_folder()
+    if file.is_file() and not (folder / file.name).exists():
+        shutil.copyfile(file, folder / file.name)
 
 
 def run_demo(pipeline: PipelineConfig, console: Console) -> int:

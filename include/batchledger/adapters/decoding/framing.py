@@ -16,10 +16,12 @@ NO_INDEXES = "its message indexes are cut off or no numbers"
 
 FIRST_MESSAGE = (0,)
 
-_HEADER_BYTES = 5
+FRAME_BYTES = 5
 _ID = np.dtype(">u4")
 _MOST_BYTES_OF_INDEX = 5
 _MOST_INDEX = 2**31 - 1
+_MOST_INDEXES = 32
+"""Messages lie within each other no deeper."""
 
 
 class Unframed(NamedTuple):
@@ -39,16 +41,16 @@ def split_frames(values: pa.BinaryArray) -> Unframed:
     offsets = np.frombuffer(values.buffers()[1] or bytes(4), np.int32, len(values) + 1, 4 * values.offset)
     content = np.frombuffer(values.buffers()[2] or b"", np.uint8)
     starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
-    is_short = ~is_null & (lengths < _HEADER_BYTES)
+    is_short = ~is_null & (lengths < FRAME_BYTES)
     schema_ids = np.full(len(values), -1, np.int64)
     left = np.flatnonzero(~is_null & ~is_short)
     has_magic = content[starts[left]] == 0
     wrong, left = left[~has_magic], left[has_magic]
-    header = content[starts[left, None] + np.arange(1, _HEADER_BYTES)]
+    header = content[starts[left, None] + np.arange(1, FRAME_BYTES)]
     schema_ids[left] = np.ascontiguousarray(header).view(_ID).ravel()
     errors = {**dict.fromkeys(np.flatnonzero(is_short).tolist(), TOO_SHORT), **dict.fromkeys(wrong.tolist(), NO_MAGIC)}
     # Without an end pyarrow 26 computes a negative size.
-    payloads = pc.binary_slice(values, _HEADER_BYTES, 2**31 - 1)
+    payloads = pc.binary_slice(values, FRAME_BYTES, 2**31 - 1)
     if errors:
         payloads = pc.if_else(pa.array(schema_ids >= 0), payloads, pa.scalar(None, pa.binary()))
     return Unframed(schema_ids, payloads, errors)
@@ -96,7 +98,7 @@ def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     count, place = _read_index(payload, 0)
     if count == 0:
         return FIRST_MESSAGE, payload[place:]
-    if count > len(payload):
+    if count > _MOST_INDEXES:
         raise ValueError(NO_INDEXES)
     indexes = []
     for _ in range(count):

@@ -82,5 +82,5 @@ def make_picker(names: tuple[str, ...], *, is_strict: bool = False) -> "msgspec.
 
 
 def _attribute(name: str) -> str:
-    """The name of a field as one that no word of Python and no method can have."""
-    return f"field_{name}"
+    """The name of a field as one that Python takes, whatever letters it has."""
+    return f"field_{name.encode().hex()}"

@@ -12,16 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.avro.proposing import propose_avro_columns
+from batchledger.adapters.decoding.avro.proposing import declare_record, propose_avro_columns
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
-from batchledger.adapters.decoding.framing import FIRST_MESSAGE, Unframed, split_frames, split_messages
+from batchledger.adapters.decoding.framing import FIRST_MESSAGE, FRAME_BYTES, Unframed, split_frames, split_messages
 from batchledger.adapters.decoding.nested import declare_fields
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
-from batchledger.adapters.decoding.protobuf.proposing import propose_protobuf_columns
+from batchledger.adapters.decoding.protobuf.proposing import declare_message, propose_protobuf_columns
 from batchledger.model.records.columns import Column
 from batchledger.model.records.unknown_fields import write_name
 from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
@@ -77,7 +78,7 @@ class RegisteredDecoder:
     header: str = VALUE_HEADER
     refuses_undeclared: bool = False
     message: tuple[int, ...] | str = FIRST_MESSAGE
-    _decoders: dict[_Writer, _Known | str] = field(default_factory=dict)
+    _decoders: dict[_Writer, _Known | str] = field(default_factory=dict, init=False)
 
     def decode(self, values: pa.BinaryArray, headers: pa.StringArray) -> DecodedData:
         """Decode the values that are not null; ``headers`` are their records', as ``RECORD_SCHEMA`` has them."""
@@ -188,6 +189,9 @@ class RegisteredDecoder:
                 return Unframed(np.where(is_there, ONLY_SCHEMA, -1).astype(np.int64), values, {})
             case Framing.HEADER:
                 frames = pa.array(self._read_headers(values, headers), pa.binary())
+                is_long = pc.greater(pc.binary_length(frames), FRAME_BYTES)
+                # Whatever else stands in the header is another form of it.
+                frames = pc.if_else(pc.fill_null(is_long, fill_value=False), pa.scalar(b"\1", pa.binary()), frames)
                 unframed = split_frames(frames)
                 absent = dict.fromkeys(_places(values, frames), f"it has no header {self.header}")
                 errors = {place: f"its header {self.header}: {why}" for place, why in unframed.errors.items()}
@@ -226,7 +230,11 @@ def find_undeclared(
     schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str
 ) -> frozenset[str]:
     """Return the fields of a writer's schema that no column declares, also within: ``customer.name``."""
-    written = declare_fields(propose_columns(schema, message))
+    references = tuple((each.name, each.text) for each in schema.references)
+    if schema.type is SchemaType.PROTOBUF:
+        written = declare_message(schema.text, references, message)
+    else:
+        written = declare_record(schema.text, references)
     return frozenset(declare_fields(columns).find_missing(written))
 
 

@@ -43,8 +43,6 @@ AT_ONCE_BYTES = 32 * 2**20
 """So many bytes of stored files are read at once; their rows take several times as much."""
 OF_FILES = ("adls.", "buffer-size", "client.", "gcs.", "hdfs.", "hf.", "py-io-impl", "s3.", "warehouse")
 """How the names of properties begin by which PyIceberg opens files."""
-keep_nulls()
-
 _NO_SNAPSHOT = 0
 
 
@@ -109,6 +107,7 @@ class IcebergFiles(RowFiles):
 
 def write_files(table: Table, rows: pa.Table) -> Sequence[DataFile]:
     """Write rows, with the names of the table, to files of its size and partitions."""
+    keep_nulls()
     stored = schema_to_pyarrow(table.schema(), include_field_ids=False)
     wanted = [stored.field(each) for each in rows.schema.names]
     cast = rows.cast(pa.schema(wanted)).sort_by("_timestamp")
@@ -174,6 +173,7 @@ def read_files(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[st
 
     PyIceberg reads all files of one request at once and keeps them, so each request is for a few.
     """
+    keep_nulls()
     schema = read_schema(table, columns)
     projected = table.schema().select(*map(stored_name, columns))
     scan = ArrowScan(table.metadata, table.io, projected, AlwaysTrue())

@@ -109,7 +109,8 @@ class _Collection:
         if found is not None:
             return found
         lost = f"has the schema, but not what it refers to: version {reference.version} of subject {reference.subject}"
-        raise self.session.fail(ServiceUnavailableError, lost, "Register it there again. Then run the step again.")
+        # The registry's own word: a person has to register it again, and nothing else waits for that.
+        raise self.session.fail(SchemaRefusedError, lost, "Register it there again.")
 
     def _refuse(self, what: str) -> BatchledgerError:
         return self.session.fail(SchemaRefusedError, what, "Register a schema whose references lead to one end.")

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -185,6 +186,7 @@ def open_session(settings: RegistrySettings, action: str) -> Iterator[Session]:
         yield Session(settings, action, client)
 
 
+@lru_cache(maxsize=16)
 def _trust(settings: RegistrySettings) -> ssl.SSLContext:
     """Return which servers are believed: what the authority has issued, or one of the machine's own."""
     try:

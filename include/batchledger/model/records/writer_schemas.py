@@ -59,15 +59,12 @@ class WriterSchema:
 
     def means_the_same_as(self, other: "WriterSchema") -> bool:
         """Whether another schema, perhaps formatted by another registry, describes the same records."""
-        return bool(self._meaning == other._meaning)
+        return self == other or bool(self._meaning == other._meaning)
 
     @property
     def _meaning(self) -> Any:
-        texts = [self.text, *(each.text for each in self.references)]
-        names = [each.name for each in self.references]
-        if self.type is SchemaType.PROTOBUF:
-            return self.id, self.type, names, [text.split() for text in texts]
-        return self.id, self.type, names, [json.loads(text) for text in texts]
+        texts = [(each.name, _take_apart(each.text)) for each in self.references]
+        return self.id, self.type, texts, _take_apart(self.text)
 
     @classmethod
     def from_stored(cls, text: str) -> Self:
@@ -79,6 +76,14 @@ class WriterSchema:
         except (KeyError, TypeError) as error:
             raise ValueError(f"no stored schema: {error!r}") from error
         return found
+
+
+def _take_apart(text: str) -> Any:
+    """Return what a schema says, without its formatting: its JSON, or else its words."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text.split()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ import pyarrow as pa
 PADDING_BYTES = 16
 """Zeros behind the last value, so that a step may look at whole words."""
 
+MOST_STEPS_OF_ALL = 4_096
+
 _WORD = 8
 _MOST_BYTES = 10
 
@@ -30,9 +32,13 @@ _STEPS = (
 
 
 class Bytes:
-    """The bytes of all values, one behind the other, and the word that begins at each place."""
+    """The bytes of all values, one behind the other, and the word that begins at each place.
+
+    ``steps_left`` bounds how often their lanes step from item to item: arrays within arrays multiply.
+    """
 
     def __init__(self, content: np.ndarray) -> None:
+        self.steps_left = MOST_STEPS_OF_ALL
         self.content = np.zeros(len(content) + PADDING_BYTES, np.uint8)
         self.content[: len(content)] = content
         self.buffer = pa.py_buffer(self.content)

@@ -13,6 +13,7 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroUnion,
     parse_schema,
 )
+from batchledger.adapters.decoding.nested import Declared
 from batchledger.model.records.columns import Column
 from batchledger.model.records.nested import MOST_TYPES_DEEP
 
@@ -34,6 +35,27 @@ def propose_avro_columns(text: str, references: Sequence[tuple[str, str]] = ()) 
     """Return a column for each field of the record, in their order. Raises AvroSchemaError."""
     schema = parse_schema(text, references)
     return tuple(Column(each.name, _propose(schema, each.type, 0) or "jsonb") for each in schema.root.fields)
+
+
+def declare_record(text: str, references: Sequence[tuple[str, str]] = ()) -> Declared:
+    """Return the fields of the record, and within. Raises AvroSchemaError."""
+    schema = parse_schema(text, references)
+    return Declared({each.name: _declare(each.type) for each in schema.root.fields})
+
+
+def _declare(type_: AvroType) -> Declared | None:
+    """Return what a type has within; None for a scalar, a type within itself, and a value of one type or another."""
+    match type_:
+        case AvroUnion(branches):
+            others = [each for each in branches if each != AvroPrimitive("null")]
+            return _declare(others[0]) if len(others) == 1 else None
+        case AvroArray(inner) | AvroMap(inner):
+            within = _declare(inner)
+            return None if within is None else Declared(each=within)
+        case AvroRecord(fields):
+            return Declared({each.name: _declare(each.type) for each in fields})
+        case _:
+            return None
 
 
 def _propose(schema: AvroSchema, type_: AvroType, level: int) -> str | None:

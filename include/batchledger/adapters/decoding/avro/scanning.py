@@ -178,7 +178,10 @@ class _Items:
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, Lanes]]:
         lanes, without_block = self._lanes, np.flatnonzero(~self._lanes.is_doubtful)
-        for _ in range(MOST_STEPS):
+        for _ in range(min(MOST_STEPS, lanes.source.steps_left)):
+            if lanes.source.steps_left <= 0:
+                break
+            lanes.source.steps_left -= 1
             self._open_blocks(without_block)
             some = np.flatnonzero((self._left > 0) & ~lanes.is_doubtful)
             if not len(some):

@@ -117,9 +117,12 @@ def parse_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroS
     Raises AvroSchemaError.
     """
     parser = _Parser()
-    for _, reference in references:
-        parser.parse(_load(reference), "")
-    root = parser.parse(_load(text), "")
+    try:
+        for _, reference in references:
+            parser.parse(_load(reference), "")
+        root = parser.parse(_load(text), "")
+    except (RecursionError, OverflowError):
+        raise AvroSchemaError("the writer's schema is nested too deep, or has a size that no value has") from None
     if not isinstance(root, AvroRecord):
         raise AvroSchemaError("the writer's schema is not a record, and columns are the fields of one")
     return AvroSchema(root, parser.named, parser.is_recursive)
@@ -163,6 +166,8 @@ class _Parser:
             case str():
                 return AvroPrimitive(schema) if schema in _KINDS else self._find(schema, namespace)
             case list():
+                if schema.count("null") > 1:
+                    raise AvroSchemaError("the writer's schema has a union with null twice, which Avro does not allow")
                 return AvroUnion(tuple(self.parse(each, namespace) for each in schema))
             case {"type": "record" | "error" | "enum" | "fixed"}:
                 return self._define(schema, namespace)

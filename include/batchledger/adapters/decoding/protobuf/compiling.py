@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
+from batchledger.model.errors import ConfigurationError, StagingError
 from batchledger.model.quoting import quote
 
 BUILT_IN = "google/protobuf/"
@@ -35,7 +36,8 @@ def compile_files(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
     """Return the files as a FileDescriptorSet: each after its imports, and ``text`` the last.
 
     ``references`` are import paths and texts. Those that begin with ``google/protobuf/`` come with protoc. Takes about
-    0.1 seconds, once in a process. Raises ProtobufSchemaError, with the import that is missing or the place of a fault.
+    0.1 seconds, once in a process. Raises ProtobufSchemaError, with the import that is missing or the place of a fault;
+    StagingError or ConfigurationError if the fault is the machine's.
     """
     with tempfile.TemporaryDirectory(prefix="batchledger-protobuf-") as folder:
         root, found = Path(folder, "files"), Path(folder, "found")
@@ -51,9 +53,12 @@ def compile_files(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
         try:
             done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False, env=environment)
         except subprocess.TimeoutExpired:
-            raise ProtobufSchemaError(f"protoc has not read the writer's schema after {_SECONDS} seconds") from None
+            raise StagingError(
+                f"protoc has not read a writer's schema after {_SECONDS} seconds. Nothing was written.",
+                advice="The next attempt compiles it again. See whether the workers have the CPU and memory they need.",
+            ) from None
         if done.returncode or not found.exists():
-            raise ProtobufSchemaError(_explain(done.stderr.decode(errors="replace"), str(root), main))
+            raise _explain_failure(done, str(root), main)
         return found.read_bytes()
 
 
@@ -82,15 +87,33 @@ def _write(root: Path, name: str, text: str) -> None:
     target.write_text(text, encoding="utf-8")
 
 
-def _explain(output: str, root: str, main: str) -> str:
-    """Return what protoc has found, in the words of the first error."""
+def _explain_failure(done: "subprocess.CompletedProcess[bytes]", root: str, main: str) -> Exception:
+    """Return what is wrong with the schema, or with the machine if protoc has said nothing of the schema."""
+    output = done.stderr.decode(errors="replace")
+    why = _explain(output, root, main)
+    if why is not None:
+        return ProtobufSchemaError(why)
+    if "No module named" in output:
+        return ConfigurationError(
+            "The Python of Spark's workers has no protoc. Nothing was written.",
+            why="Schemas of Protobuf are compiled there.",
+            advice="Install batchledger with its dependencies in it: the package grpcio-tools.",
+        )
+    return StagingError(
+        f"protoc ended with code {done.returncode} and no reason. Nothing was written.",
+        advice="The next attempt compiles the schema again. See whether the workers have the memory that they need.",
+    )
+
+
+def _explain(output: str, root: str, main: str) -> str | None:
+    """Return what protoc has found in the schema, in the words of the first error; None if it has named none."""
     output = output.replace(f"{root}{os.sep}", "")
     missing = _MISSING.search(output)
     if missing is not None:
         return f"the writer's schema imports {quote(missing['name'])}, which is not among its references"
     wrong = _WRONG.search(output)
     if wrong is None:
-        return "protoc does not read the writer's schema and gives no reason"
+        return None
     which = "the writer's schema" if wrong["file"] == main else f"the import {quote(wrong['file'])}"
     place = f"line {wrong['line']}, column {wrong['column']}: " if wrong["line"] else ""
     return f"{which} is not one of Protobuf: {place}{wrong['why']}"

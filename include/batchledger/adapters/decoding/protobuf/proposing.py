@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from batchledger.adapters.decoding.nested import Declared
 from batchledger.adapters.decoding.protobuf.compiling import compile_files
 from batchledger.adapters.decoding.protobuf.schema import is_many, is_map, is_wrapper, load_message, sort_of
 from batchledger.model.records.columns import Column
@@ -34,6 +35,22 @@ def propose_protobuf_columns(
     """Return a column for each field of the message, in their order. Raises ProtobufSchemaError."""
     found = load_message(compile_files(text, tuple(references)), message)
     return tuple(Column(each.name, _propose(each, 0) or "jsonb") for each in found.fields)
+
+
+def declare_message(text: str, references: Sequence[tuple[str, str]], message: tuple[int, ...] | str) -> Declared:
+    """Return the fields of the message, and within. Raises ProtobufSchemaError."""
+    found = load_message(compile_files(text, tuple(references)), message)
+    return Declared({each.name: _declare(each, (found.full_name,)) for each in found.fields})
+
+
+def _declare(field: FieldDescriptor, within: tuple[str, ...]) -> Declared | None:
+    """Return what a field has within; None for what is no message of the schema's own, or a message within itself."""
+    value = field.message_type.fields_by_name["value"] if is_map(field) else field
+    if sort_of(value) != "message" or is_wrapper(value) or value.message_type.full_name in within:
+        return None
+    type_ = value.message_type
+    found = Declared({each.name: _declare(each, (*within, type_.full_name)) for each in type_.fields})
+    return Declared(each=found) if is_many(field) else found
 
 
 def _propose(field: FieldDescriptor, level: int) -> str | None:

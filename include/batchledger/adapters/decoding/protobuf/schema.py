@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
+from batchledger.model.errors import ConfigurationError
 from batchledger.model.quoting import quote
 
 _TAKEN = frozenset(dir(Message)) | {"DESCRIPTOR", "Extensions", "FindInitializationErrors"}
@@ -55,7 +56,11 @@ def load_message(files: bytes, message: tuple[int, ...] | str) -> Descriptor:
 def _load_files(files: bytes) -> tuple[FileDescriptorProto, DescriptorPool]:
     """Return the last file, and all of them in a pool of their own."""
     if api_implementation.Type() != "upb":
-        raise ProtobufSchemaError("the package protobuf is installed without upb, which reads messages as we promise")
+        raise ConfigurationError(
+            "The package protobuf is installed without upb. Nothing was written.",
+            why="Its pure Python reads some messages in another way.",
+            advice="Install the wheel of protobuf, which has it, and unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION.",
+        )
     found, pool = FileDescriptorSet.FromString(files).file, DescriptorPool()
     for file in found:
         _require_free_names(file.message_type)
@@ -85,13 +90,13 @@ def _find_name(file: FileDescriptorProto, indexes: tuple[int, ...]) -> str:
     counts them. If both ways lead to a message, and not to the same one, nothing says which the producer meant.
     """
     found = {each for leaves_out in (True, False) if (each := _walk(file, indexes, leaves_out)) is not None}
-    shown = ", ".join(map(str, indexes))
     if not found:
-        raise ProtobufSchemaError(f"the writer's schema has no message with the indexes ({shown})")
+        # They may be any bytes, so they are not named.
+        raise ProtobufSchemaError("the writer's schema has no message with its indexes")
     if len(found) > 1:
         first, second = sorted(found)
         raise ProtobufSchemaError(
-            f"the message with the indexes ({shown}) is {first} or {second}: clients count differently behind a map"
+            f"the message with its indexes is {first} or {second}: clients count differently behind a map"
         )
     return found.pop()
 

@@ -54,7 +54,7 @@ class PostgresKeptSchemas(KeptSchemas):
 
 
 def list_used_schemas(dsn: str, pipeline: str, limit: int = 50) -> list[UsedSchema]:
-    """Return the schemas that published records of a pipeline were written with, the newest id first."""
+    """Return the schemas that records of a pipeline's batches have named, the last used first."""
     with transaction(dsn, f"list the writers' schemas of {pipeline}") as cursor:
         cursor.execute(read_statement(__package__, "list_used_schemas"), {"pipeline": pipeline, "limit": limit})
         return [UsedSchema(*row) for row in cursor]

@@ -17,7 +17,8 @@ create table batchledger.attempt_writer_schema (
     registry  text not null,
     id        bigint not null,
     primary key (batch_id, number, registry, id),
+    foreign key (batch_id, number) references batchledger.attempt,
     foreign key (registry, id) references batchledger.writer_schema
 );
-comment on table batchledger.attempt_writer_schema is 'The schemas that records of an attempt were written with.';
+comment on table batchledger.attempt_writer_schema is 'The schemas that records of an attempt have named.';
 create index on batchledger.attempt_writer_schema (registry, id, batch_id);
