@@ -6,7 +6,8 @@ from enum import StrEnum
 from statistics import median
 
 from bench.figures import Figures
-from bench.parts import scaling, types
+from bench.formats import AVRO, FLAT_JSON, NESTED_JSON
+from bench.parts import formats, scaling, types
 from bench.parts.throughput import SINKS
 
 GIBIBYTE = 1024**3
@@ -73,7 +74,7 @@ WARM = Source("airflow", "warm_trigger", "seconds")
 EXACTLY_ONCE = Source("throughput", "exactly_once", "rows_per_second")
 BACKLOG = Source("backlog", "backlog", "rows_per_second")
 BOOKKEEPING = "bookkeeping"
-INTERLEAVED = ("throughput", SINKS, scaling.PART, types.PART)
+INTERLEAVED = ("throughput", SINKS, scaling.PART, types.PART, formats.PART)
 """The parts that measure all their subjects in each round."""
 
 FIXED: tuple[Goal, ...] = (
@@ -153,6 +154,17 @@ FIXED: tuple[Goal, ...] = (
             at_least=0.8,
         )
         for name in (types.DECIMAL, types.FLOAT, types.NESTED)
+    ),
+    *(
+        Goal(
+            f"records in {name} against flat JSON{title}",
+            Source(formats.PART, name, measure),
+            "rows/s",
+            against=Source(formats.PART, FLAT_JSON.name, measure),
+            at_least=bound,
+        )
+        for title, measure in (("", "rows_per_second"), (", decoding alone", formats.DECODED))
+        for name, bound in ((AVRO.name, 1.0), (NESTED_JSON.name, 0.8))
     ),
     Goal(
         "rows/s of a backlog of ten batches against one batch",

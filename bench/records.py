@@ -1,7 +1,7 @@
-"""The topic that is read: JSON records of about 140 bytes, numbered by their devices."""
+"""The topic that is read: records of about 140 bytes, numbered by their devices; JSON unless a part says more."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -21,6 +21,9 @@ SCHEMA = "message_id string, device_id int, seq bigint, amount double, note stri
 KEY = "device_id"
 PARTITIONS_AT_ONCE = 2_500
 CHANGING_SECONDS = 60.0
+
+Write = Callable[[int], bytes]
+"""Returns the value of the record with this number."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,25 @@ class Fields(StrEnum):
     NESTED = "nested"
 
 
-def describe(number: int, fields: Fields = Fields.PLAIN) -> bytes:
-    """Return one record: number ``seq`` of its device, and a message id of its own."""
-    record = {
+def make_fields(number: int) -> dict[str, Any]:
+    """Return the fields of one record: number ``seq`` of its device, and a message id of its own."""
+    return {
         "message_id": f"{number:032x}",
         "device_id": number % DEVICES,
         "seq": number // DEVICES,
         "amount": number % 9973 / 4,
         "note": "forty characters that no one reads again",
     }
+
+
+def write_json(fields: Mapping[str, Any]) -> bytes:
+    """Return the fields as JSON without white space."""
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def describe(number: int, fields: Fields = Fields.PLAIN) -> bytes:
+    """Return one record as JSON."""
+    record = make_fields(number)
     match fields:
         case Fields.PLAIN:
             pass
@@ -61,16 +74,16 @@ def describe(number: int, fields: Fields = Fields.PLAIN) -> bytes:
             record = {name: str(value) for name, value in record.items()}
         case Fields.NESTED:
             record["note"] = {"words": "forty", "tags": ["no"], "count": 31}
-    return json.dumps(record, separators=(",", ":")).encode()
+    return write_json(record)
 
 
-def to_record(number: int, timestamp_ms: int = 0, fields: Fields = Fields.PLAIN) -> SampleRecord:
+def to_record(number: int, timestamp_ms: int = 0, write: Write = describe) -> SampleRecord:
     """Return one record. Its key is its device, so the records of a device lie in one partition, in their order."""
-    return SampleRecord(str(number % DEVICES).encode(), describe(number, fields), timestamp_ms)
+    return SampleRecord(str(number % DEVICES).encode(), write(number), timestamp_ms)
 
 
 def write_topic(
-    services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS, fields: Fields = Fields.PLAIN
+    services: Services, count: int, name: str = TOPIC, partitions: int = PARTITIONS, write: Write = describe
 ) -> Topic:
     """Create the topic and write ``count`` records."""
     value_bytes = 0
@@ -78,7 +91,7 @@ def write_topic(
     def records() -> Iterator[SampleRecord]:
         nonlocal value_bytes
         for number in track(range(count), f"writing {count:,} records to {name}", transient=True):
-            record = to_record(number, fields=fields)
+            record = to_record(number, write=write)
             if partitions > DEVICES:
                 # So many partitions have records only if there are more keys.
                 record = replace(record, key=str(number).encode())

@@ -10,6 +10,7 @@ from pathlib import Path
 from bench import plot
 from bench.about import About
 from bench.figures import Figures
+from bench.formats import FORMATS
 from bench.goals import Verdict, judge
 from bench.services import ROOT
 
@@ -70,6 +71,7 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
         _cpu_table(figures),
         _scaling_table(figures),
         _types_table(figures),
+        _formats_table(figures),
         _airflow_table(figures),
         _pages_table(figures),
         _beside_pages_table(figures),
@@ -214,6 +216,19 @@ def _types_table(figures: Figures) -> str:
         for subject in figures.subjects("types")
     ]
     return table(["one column is", "rows/s", "CPU s / M rows"], rows)
+
+
+def _formats_table(figures: Figures) -> str:
+    measures = ("rows_per_second", "cpu_seconds_per_million", "bytes_per_record", "decoding_cpu_per_million")
+    rows = []
+    # They were measured in a random order.
+    place_by_subject = {each.name: place for place, each in enumerate(FORMATS)}
+    for subject in sorted(figures.subjects("formats"), key=lambda each: place_by_subject.get(each, len(FORMATS))):
+        speed, cpu, size, decoding = (figures.median("formats", subject, measure) for measure in measures)
+        cells = (to_text(speed, "rows/s"), to_text(cpu, "s"), _short_of(size, ""), to_text(decoding, "s"))
+        rows.append([subject, *cells])
+    headings = ["the records are", "rows/s", "CPU s / M rows", "bytes a record", "CPU s / M rows, decoding alone"]
+    return table(headings, rows)
 
 
 def _airflow_table(figures: Figures) -> str:

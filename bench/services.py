@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import bootstrap_servers
 from batchledger.local.stack.machine import choose_free_ports
 from batchledger.local.stack.postgres_server import connection_string
+from batchledger.local.stack.schema_registry import registry_url
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA_PATH = ("kafka", "postgres", "spark")
@@ -33,11 +34,23 @@ class Services:
     @contextmanager
     def airflow(self) -> Iterator[AirflowApi]:
         """Lend Airflow, which runs during the block only, because it takes a part of a core."""
-        local_stack.up(self.home, self.ports, services=local_stack.AIRFLOW_SERVICES)
-        try:
+        with self._beside(local_stack.AIRFLOW_SERVICES):
             account = AirflowAccount(airflow_url(self.ports), ADMIN, self.home.airflow_password_file)
             with open_airflow(account) as api:
                 yield api
+
+    @contextmanager
+    def registry(self) -> Iterator[str]:
+        """Lend a schema registry by its address. It runs during the block only, because it takes memory."""
+        with self._beside([local_stack.REGISTRY_SERVICE]):
+            yield registry_url(self.ports)
+
+    @contextmanager
+    def _beside(self, names: Collection[str]) -> Iterator[None]:
+        """Run more services during the block."""
+        local_stack.up(self.home, self.ports, services=names)
+        try:
+            yield
         finally:
             local_stack.down(self.home)
             local_stack.up(self.home, self.ports, services=DATA_PATH)

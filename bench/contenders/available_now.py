@@ -75,11 +75,18 @@ def describe(sink: Sink = Sink.POSTGRES) -> Contender:
     return Contender(Subject(name, title, {"schema": SCHEMA, "key": KEY}, sink=sink), start)
 
 
+def describe_avro(schema: str) -> Contender:
+    """AvailableNow, which reads Avro of one schema by Spark's own function into the table."""
+    return Contender(
+        Subject("available_now_avro", "Avro, by Spark AvailableNow, from_avro", {"avro_schema": schema}), start
+    )
+
+
 def _prepare(services: Services) -> tuple[Sequence[str], Mapping[str, str]]:
     """Write the settings of the stack's own Spark server; return the command and its environment."""
     folder = services.home.local / "available_now"
     folder.mkdir(exist_ok=True)
-    jars = [jar for name in ("spark", "spark_kafka") for jar in fetch_jars(services.home, name)]
+    jars = [jar for name in ("spark", "spark_kafka", "spark_avro") for jar in fetch_jars(services.home, name)]
     settings = {
         "spark.master": f"local[{2 * (os.cpu_count() or 1)}]",
         "spark.driver.memory": "1g",

@@ -17,10 +17,13 @@ from bench.records import KEY, SCHEMA
 from bench.services import Services
 from bench.targets.table import drop_table
 
+SOURCE_KEYS = ("schema", "format", "registry")
+"""The keys of a pipeline's source that an order may set."""
+
 
 @dataclass(frozen=True)
 class Batchledger(OneProgram):
-    """See the role. An order's settings are ``delivery``, ``max_records`` and perhaps a ``schema``.
+    """See the role. An order's settings are ``delivery``, ``max_records``, and perhaps keys of the source.
 
     A kill ends our own process; its job goes on in Spark's server, as in real life.
     """
@@ -45,7 +48,11 @@ def write_pipeline(services: Services, order: Order) -> None:
     """Write the pipeline file of an order, with the keys that differ from the defaults only."""
     content = {
         "name": order.name,
-        "source": {"topics": [order.topic], "schema": order.settings.get("schema", SCHEMA)},
+        "source": {
+            "topics": [order.topic],
+            "schema": SCHEMA,
+            **{key: order.settings[key] for key in SOURCE_KEYS if key in order.settings},
+        },
         "sink": {"type": str(order.sink), **_section(order)},
         "delivery": order.settings["delivery"],
         "limits": {"max_records": int(order.settings["max_records"])},

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from bench.bench import Bench
 from bench.contenders import batchledger
 from bench.figures import Figure
 from bench.parts.throughput import describe_taken
-from bench.records import SCHEMA, Fields, write_topic
+from bench.records import SCHEMA, Fields, describe, write_topic
 from bench.taking import take, warm_up
 
 PART = "types"
@@ -25,7 +26,7 @@ _SCHEMA_BY_SUBJECT = {
 def measure(bench: Bench) -> Iterator[Figure]:
     """Yield the figures of one batch of each schema in every round."""
     others = {
-        name: write_topic(bench.services, bench.topic.records, str(fields), fields=fields)
+        name: write_topic(bench.services, bench.topic.records, str(fields), write=partial(describe, fields=fields))
         for name, fields in ((TEXTS, Fields.TEXTS), (NESTED, Fields.NESTED))
     }
     contender = batchledger.describe("exactly_once", bench.topic.records)

@@ -12,6 +12,7 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.orders import (
@@ -42,6 +43,8 @@ PRODUCER_OPTIONS = {
     "kafka.batch.size": str(1024 * 1024),
     "kafka.buffer.memory": str(128 * 1024 * 1024),
 }
+VALUE_AFTER_FRAME = "substring(value, 6)"
+"""Confluent's frame is a byte 0 and four bytes of a schema id. Spark's function does not know it."""
 PROVENANCE = ("_topic", "_partition", "_offset", "_timestamp")
 
 
@@ -58,12 +61,19 @@ def _read(order: Order) -> DataFrame:
     source = {"kafka.bootstrap.servers": os.environ[KAFKA_VARIABLE], "subscribe": order.topic, **KAFKA_OPTIONS}
     read = _session().readStream.format("kafka").options(startingOffsets="earliest", **source).load()
     return read.select(
-        F.from_json(F.col("value").cast("string"), order.settings["schema"]).alias("record"),
+        _decode(order.settings).alias("record"),
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_timestamp"),
     ).select("record.*", *PROVENANCE)
+
+
+def _decode(settings: Mapping[str, str]) -> Column:
+    """The fields of the records. All records of Avro have one schema, whatever id is in their frame."""
+    if "avro_schema" in settings:
+        return from_avro(F.expr(VALUE_AFTER_FRAME), settings["avro_schema"])
+    return F.from_json(F.col("value").cast("string"), settings["schema"])
 
 
 def _start(rows: DataFrame, order: Order, checkpoint: Path) -> StreamingQuery:

@@ -41,6 +41,30 @@ def test_ratio_to_a_peer_decides(
     assert (found.ratio, found.outcome) == (pytest.approx(ratio), outcome)
 
 
+@pytest.mark.parametrize(
+    ("subject", "speed", "outcome"),
+    [
+        ("Avro", 100.0, Outcome.MET),
+        ("Avro", 99.0, Outcome.MISSED),
+        ("nested JSON", 80.0, Outcome.MET),
+        ("nested JSON", 79.0, Outcome.MISSED),
+    ],
+)
+@pytest.mark.parametrize(
+    ("measure", "ending"), [("rows_per_second", "JSON"), ("decoded_per_cpu_second", "decoding alone")]
+)
+def test_format_is_compared_with_flat_json(
+    subject: str, speed: float, outcome: Outcome, measure: str, ending: str
+) -> None:
+    figures = [Figure("formats", name, measure, (value,)) for name, value in ((subject, speed), ("flat JSON", 100.0))]
+    (found,) = (
+        each
+        for each in judge(Figures.collect(figures))
+        if each.goal.title.startswith(f"records in {subject}") and each.goal.title.endswith(ending)
+    )
+    assert (found.outcome, len(found.ratios)) == (outcome, 1)
+
+
 def test_rounds_are_compared_one_by_one() -> None:
     # The machine was slow in the second round, for both.
     found = verdict(

@@ -65,6 +65,22 @@ def test_other_sinks_have_a_table_of_their_own_in_which_peers_follow_one_another
     assert "| publish | 2.00 s |" in lines
 
 
+def test_formats_are_listed_with_what_their_decoding_alone_costs() -> None:
+    found = [
+        Figure("formats", "Avro", measure, (value,))
+        for measure, value in (
+            ("decoding_cpu_per_million", 0.5),
+            ("rows_per_second", 250_000.0),
+            ("cpu_seconds_per_million", 4.5),
+            ("bytes_per_record", 90.4),
+        )
+    ]
+    peer = Figure("formats", "Avro, by another program", "rows_per_second", (100_000.0,))
+    text = to_markdown(Figures((*found, peer)), [], TITLES, ABOUT)
+    assert "| Avro | 250,000 rows/s | 4.50 s | 90 | 0.50 s |" in text
+    assert "| Avro, by another program | 100,000 rows/s | — | — | — |" in text
+
+
 def test_picture_is_drawn_of_whatever_figures_there_are(tmp_path: Path) -> None:
     other_sinks = Figures((Figure("sinks", "into_kafka", "rows_per_second", (50_000.0,)),))
     for number, figures in enumerate((FIGURES, other_sinks, Figures(FIGURES.all + other_sinks.all))):

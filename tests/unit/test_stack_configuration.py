@@ -190,6 +190,12 @@ def test_the_lists_agree_with_the_versions_that_the_project_names(name: str, jar
     assert jar in {f"{one.attrib['name']}-{one.attrib['rev']}.jar" for one in dependencies}
 
 
+def test_reader_of_avro_that_the_bench_compares_with_belongs_to_this_line_of_spark() -> None:
+    line = defaults.SPARK_VERSION.rpartition(".")[0]
+    (jar,) = list_jars("spark_avro")
+    assert jar.startswith(f"spark-avro_2.13-{line}.")
+
+
 def test_archive_of_the_registry_is_fetched_as_an_archive() -> None:
     assert list_jars("registry") == [f"apicurio-registry-app-{defaults.REGISTRY_VERSION}.tar.gz"]
     assert f"kafka_2.13-{defaults.KAFKA_VERSION}.jar" in list_jars("kafka")

@@ -1,8 +1,8 @@
 """Fetch the pinned jars: a list for each service in ``ivy/``, resolved by the Ivy that pyspark ships.
 
 The lists are explicit and not transitive, so two machines get the same files. If all files of a list are there, Java is
-not started. ``python -m batchledger.local.stack.jars`` fetches what the services need. Two lists are fetched when they
-are first needed: ``connect`` by the bench, ``registry`` by a start of the schema registry.
+not started. ``python -m batchledger.local.stack.jars`` fetches what the services need. Other lists are fetched when
+they are first needed: ``registry`` by a start of the schema registry, the rest by the bench.
 """
 
 import importlib.util
