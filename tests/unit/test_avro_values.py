@@ -4,7 +4,7 @@ import ast
 import json
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +15,12 @@ import pytest
 from typing_extensions import override
 
 from batchledger.adapters.decoding.avro.decoder import NO_DATUM, AvroDecoder
+from batchledger.adapters.decoding.avro.lanes import MOST_STEPS_OF_ALL
+from batchledger.adapters.decoding.avro.scanning import _Items
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.model.records.columns import Column, parse_columns
+from tests.avro import encode
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "avro.md"
 NEIGHBOURS = 200
@@ -188,3 +191,33 @@ def test_named_types_come_from_references_and_columns_without_a_field_are_null()
 def test_schema_that_is_none_is_refused(schema: str, why: str) -> None:
     with pytest.raises(AvroSchemaError, match=why):
         AvroDecoder(schema, (), parse_columns("a int"))
+
+
+def test_arrays_within_arrays_of_one_value_cost_its_neighbours_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step from item to item costs the same for one value as for many, and steps of two levels multiply."""
+    steps: list[None] = []
+    monkeypatch.setattr(_Items, "_open_blocks", _watched(_Items._open_blocks, steps))
+    inner = {"type": "array", "items": "int"}
+    schema = record_of({"name": "a", "type": {"type": "array", "items": inner}})
+    large = {"a": [[1] * 250] * 250}
+    values = [encode(json.loads(schema), large if number == 5 else {"a": [[number]]}) for number in range(1_000)]
+    decoder = AvroDecoder(schema, (), parse_columns("a array<array<int>>"))
+    rows, is_decoded, _ = decoder.decode(pa.array(values, pa.binary()))
+    assert is_decoded.all()
+    assert rows["a"][5].as_py() == large["a"]
+    assert rows["a"][999].as_py() == [[999]]
+    assert len(steps) <= MOST_STEPS_OF_ALL
+
+
+def _watched(method: Callable[..., None], calls: list[None]) -> Callable[..., None]:
+    def call(*arguments: Any) -> None:
+        calls.append(None)
+        method(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("schema", ['["null", "null", "long"]', "[" * 3_000 + "]" * 3_000])
+def test_schema_that_avro_does_not_allow_is_refused(schema: str) -> None:
+    with pytest.raises(AvroSchemaError):
+        AvroDecoder(f'{{"type": "record", "name": "r", "fields": [{{"name": "a", "type": {schema}}}]}}', (), ())

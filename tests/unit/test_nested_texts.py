@@ -181,3 +181,14 @@ def test_unknown_fields_are_named_by_their_paths() -> None:
     value = b'{"a":{"b":1,"x":1},"c":[{"d":1},{"y":2}],"m":{"k":{"z":1}},"o":{"p":1,"q":2},"w":{"any":1},"n":1e999}'
     names = ObjectReader(columns).find_unknown(value)
     assert names == {"a.x", "c[].y", "m[].z", "o.q", "n"}
+
+
+@pytest.mark.parametrize("policy", UnknownFieldPolicy)
+def test_field_of_any_name_stands_beside_texts_that_are_picked(policy: UnknownFieldPolicy) -> None:
+    columns = parse_columns("order-id as order_id int, extra jsonb, note string")
+    value = b'{"order-id":1,"extra":{},"note":5}'
+    decoded = RecordDecoder(columns, unknown_fields=policy).decode(records_of(*[value] * 100))
+    assert decoded.set_aside is None
+    assert {(row["order_id"], row["extra"], row["note"]) for rows in decoded.rows for row in rows.to_pylist()} == {
+        (1, "{}", "5")
+    }

@@ -168,3 +168,28 @@ def test_last_header_names_the_schema() -> None:
     datum = encode(PLAIN, {"id": 5, "tax": 1.0})
     found = decoder.decode(pa.array([datum]), pa.array([headers]))
     assert found.rows.to_pylist() == [{"id": 5}]
+
+
+def test_header_with_more_than_a_frame_names_no_schema() -> None:
+    decoder = RegisteredDecoder(SchemaType.AVRO, Framing.HEADER, parse_columns("id int"), find)
+    longer = base64.b64encode(struct.pack(">BI", 0, 1) + b"junk").decode()
+    headers = json.dumps([{"key": "__value_schema_id", "value": longer}])
+    found = decoder.decode(pa.array([encode(PLAIN, {"id": 5, "tax": 1.0})]), pa.array([headers]))
+    assert dict(found.errors) == {0: "its header __value_schema_id: it is longer than a schema id"}
+
+
+def test_fields_are_named_although_only_json_would_hold_their_neighbours() -> None:
+    several = {
+        "type": "record",
+        "name": "customer",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "y", "type": "long"},
+            {"name": "u", "type": ["long", "string"]},
+        ],
+    }
+    schema = avro(1, record_schema(customer=several))
+    assert find_undeclared(schema, parse_columns("customer struct<id bigint>"), (0,)) == {"customer.y", "customer.u"}
+    text = 'syntax = "proto3"; message C { int64 x = 1; int64 y = 2; C parent = 3; } message M { C c = 1; }'
+    message = WriterSchema(1, SchemaType.PROTOBUF, text)
+    assert find_undeclared(message, parse_columns("c struct<x bigint>"), (1,)) == {"c.y", "c.parent"}

@@ -151,3 +151,9 @@ def test_formatting_of_protobuf_does_not_matter() -> None:
     one, two = (WriterSchema(1, SchemaType.PROTOBUF, each) for each in texts)
     assert one.means_the_same_as(two)
     assert not one.means_the_same_as(WriterSchema(1, SchemaType.PROTOBUF, "message A { int64 a = 1; }"))
+
+
+def test_schema_that_is_no_json_is_compared_by_its_words() -> None:
+    one = WriterSchema(1, SchemaType.AVRO, "string")
+    assert one.means_the_same_as(WriterSchema(1, SchemaType.AVRO, " string "))
+    assert not one.means_the_same_as(WriterSchema(1, SchemaType.AVRO, '"string"'))

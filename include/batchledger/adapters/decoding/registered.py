@@ -189,12 +189,12 @@ class RegisteredDecoder:
                 return Unframed(np.where(is_there, ONLY_SCHEMA, -1).astype(np.int64), values, {})
             case Framing.HEADER:
                 frames = pa.array(self._read_headers(values, headers), pa.binary())
-                is_long = pc.greater(pc.binary_length(frames), FRAME_BYTES)
-                # Whatever else stands in the header is another form of it.
-                frames = pc.if_else(pc.fill_null(is_long, fill_value=False), pa.scalar(b"\1", pa.binary()), frames)
-                unframed = split_frames(frames)
-                absent = dict.fromkeys(_places(values, frames), f"it has no header {self.header}")
+                is_long = pc.fill_null(pc.greater(pc.binary_length(frames), FRAME_BYTES), fill_value=False)
+                unframed = split_frames(pc.if_else(is_long, pa.scalar(None, pa.binary()), frames))
                 errors = {place: f"its header {self.header}: {why}" for place, why in unframed.errors.items()}
+                for place in np.flatnonzero(is_long.to_numpy(zero_copy_only=False)).tolist():
+                    errors[place] = f"its header {self.header}: it is longer than a schema id"
+                absent = dict.fromkeys(_places(values, frames), f"it has no header {self.header}")
                 return Unframed(unframed.schema_ids, values, {**errors, **absent})
 
     def _read_headers(self, values: pa.BinaryArray, headers: pa.StringArray) -> Iterator[bytes | None]:
