@@ -19,6 +19,7 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroUnion,
     describe,
 )
+from batchledger.adapters.decoding.fitting import Leaf
 from batchledger.model.records.columns import EPOCH_UNITS, INTEGER_TYPES, Column
 from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
 
@@ -48,15 +49,6 @@ _HOLDS: Mapping[str, frozenset[str]] = MappingProxyType(
 
 # Their bytes are no text.
 _NO_TEXTS = ("bytes", "fixed", "duration")
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """The column at a place, which a field becomes; ``name`` is for errors."""
-
-    place: int
-    name: str
-    type: str
 
 
 @dataclass(frozen=True)

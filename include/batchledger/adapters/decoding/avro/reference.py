@@ -4,13 +4,10 @@ A value is accepted only if the column holds exactly what was written. Any other
 names the column and the kind of fault, and never a value.
 """
 
-import math
-import struct
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any
 
-from batchledger.adapters.decoding.avro.projection import JSON_TYPES, AvroPlan, Leaf, plan_struct, sort_of
+from batchledger.adapters.decoding.avro.projection import JSON_TYPES, AvroPlan, plan_struct, sort_of
 from batchledger.adapters.decoding.avro.schema import (
     AvroArray,
     AvroMap,
@@ -21,25 +18,25 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroUnion,
 )
 from batchledger.adapters.decoding.avro.texts import (
-    NoValueError,
     read_decimal,
     read_keys,
     read_moment,
     within_days,
-    within_years,
     write_json,
     write_text,
 )
 from batchledger.adapters.decoding.avro.wire import WireReader
-from batchledger.adapters.decoding.meaning import BITS_BY_INTEGER_TYPE, UnfitError
-from batchledger.model.records.columns import EPOCH_UNITS, decimal_size
+from batchledger.adapters.decoding.fitting import (
+    Fit,
+    Leaf,
+    NoValueError,
+    fit_decimal,
+    make_float_fit,
+    make_whole_fit,
+    name_errors,
+)
+from batchledger.model.records.columns import decimal_size
 from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
-
-Fit = Callable[[Any], Any]
-"""Makes a value of a column out of a value as ``WireReader`` gives it. Raises UnfitError."""
-
-BEYOND = "a number beyond its range"
-MORE_DIGITS = "a whole number with more digits than it keeps"
 
 
 class ReferenceReader:
@@ -84,7 +81,7 @@ def make_fit(schema: AvroSchema, type_: AvroType, leaf: Leaf) -> Fit:
     """Return what makes a value of a leaf out of a written one."""
     found, apart = schema.resolve(type_), take_apart(leaf.type)
     if leaf.type in JSON_TYPES:
-        return _name_errors(leaf, _make_text(schema, found, leaf.type))
+        return name_errors(leaf, _make_text(schema, found, leaf.type))
     match found:
         case AvroUnion():
             fits = [make_fit(schema, branch, leaf) for branch in found.branches]
@@ -93,13 +90,13 @@ def make_fit(schema: AvroSchema, type_: AvroType, leaf: Leaf) -> Fit:
             element = make_fit(schema, found.items, Leaf(0, f"{leaf.name}[]", apart.element))
             return lambda value: [element(each) for each in value]
         case AvroMap() if isinstance(apart, MapOf):
-            read = _name_errors(leaf, _read_keys)
+            read = name_errors(leaf, _read_keys)
             of_value = make_fit(schema, found.values, Leaf(0, f"{leaf.name}[]", apart.value))
             return lambda value: [(key, of_value(each[1])) for key, each in zip(read(value), value, strict=True)]
         case AvroRecord() if isinstance(apart, StructOf):
             return _make_struct(schema, found, leaf.name, apart)
         case AvroPrimitive():
-            return _name_errors(leaf, _make_scalar(found, leaf.type))
+            return name_errors(leaf, _make_scalar(found, leaf.type))
         case _:
             raise TypeError(leaf.type)
 
@@ -114,16 +111,6 @@ def _make_struct(schema: AvroSchema, record: AvroRecord, name: str, struct_: Str
         return dict(zip(names, row, strict=True))
 
     return fit
-
-
-def _name_errors(leaf: Leaf, fit: Fit) -> Fit:
-    def fit_or_name(value: Any) -> Any:
-        try:
-            return fit(value)
-        except NoValueError as error:
-            raise UnfitError(f"{leaf.name} ({leaf.type}) cannot hold {error}") from None
-
-    return fit_or_name
 
 
 def _read_keys(value: list[tuple[bytes, Any]]) -> list[str]:
@@ -156,79 +143,12 @@ def _make_scalar(type_: AvroPrimitive, declared: str) -> Fit:
         case "null" | "boolean" | "bytes" | "fixed" | "duration" | "uuid":
             return lambda value: value
         case "decimal":
-            return lambda value: _fit_decimal(read_decimal(type_, value), *decimal_size(declared))
+            return lambda value: fit_decimal(read_decimal(type_, value), *decimal_size(declared))
         case "date":
             return within_days
         case "timestamp":
             return lambda value: read_moment(type_, value)
         case "float" | "double":
-            return float if declared == "double" else _fit_float
+            return make_float_fit(declared)
         case _:
-            return _make_whole(declared)
-
-
-def _make_whole(declared: str) -> Fit:
-    if declared in EPOCH_UNITS:
-        return lambda value: within_years(value * EPOCH_UNITS[declared])
-    match declared:
-        case "double":
-            return _fit_whole_in_double
-        case "float" | "real":
-            return _fit_whole_in_float
-        case _ if declared.startswith("decimal"):
-            precision, scale = decimal_size(declared)
-            return lambda value: _fit_decimal(Decimal(value), precision, scale)
-        case _:
-            bound = 2 ** (BITS_BY_INTEGER_TYPE[declared] - 1)
-            return lambda value: _fit_integer(value, bound)
-
-
-def _fit_integer(value: int, bound: int) -> int:
-    if not -bound <= value < bound:
-        raise NoValueError(BEYOND)
-    return value
-
-
-def _fit_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
-    sign, digits, exponent = value.as_tuple()
-    text = "".join(map(str, digits)).lstrip("0")
-    kept = text.rstrip("0")
-    if not kept:
-        return Decimal(0)
-    exponent = int(exponent) + len(text) - len(kept)
-    if len(kept) + exponent > precision - scale:
-        raise NoValueError(BEYOND)
-    if -exponent > scale:
-        raise NoValueError(f"a number with more than {scale} decimal places")
-    return Decimal((sign, tuple(map(int, kept)), exponent))
-
-
-def _fit_whole_in_double(value: int) -> float:
-    if int(float(value)) != value:
-        raise NoValueError(MORE_DIGITS)
-    return float(value)
-
-
-def _fit_whole_in_float(value: int) -> float:
-    # Through a double a number could be rounded twice; then it is not exact in either.
-    if int(_nearest_float(float(value))) != value:
-        raise NoValueError(MORE_DIGITS)
-    return float(value)
-
-
-def _fit_float(value: float) -> float:
-    """The nearest float; every value that is written as a float stays itself."""
-    if not math.isfinite(value):
-        return value
-    nearest = _nearest_float(value)
-    if value and not nearest:
-        raise NoValueError("a number that is too close to 0")
-    return nearest
-
-
-def _nearest_float(value: float) -> float:
-    try:
-        nearest: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        raise NoValueError(BEYOND) from None
-    return nearest
+            return make_whole_fit(declared)

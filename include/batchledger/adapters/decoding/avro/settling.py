@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from batchledger.adapters.arrow_types import to_arrow_type
 from batchledger.adapters.decoding.avro.decimals import settle_decimals
 from batchledger.adapters.decoding.avro.lanes import Bytes
-from batchledger.adapters.decoding.avro.projection import Leaf, sort_of, without_null
+from batchledger.adapters.decoding.avro.projection import sort_of, without_null
 from batchledger.adapters.decoding.avro.reference import make_fit
 from batchledger.adapters.decoding.avro.scanned import Scanned
 from batchledger.adapters.decoding.avro.scanning import is_scanned
@@ -24,6 +24,7 @@ from batchledger.adapters.decoding.avro.schema import (
 )
 from batchledger.adapters.decoding.avro.texts import EARLIEST_DAY, LATEST_DAY
 from batchledger.adapters.decoding.avro.wire import MalformedError, WireReader
+from batchledger.adapters.decoding.fitting import Leaf
 from batchledger.adapters.decoding.meaning import (
     BITS_BY_INTEGER_TYPE,
     EARLIEST_MICROSECONDS,

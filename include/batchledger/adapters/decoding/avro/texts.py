@@ -25,10 +25,10 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroType,
     AvroUnion,
 )
+from batchledger.adapters.decoding.fitting import NoValueError, within_years
 from batchledger.adapters.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS
 
 NOT_UTF8_TEXT = "a text that is not valid UTF-8"
-OUTSIDE_OF_YEARS = "a moment outside of the years 1 to 9999"
 NO_SUCH_TIME = "a time that no clock shows"
 
 # Of UTC, as is all that is counted from it.
@@ -37,10 +37,6 @@ _MICROSECONDS_OF_DAY = 86_400_000_000
 EARLIEST_DAY = EARLIEST_MICROSECONDS // _MICROSECONDS_OF_DAY
 LATEST_DAY = LATEST_MICROSECONDS // _MICROSECONDS_OF_DAY
 _MOST_DIGITS = 10_000
-
-
-class NoValueError(ValueError):
-    """What a value is that a column cannot hold, as an error ends."""
 
 
 def write_json(schema: AvroSchema, type_: AvroType, value: Any) -> str:
@@ -201,10 +197,3 @@ def read_moment(type_: AvroPrimitive, value: int) -> int:
         if rest:
             raise NoValueError("a moment with more than 6 digits of a second")
     return within_years(microseconds)
-
-
-def within_years(microseconds: int) -> int:
-    """Return the moment. Raises NoValueError."""
-    if not EARLIEST_MICROSECONDS <= microseconds <= LATEST_MICROSECONDS:
-        raise NoValueError(OUTSIDE_OF_YEARS)
-    return microseconds

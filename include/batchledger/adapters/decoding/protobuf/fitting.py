@@ -1,22 +1,26 @@
 """What a Protobuf value becomes in a column of a declared type, one value at a time.
 
 The test is docs/reference/protobuf.md. A value is accepted only if the column holds exactly what was written. Any other
-one raises ``UnfitError``, whose text names the column and the kind of fault, and never a value. Numbers keep the rules
-that they have in Avro.
+one raises ``UnfitError``, whose text names the column and the kind of fault, and never a value.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
 import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 
-from batchledger.adapters.decoding.avro.projection import Leaf
-from batchledger.adapters.decoding.avro.reference import make_fit as make_avro_fit
-from batchledger.adapters.decoding.avro.schema import AvroPrimitive, AvroRecord, AvroSchema
-from batchledger.adapters.decoding.avro.texts import NoValueError, within_years
-from batchledger.adapters.decoding.meaning import UnfitError, make_scalar_reader
+from batchledger.adapters.decoding.fitting import (
+    Fit,
+    Leaf,
+    NoValueError,
+    make_float_fit,
+    make_whole_fit,
+    name_errors,
+    within_years,
+)
+from batchledger.adapters.decoding.meaning import make_scalar_reader
 from batchledger.adapters.decoding.protobuf.schema import is_many, is_map, is_wrapper, sort_of
 from batchledger.adapters.decoding.protobuf.texts import make_text, require_text, write_key
 from batchledger.model.records.columns import Column
@@ -24,15 +28,7 @@ from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apar
 
 Get = Callable[[Any], Any]
 """Takes a field out of a message; None if it is absent."""
-Fit = Callable[[Any], Any]
-"""Makes a value of a column out of a value as the runtime gives it, not None. Raises UnfitError."""
 
-_NOTHING = AvroSchema(AvroRecord(()), {}, is_recursive=False)
-_IN_AVRO: Mapping[str, AvroPrimitive] = {
-    "whole": AvroPrimitive("long"),
-    "float": AvroPrimitive("float"),
-    "double": AvroPrimitive("double"),
-}
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _NANOSECONDS = 1_000_000_000
 
@@ -58,14 +54,14 @@ def make_fit(field: FieldDescriptor, leaf: Leaf) -> Fit:
             return lambda value: [element(each.value) for each in value]
         return lambda value: [element(each) for each in value]
     if is_many(field):
-        return _name_errors(leaf, make_text(field, leaf.type, is_one=False))
+        return name_errors(leaf, make_text(field, leaf.type, is_one=False))
     return _make_one(field, leaf)
 
 
 def _make_map(of_value: FieldDescriptor, leaf: Leaf, declared: str) -> Fit:
     fit = _make_one(of_value, Leaf(0, f"{leaf.name}[]", declared))
     unwrap: Get = (lambda each: each.value) if is_wrapper(of_value) else (lambda each: each)
-    of_key = _name_errors(leaf, lambda key: require_text(write_key(key)))
+    of_key = name_errors(leaf, lambda key: require_text(write_key(key)))
     # In the order of the keys: the runtime has them in no order.
     return lambda value: [(of_key(key), fit(unwrap(each))) for key, each in sorted(value.items(), key=_take_key)]
 
@@ -83,26 +79,28 @@ def _make_one(field: FieldDescriptor, leaf: Leaf) -> Fit:
         return _make_one(field.message_type.fields_by_name["value"], leaf)
     sort = sort_of(field)
     if leaf.type in ("string", "jsonb") and (sort, leaf.type) != ("string", "string"):
-        return _name_errors(leaf, make_text(field, leaf.type, is_one=True))
-    if sort in _IN_AVRO:
-        return make_avro_fit(_NOTHING, _IN_AVRO[sort], leaf)
+        return name_errors(leaf, make_text(field, leaf.type, is_one=True))
+    if sort == "whole":
+        return name_errors(leaf, make_whole_fit(leaf.type))
+    if sort in ("float", "double"):
+        return name_errors(leaf, make_float_fit(leaf.type))
     return _make_other(sort, leaf)
 
 
 def _make_other(sort: str, leaf: Leaf) -> Fit:
     match sort:
         case "string" if leaf.type == "string":
-            return _name_errors(leaf, require_text)
+            return name_errors(leaf, require_text)
         case "string":
             read = make_scalar_reader(Column(leaf.name, leaf.type))
-            require = _name_errors(leaf, require_text)
+            require = name_errors(leaf, require_text)
             return lambda value: read(msgspec.json.encode(require(value)))
         case "enum":
-            return make_avro_fit(_NOTHING, _IN_AVRO["whole"], leaf)
+            return name_errors(leaf, make_whole_fit(leaf.type))
         case "timestamp":
-            return _name_errors(leaf, _read_timestamp)
+            return name_errors(leaf, _read_timestamp)
         case "date":
-            return _name_errors(leaf, _read_day)
+            return name_errors(leaf, _read_day)
         case _:
             return lambda value: value
 
@@ -121,16 +119,6 @@ def _make_struct(field: FieldDescriptor, name: str, struct: StructOf) -> Fit:
         return {key: None if value is None else of_value(value) for key, value, of_value in found}
 
     return fit
-
-
-def _name_errors(leaf: Leaf, fit: Fit) -> Fit:
-    def fit_or_name(value: Any) -> Any:
-        try:
-            return fit(value)
-        except NoValueError as error:
-            raise UnfitError(f"{leaf.name} ({leaf.type}) cannot hold {error}") from None
-
-    return fit_or_name
 
 
 def _read_timestamp(value: Any) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchledger.adapters.arrow_types import to_arrow_type
-from batchledger.adapters.decoding.avro.projection import Leaf
+from batchledger.adapters.decoding.fitting import Leaf
 from batchledger.adapters.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
 from batchledger.adapters.decoding.protobuf.fitting import Get, make_fit, make_getter
 from batchledger.adapters.decoding.protobuf.planning import PlannedColumn

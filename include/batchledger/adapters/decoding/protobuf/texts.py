@@ -16,7 +16,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import Error as JsonError
 from google.protobuf.json_format import MessageToDict
 
-from batchledger.adapters.decoding.avro.texts import NOT_UTF8_TEXT, NoValueError
+from batchledger.adapters.decoding.avro.texts import NOT_UTF8_TEXT
+from batchledger.adapters.decoding.fitting import NoValueError
 from batchledger.adapters.decoding.protobuf.schema import find_name, is_many, is_map, name_type
 
 _WIDE = ("int64", "uint64", "sint64", "fixed64", "sfixed64")
