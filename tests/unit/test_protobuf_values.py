@@ -3,7 +3,6 @@
 import ast
 import pickle
 import re
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -265,13 +264,6 @@ def test_imports_come_from_references_and_from_the_files_that_are_known() -> Non
     decoder = pickle.loads(pickle.dumps(decoder))  # noqa: S301 -- our own bytes
     day = within(b"\x08\xea\x0f\x10\x0b\x18\x16", 3)
     assert decode(decoder, b"\x0a\x02\x08\x01" + day)[0] == [{"unit": "M", "absent": None, "day": date(2026, 11, 22)}]
-
-
-def test_decoder_that_was_pickled_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    pickled = pickle.dumps(ProtobufDecoder(ORDER, (), (0,), parse_columns("id bigint")))
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    compile_files.cache_clear()
-    assert decode(pickle.loads(pickled), b"\x08\x07")[0] == [{"id": 7}]  # noqa: S301 -- our own bytes
 
 
 @pytest.mark.parametrize(

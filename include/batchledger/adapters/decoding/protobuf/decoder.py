@@ -5,7 +5,7 @@ passes over in silence.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -38,25 +38,22 @@ class ProtobufDecoder:
     ``schema_text`` is the writer's ``.proto`` file. ``references`` are import paths and texts of the files that it
     imports, each after those that it imports itself; ``google/protobuf`` and ``google/type`` need none. ``message`` has
     the indexes of Confluent's frame, or a full name. Raises ProtobufSchemaError if the schema is none, or if a field
-    can never become its column. A decoder that was pickled needs no compiler: ``files`` has the descriptors.
+    can never become its column.
     """
 
     schema_text: str
     references: tuple[tuple[str, str], ...]
     message: tuple[int, ...] | str
     columns: tuple[Column, ...]
-    files: bytes = field(default=b"", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.files:
-            object.__setattr__(self, "files", compile_files(self.schema_text, self.references))
         # So that a schema that does not fit is refused before a record is read.
         _ = self._gatherers
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
         # What is kept in between does not pickle.
-        return type(self), (self.schema_text, self.references, self.message, self.columns, self.files)
+        return type(self), (self.schema_text, self.references, self.message, self.columns)
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray, Mapping[int, str]]:
         """Return the rows of the records that decode, in their order; which records these are; why others do not.
@@ -112,8 +109,12 @@ class ProtobufDecoder:
         return messages, places, errors, unknown
 
     @cached_property
+    def _files(self) -> bytes:
+        return compile_files(self.schema_text, self.references)
+
+    @cached_property
     def _message(self) -> Descriptor:
-        return load_message(self.files, self.message)
+        return load_message(self._files, self.message)
 
     @cached_property
     def _read(self) -> Callable[[bytes], Any]:
@@ -122,7 +123,7 @@ class ProtobufDecoder:
 
     @cached_property
     def _checker(self) -> MessageChecker:
-        return MessageChecker(self._message, self.files)
+        return MessageChecker(self._message, self._files)
 
     @cached_property
     def _plan(self) -> tuple[PlannedColumn, ...]:
