@@ -1,6 +1,7 @@
 """Wires what a pipeline reads: the decoder of its records, and the schemas that they were written with."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -141,7 +142,7 @@ def sample_registry(pipeline: PipelineConfig, columns: Sequence[Column]) -> Samp
             advice="Look at records instead: --from-topic",
             pipeline=pipeline.name,
         )
-    return look_at_schemas(dict.fromkeys(found, 1), columns)
+    return replace(look_at_schemas(dict.fromkeys(found, 1), columns), noun="schema")
 
 
 def open_registry(pipeline: PipelineConfig) -> Registry | None:

@@ -334,6 +334,7 @@ def test_schemas_of_writers_are_compared_and_listed(workplace: Workplace, regist
         ("city", "city string"),
         ("tags", "tags array<string>"),
     ]
+    assert shown["differences"][0]["told"] == "1 of 1 schema have it, and it is not declared"
     (used,) = shown["writer_schemas"]
     assert (used["registry"], used["id"], used["batches"]) == ("registry_default", three, 1)
     send(pipeline, frame(other, b"\2a\1"))

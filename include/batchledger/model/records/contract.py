@@ -114,11 +114,12 @@ class SampledField:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``records`` records were looked at, and ``unreadable`` more that cannot be read."""
+    """``records`` records were looked at, and ``unreadable`` more that cannot be read; or ``noun`` says what else."""
 
     records: int
     unreadable: int
     fields: Mapping[str, SampledField]
+    noun: str = "record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class Contract:
         by_lower = {name.lower(): name for name in declared}
         taken = {name.lower() for name in self.taken}
         for name, found in self.sample.fields.items():
-            share = f"{found.records:,} of {describe_count(self.sample.records, 'record')}"
+            share = f"{found.records:,} of {describe_count(self.sample.records, self.sample.noun)}"
             if name not in declared:
                 told = f"{share} have it, and it is not declared"
                 fault = explain_name(name) or ("no type holds its values" if found.type is None else None)

@@ -127,7 +127,8 @@ def _used_table(used: Sequence[UsedSchema]) -> Part:
 
 def _describe_sample(sample: Sample) -> str:
     unreadable = f" Values that cannot be read: {sample.unreadable:,}." if sample.unreadable else ""
-    return f"Looked at {describe_count(sample.records, 'record')}, the newest of each partition.{unreadable}"
+    newest = "partition" if sample.noun == "record" else "subject"
+    return f"Looked at {describe_count(sample.records, sample.noun)}, the newest of each {newest}.{unreadable}"
 
 
 def _explain_missing_table(target: str, transform: str | None) -> str:
