@@ -148,6 +148,9 @@ def sample_registry(pipeline: PipelineConfig, columns: Sequence[Column]) -> Samp
 def open_registry(pipeline: PipelineConfig) -> Registry | None:
     """Return the registry that a pipeline names."""
     registry = pipeline.source.registry
-    if registry is None:
-        return None
-    return Registry(registry_settings(load_named(pipeline, "source.registry", registry, "http")))
+    return None if registry is None else load_registry(pipeline, "source.registry", registry)
+
+
+def load_registry(pipeline: PipelineConfig, key: str, connection_id: str) -> Registry:
+    """Return the registry that ``key`` of the pipeline's file names. Raises ConfigurationError."""
+    return Registry(registry_settings(load_named(pipeline, key, connection_id, "http")))

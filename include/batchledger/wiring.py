@@ -33,7 +33,6 @@ from batchledger.config.connections import (
     lake_catalog,
     load_connection,
     postgres_dsn,
-    registry_settings,
 )
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
@@ -57,6 +56,7 @@ from batchledger.proof.proving import prove
 from batchledger.proof.verification import Verification
 from batchledger.reading import (
     load_named,
+    load_registry,
     make_decoder,
     open_schemas,
     sample_records,
@@ -314,10 +314,8 @@ def _make_avro_output(pipeline: PipelineConfig, sink: KafkaSinkConfig) -> "AvroO
     if sink.registry is None:
         return None
     from batchledger.adapters.encoding.avro_output import AvroOutput
-    from batchledger.adapters.registry.client import Registry
 
-    registry = Registry(registry_settings(load_named(pipeline, "sink.registry", sink.registry, "http")))
-    return AvroOutput(registry, sink.avro_subject, sink.topic)
+    return AvroOutput(load_registry(pipeline, "sink.registry", sink.registry), sink.avro_subject, sink.topic)
 
 
 def open_catalog(connection: Connection) -> "LakeCatalog":

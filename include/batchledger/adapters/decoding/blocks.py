@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from batchledger.adapters.arrow_types import arrow_schema
-from batchledger.adapters.decoding.nested import Declared, count_fields, declare_fields
+from batchledger.adapters.decoding.nested import Declared, count_fields, declare_fields, fields_given_once
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
 from batchledger.adapters.decoding.picking import DoubtfulError, make_picker, read_as_written, read_texts
 from batchledger.adapters.decoding.settling import (
@@ -51,8 +51,6 @@ _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
 
 _MOST_DIGITS = 38
-
-_fields_given_once = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # The names that can be picked.
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 
@@ -117,11 +115,11 @@ class BlockDecoder:
         if not len(values):
             return DecodedBlock(self._schema.empty_table(), may_have_unknown=False)
         values.validate(full=True)  # which refuses what is not UTF-8
+        if self._has_unreadable:
+            raise DoubtfulError
         text = _join(values)
         text_bytes = text.to_pybytes()
         _require_sure(text_bytes)
-        if any(map(_is_unreadable, self.columns)):
-            raise DoubtfulError
         is_text = self._look_at_first(values.slice(0, _FEWEST_RECORDS))
         kept = tuple(column for column in self.columns if _is_kept(column, is_text))
         layers = self._lay_out(kept)
@@ -135,7 +133,7 @@ class BlockDecoder:
         if kept:
             picked, may_have_unknown = self._pick(kept, text_bytes)
             written = {
-                column.name: _read_maps(column, texts) or read_texts(column, texts)
+                column.name: _read_picked(column, texts)
                 for column, texts in read_as_written(kept, picked, text_bytes, len(values))
             }
         columns = [
@@ -197,6 +195,10 @@ class BlockDecoder:
         return is_text
 
     @cached_property
+    def _has_unreadable(self) -> bool:
+        return any(map(_is_unreadable, self.columns))
+
+    @cached_property
     def _ambiguous(self) -> AbstractSet[str]:
         """The fields that may hold texts, and other values, too."""
         return {
@@ -218,11 +220,16 @@ class BlockDecoder:
         return arrow_schema(self.columns)
 
 
-def _read_maps(column: Column, texts: Sequence[bytes]) -> pa.Array | None:
-    """Return the maps of a column, whose values are parsed as a block of their own; None if that cannot be."""
-    map_ = take_apart(column.type)
-    if not isinstance(map_, MapOf) or to_parsed_type(map_.value) is None:
-        return None
+def _read_picked(column: Column, texts: Sequence[bytes]) -> pa.Array:
+    """Return the values of a column that the parser does not read. Raises DoubtfulError."""
+    type_ = take_apart(column.type)
+    if isinstance(type_, MapOf) and to_parsed_type(type_.value) is not None:
+        return _read_maps(type_.value, texts)
+    return read_texts(column, texts)
+
+
+def _read_maps(value_type: str, texts: Sequence[bytes]) -> pa.Array:
+    """Return maps, whose values are parsed as a block of their own."""
     names: list[str] = []
     tokens: list[bytes] = []
     offsets: list[int | None] = []
@@ -230,12 +237,12 @@ def _read_maps(column: Column, texts: Sequence[bytes]) -> pa.Array | None:
         offsets.append(None if text == b"null" else len(names))
         if text == b"null":
             continue
-        fields = _fields_given_once.decode(text) if text[:1] == b"{" else {}
+        fields = fields_given_once.decode(text) if text[:1] == b"{" else {}
         if len(fields) != count_fields(text):
             raise DoubtfulError
         names += fields
         tokens += map(bytes, fields.values())
-    values, are_sure, _ = BlockDecoder((Column("value", map_.value),)).decode(
+    values, are_sure, _ = BlockDecoder((Column("value", value_type),)).decode(
         pa.array([b'{"value":%s}' % each for each in tokens], pa.binary())
     )
     if not are_sure.all() or "\0" in "".join(names):

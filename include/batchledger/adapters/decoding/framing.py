@@ -49,8 +49,7 @@ def split_frames(values: pa.BinaryArray) -> Unframed:
     header = content[starts[left, None] + np.arange(1, FRAME_BYTES)]
     schema_ids[left] = np.ascontiguousarray(header).view(_ID).ravel()
     errors = {**dict.fromkeys(np.flatnonzero(is_short).tolist(), TOO_SHORT), **dict.fromkeys(wrong.tolist(), NO_MAGIC)}
-    # Without an end pyarrow 26 computes a negative size.
-    payloads = pc.binary_slice(values, FRAME_BYTES, 2**31 - 1)
+    payloads = _drop_beginning(values, FRAME_BYTES)
     if errors:
         payloads = pc.if_else(pa.array(schema_ids >= 0), payloads, pa.scalar(None, pa.binary()))
     return Unframed(schema_ids, payloads, errors)
@@ -69,7 +68,7 @@ def split_messages(payloads: pa.BinaryArray) -> SplitMessages:
     first_bytes = pc.binary_slice(payloads, 0, 1)
     is_first = pc.fill_null(pc.equal(first_bytes, b"\0"), fill_value=False).to_numpy(zero_copy_only=False)
     if is_first.all():
-        return SplitMessages({FIRST_MESSAGE: np.arange(len(payloads))}, _drop_first_byte(payloads), {})
+        return SplitMessages({FIRST_MESSAGE: np.arange(len(payloads))}, _drop_beginning(payloads, 1), {})
     places: dict[tuple[int, ...], list[int]] = {}
     found: list[bytes | None] = []
     errors = {}
@@ -85,9 +84,9 @@ def split_messages(payloads: pa.BinaryArray) -> SplitMessages:
     return SplitMessages({each: np.array(at) for each, at in places.items()}, pa.array(found, pa.binary()), errors)
 
 
-def _drop_first_byte(payloads: pa.BinaryArray) -> pa.BinaryArray:
+def _drop_beginning(values: pa.BinaryArray, count: int) -> pa.BinaryArray:
     # Without an end pyarrow 26 computes a negative size.
-    return pc.binary_slice(payloads, 1, 2**31 - 1)
+    return pc.binary_slice(values, count, 2**31 - 1)
 
 
 def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:

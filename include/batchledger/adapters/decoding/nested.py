@@ -37,8 +37,8 @@ class _Name(str):
 
 
 _fields = msgspec.json.Decoder(dict[_Name, msgspec.Raw], dec_hook=operator.call)
-_fields_given_once = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_elements = msgspec.json.Decoder(list[msgspec.Raw])
+fields_given_once = msgspec.json.Decoder(dict[str, msgspec.Raw])
+elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def parse_fields(token: bytes) -> Iterator[tuple[str, bytes]]:
@@ -103,7 +103,7 @@ def _open(column: Column, token: bytes) -> Iterable[tuple[str, bytes]]:
 def _read_array(column: Column, read: Reader, token: bytes) -> list[Any]:
     if token[:1] != b"[":
         raise unfit(column, kind_of(token))
-    return [None if (each := bytes(raw)) == b"null" else read(each) for raw in _elements.decode(token)]
+    return [None if (each := bytes(raw)) == b"null" else read(each) for raw in elements.decode(token)]
 
 
 def _read_map(column: Column, read: Reader, token: bytes) -> list[tuple[str, Any]]:
@@ -221,14 +221,14 @@ class Declared:
     def find_unknown(self, token: bytes, place: str = "") -> Iterator[str]:
         """Yield the fields that are not declared: ``customer.name``, ``items[].price``. A name may come twice."""
         if token[:1] == b"{" and self.fields is not None:
-            for name, within in _fields_given_once.decode(token).items():
+            for name, within in fields_given_once.decode(token).items():
                 path = f"{place}.{name}" if place else name
                 if name not in self.fields:
                     yield path
                 elif (declared := self.fields[name]) is not None:
                     yield from declared.find_unknown(bytes(within), path)
         elif self.each is not None and token[:1] in (b"{", b"["):
-            tokens = _fields_given_once.decode(token).values() if token[:1] == b"{" else _elements.decode(token)
+            tokens = fields_given_once.decode(token).values() if token[:1] == b"{" else elements.decode(token)
             for within in tokens:
                 yield from self.each.find_unknown(bytes(within), f"{place}[]")
 

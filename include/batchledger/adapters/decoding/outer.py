@@ -4,8 +4,6 @@ A key or header that is absent or null makes nulls. One that does not fit its co
 aside like a record whose value does not fit.
 """
 
-import base64
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +14,7 @@ import pyarrow as pa
 
 from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.blocks import BlockDecoder
+from batchledger.adapters.decoding.headers import last_by_name
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.adapters.decoding.objects import ObjectReader, make_bytes_reader
 from batchledger.adapters.decoding.record_schema import UNREADABLE_NAME
@@ -94,7 +93,7 @@ class OuterReader:
     def _read_headers(self, texts: pa.Array, errors: Errors) -> Iterator[pa.Array]:
         by_name: list[Mapping[str, bytes | None]] = []
         for place, text in enumerate(texts.to_pylist()):
-            found = {} if text is None else _last_by_name(text)
+            found = {} if text is None else last_by_name(text)
             if UNREADABLE_NAME in found:
                 errors.setdefault(place, UNREADABLE_HEADERS)
             by_name.append(found)
@@ -116,11 +115,3 @@ def _read(place: int, content: bytes | None, read: Callable[[bytes], Any], what:
     except UnfitError as error:
         errors.setdefault(place, f"its {what}: {error}")
         return None
-
-
-def _last_by_name(text: str) -> Mapping[str, bytes | None]:
-    """Return the last header of each name, as Kafka's own ``lastHeader``."""
-    return {
-        each["key"]: None if (content := each.get("value")) is None else base64.b64decode(content)
-        for each in json.loads(text)
-    }

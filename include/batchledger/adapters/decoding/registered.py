@@ -4,8 +4,6 @@ What cannot be decoded is set aside with its reason: a frame that is none, a sch
 that does not fit the columns, a datum that is not what its schema says. A registry that cannot be asked is an error.
 """
 
-import base64
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,6 +17,7 @@ from batchledger.adapters.decoding.avro.decoder import AvroDecoder
 from batchledger.adapters.decoding.avro.proposing import declare_record, propose_avro_columns
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
 from batchledger.adapters.decoding.framing import FIRST_MESSAGE, FRAME_BYTES, Unframed, split_frames, split_messages
+from batchledger.adapters.decoding.headers import last_by_name
 from batchledger.adapters.decoding.nested import declare_fields
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
@@ -103,7 +102,7 @@ class RegisteredDecoder:
                 if self.refuses_undeclared and is_decoded[place]:
                     errors[int(found[place])] = _refuse(names)
                     is_kept[place] = False
-            if not is_kept.all():
+            if (is_kept != is_decoded).any():
                 rows = rows.filter(pa.array(is_kept[is_decoded]))
             parts.append(rows)
             places.append(found[is_kept])
@@ -199,42 +198,33 @@ class RegisteredDecoder:
 
     def _read_headers(self, values: pa.BinaryArray, headers: pa.StringArray) -> Iterator[bytes | None]:
         for value, text in zip(values, headers.to_pylist(), strict=True):
-            found = None
-            if value.is_valid and text is not None:
-                # As Kafka's own lastHeader.
-                by_name = {each["key"]: each.get("value") for each in json.loads(text)}
-                content = by_name.get(self.header)
-                found = None if content is None else base64.b64decode(content)
-            yield found
+            yield last_by_name(text).get(self.header) if value.is_valid and text is not None else None
 
 
 def make_datum_decoder(
     schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str
 ) -> AvroDecoder | ProtobufDecoder:
     """Return what decodes data of a writer's schema. Raises AvroSchemaError or ProtobufSchemaError."""
-    references = tuple((each.name, each.text) for each in schema.references)
     if schema.type is SchemaType.PROTOBUF:
-        return ProtobufDecoder(schema.text, references, message, columns)
-    return AvroDecoder(schema.text, references, columns)
+        return ProtobufDecoder(schema.text, schema.named_texts, message, columns)
+    return AvroDecoder(schema.text, schema.named_texts, columns)
 
 
 def propose_columns(schema: WriterSchema, message: tuple[int, ...] | str) -> tuple[Column, ...]:
     """Return a column for each field of a writer's schema. Raises AvroSchemaError or ProtobufSchemaError."""
-    references = tuple((each.name, each.text) for each in schema.references)
     if schema.type is SchemaType.PROTOBUF:
-        return propose_protobuf_columns(schema.text, references, message)
-    return propose_avro_columns(schema.text, references)
+        return propose_protobuf_columns(schema.text, schema.named_texts, message)
+    return propose_avro_columns(schema.text, schema.named_texts)
 
 
 def find_undeclared(
     schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str
 ) -> frozenset[str]:
     """Return the fields of a writer's schema that no column declares, also within: ``customer.name``."""
-    references = tuple((each.name, each.text) for each in schema.references)
     if schema.type is SchemaType.PROTOBUF:
-        written = declare_message(schema.text, references, message)
+        written = declare_message(schema.text, schema.named_texts, message)
     else:
-        written = declare_record(schema.text, references)
+        written = declare_record(schema.text, schema.named_texts)
     return frozenset(declare_fields(columns).find_missing(written))
 
 

@@ -17,12 +17,16 @@ import pyarrow as pa
 from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.meaning import Reader, UnfitError
-from batchledger.adapters.decoding.nested import Declared, declare_fields, make_reader, parse_fields
+from batchledger.adapters.decoding.nested import (
+    Declared,
+    declare_fields,
+    elements,
+    fields_given_once,
+    make_reader,
+    parse_fields,
+)
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK
 from batchledger.model.records.columns import REST, Column
-
-_fields_given_once = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 _RECORDS_TOGETHER = 32
 # More names than these are read field by field: each of them would have to be looked for in the whole text.
@@ -109,15 +113,15 @@ def _leave(declared: Declared, token: bytes) -> bytes | None:
     if declared.each is None or token[:1] not in (b"{", b"["):
         return None
     if token[:1] == b"{":
-        left = ((name, _leave(declared.each, bytes(raw))) for name, raw in _fields_given_once.decode(token).items())
+        left = ((name, _leave(declared.each, bytes(raw))) for name, raw in fields_given_once.decode(token).items())
         return _write((name, each) for name, each in left if each is not None)
-    elements = [_leave(declared.each, bytes(raw)) for raw in _elements.decode(token)]
-    return b"[%s]" % b",".join(each or b"null" for each in elements) if any(elements) else None
+    parts = [_leave(declared.each, bytes(raw)) for raw in elements.decode(token)]
+    return b"[%s]" % b",".join(each or b"null" for each in parts) if any(parts) else None
 
 
 def _leave_of_object(declared: Declared, token: bytes) -> bytes | None:
     known, left = declared.fields or {}, []
-    fields = _fields_given_once.decode(token)
+    fields = fields_given_once.decode(token)
     unknown = fields.keys() - known
     if declared.is_flat and not unknown:
         return None

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batchledger.adapters.encoding.within import group, reached
+
 _MAGIC = b"\0"
 _EMPTY = pa.scalar(b"", pa.binary())
 _END = pa.scalar(b"\0", pa.binary())
@@ -71,9 +73,9 @@ def _nested(is_valid: np.ndarray, values: pa.Array) -> list[pa.Array]:
         fields = [part for place in range(values.type.num_fields) for part in _nullable(values.field(place))]
         return [_branch(is_valid), *([_where(values, _join(fields))] if fields else [])]
     if pa.types.is_map(values.type):
-        names, items = _reached(values, values.keys), _reached(values, values.items)
+        names, items = reached(values, values.keys), reached(values, values.items)
         return _block(is_valid, values, _join([*_name(names), *_nullable(items)]))
-    return _block(is_valid, values, _join(_nullable(_reached(values, values.values))))
+    return _block(is_valid, values, _join(_nullable(reached(values, values.values))))
 
 
 def _name(values: pa.Array) -> list[pa.Array]:
@@ -130,17 +132,11 @@ def _own_bytes(values: pa.Array, size: int) -> np.ndarray:
     return content[values.offset * size : (values.offset + len(values)) * size].reshape(-1, size)
 
 
-def _reached(values: pa.Array, within: pa.Array) -> pa.Array:
-    """Return what a part of a longer array holds of the values within."""
-    first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
-    return within.slice(first, last - first)
-
-
 def _block(is_valid: np.ndarray, values: pa.Array, items: pa.Array) -> list[pa.Array]:
     """Return the parts of arrays or maps: one block of all items, and an end. An empty one has the end alone."""
-    offsets = pc.subtract(values.offsets, values.offsets[0]).cast(pa.int32())
-    counts = np.where(is_valid, np.diff(offsets.to_numpy()), 0).astype(np.int64)
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), _EMPTY)
+    grouped = group(values, items)
+    counts = np.where(is_valid, np.diff(grouped.offsets.to_numpy()), 0).astype(np.int64)
+    joined = pc.binary_join(grouped, _EMPTY)
     ends = pc.if_else(pa.array(counts > 0), _END, _EMPTY)
     return [_pack(is_valid, *_varints(counts)), _where(values, joined), ends]
 

@@ -21,6 +21,7 @@ from batchledger.adapters.encoding.texts import (
     write_moment,
     write_string,
 )
+from batchledger.adapters.encoding.within import group, reached
 from batchledger.model.records.columns import COORDINATE_COLUMNS, DELETED_COLUMN, PROVENANCE_COLUMNS
 
 OUTPUT_SCHEMA = pa.schema(
@@ -147,27 +148,20 @@ def _write_nested(values: pa.Array) -> pa.Array:
             parts += [f"{',' if parts else ''}{write_string(field.name)}:", texts]
         parts = ["{", *parts, "}"]
     elif pa.types.is_map(values.type):
-        within = write_tokens(_reached(values, values.items))
-        names = write_tokens(_reached(values, values.keys))
+        within = write_tokens(reached(values, values.items))
+        names = write_tokens(reached(values, values.keys))
         parts = ["{", _join_within(values, pc.binary_join_element_wise(names, pc.fill_null(within, "null"), ":")), "}"]
     else:
-        within = pc.fill_null(write_tokens(_reached(values, values.values)), "null")
+        within = pc.fill_null(write_tokens(reached(values, values.values)), "null")
         parts = ["[", _join_within(values, within), "]"]
     # An object without fields has no part that is an array.
     texts = pc.binary_join_element_wise(*parts, pa.repeat("", len(values)), "")
     return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
-def _reached(values: pa.Array, within: pa.Array) -> pa.Array:
-    """Return what a part of a longer array holds of the values within."""
-    first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
-    return within.slice(first, last - first)
-
-
 def _join_within(values: pa.Array, texts: pa.Array) -> pa.Array:
     """Return, for each array, the texts of its values with commas between them."""
-    offsets = pc.subtract(values.offsets, values.offsets[0]).cast(pa.int32())
-    return pc.fill_null(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ","), "")
+    return pc.fill_null(pc.binary_join(group(values, texts), ","), "")
 
 
 def _write_elements(values: pa.Array) -> pa.Array:

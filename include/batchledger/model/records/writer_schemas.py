@@ -46,6 +46,11 @@ class WriterSchema:
     references: tuple[Reference, ...] = ()
 
     @property
+    def named_texts(self) -> tuple[tuple[str, str], ...]:
+        """The references as pairs of name and text."""
+        return tuple((each.name, each.text) for each in self.references)
+
+    @property
     def stored(self) -> str:
         """The text to be stored. Equal schemas have the same one, in ASCII: a database takes it whatever it holds."""
         references = [{"name": each.name, "text": each.text} for each in self.references]
