@@ -15,7 +15,7 @@ from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle.writer_schemas import SchemaBook
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError
-from batchledger.model.records.columns import Column
+from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.contract import Sample, with_added
 from batchledger.model.records.lookup import choose_newest
 from batchledger.model.records.rules import UnknownFieldPolicy
@@ -50,10 +50,11 @@ def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "
     from batchledger.adapters.decoding.framing import FIRST_MESSAGE
     from batchledger.adapters.decoding.registered import RegisteredDecoder
 
+    keeps = source.unknown_fields is UnknownFieldPolicy.KEEP
     return RegisteredDecoder(
         source.schema_type,
         source.framing,
-        columns,
+        (*columns, REST) if keeps else columns,
         message=source.message or FIRST_MESSAGE,
         only_schema=_read_schema(pipeline, source.schema_type) if source.framing is Framing.NONE else None,
         refuses_undeclared=source.unknown_fields is UnknownFieldPolicy.QUARANTINE,

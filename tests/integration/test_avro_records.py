@@ -249,6 +249,37 @@ def test_fields_of_a_schema_that_no_column_has_are_counted(workplace: Workplace,
     assert check["observed"]["fields"] == {"city": {"records": 2, "first": f"{pipeline.name}[0]@1"}}
 
 
+@pytest.mark.parametrize("into", ["table", "lake", "topic"])
+@pytest.mark.parametrize("transform", [None, "tests.transforms:keep_all"], ids=["written at once", "transformed"])
+def test_fields_that_no_column_has_are_kept(
+    workplace: Workplace, registry_url: str, into: str, transform: str | None
+) -> None:
+    source = {"schema": "message_id string", "unknown_fields": "keep"}
+    pipeline = create(workplace, into, source=source, transform=transform)
+    short = record_schema(message_id="string")
+    zero = register(registry_url, f"{pipeline.name}-0", short)
+    three = register(registry_url, f"{pipeline.name}-3", THIRD)
+    values = [order(THIRD, each, city=city, tags=["x"]) for each, city in [("a", "Rome"), ("b", None), ("c", "\0")]]
+    send(pipeline, *(frame(three, value) for value in values), frame(zero, encode(short, {"message_id": "d"})))
+    batch = take(pipeline)
+    assert read_rests(pipeline) == {
+        "a": {"city": "Rome", "tags": ["x"], "amount": 1.5},
+        "b": {"city": None, "tags": ["x"], "amount": 1.5},
+        "d": None,
+    }
+    assert errors_of(pipeline) == ["_rest (jsonb) cannot hold U+0000"]
+    assert "no_unknown_fields" not in checks_of(batch.batch_id)
+    assert verify_pipeline(pipeline.config).holds
+
+
+def read_rests(pipeline: TestPipeline) -> Mapping[str, Any]:
+    """What is kept, by message id."""
+    if pipeline.config.sink.type == "postgres":
+        return dict(pipeline.query("select message_id, _rest from {target}"))
+    found = {row["message_id"]: row["_rest"] for row in pipeline.read_output()}
+    return {each: json.loads(rest) if isinstance(rest, str) else rest for each, rest in found.items()}
+
+
 @pytest.mark.parametrize("into", ["table", "lake"])
 def test_fields_of_a_new_schema_become_columns(workplace: Workplace, registry_url: str, into: str) -> None:
     source = {"schema": "message_id string", "unknown_fields": "add"}

@@ -10,7 +10,7 @@ from batchledger.adapters.registry.client import RegisteredReference
 from batchledger.lifecycle import run_batch
 from batchledger.wiring import verify_pipeline
 from tests.avro import frame
-from tests.integration.test_avro_records import UNKNOWN_ID, errors_of, name, read, send
+from tests.integration.test_avro_records import UNKNOWN_ID, errors_of, name, read, read_rests, send
 from tests.integration.test_cli import batchledger
 from tests.integration.test_planted_faults import checks_of, take
 from tests.protobuf import register_file, write_message
@@ -112,6 +112,29 @@ def test_fields_that_no_column_has_or_no_schema_knows_are_counted(workplace: Wor
         "field number 3": {"records": 1, "first": f"{pipeline.name}[0]@1"},
         "tags": {"records": 1, "first": f"{pipeline.name}[0]@2"},
     }
+
+
+def test_fields_that_no_column_has_are_kept_and_those_without_a_name_are_counted(
+    workplace: Workplace, registry_url: str
+) -> None:
+    pipeline = create(workplace, source={"schema": "message_id string", "unknown_fields": "keep"})
+    one = register_file(registry_url, f"{pipeline.name}-1", FIRST)
+    two = register_file(registry_url, f"{pipeline.name}-2", SECOND)
+    send(pipeline, frame(two, TWO + second("a", city="Rome", tags=["x"])), frame(two, TWO + second("b")))
+    assert "no_unknown_fields" not in checks_of(take(pipeline).batch_id)
+    send(pipeline, frame(one, ONE + second("c", city="Rome")), frame(one, ONE + first("d")))
+    check = checks_of(take(pipeline).batch_id)["no_unknown_fields"]
+    assert (check["severity"], check["outcome"]) == ("warning", "failed")
+    assert check["observed"]["fields"] == {"field number 3": {"records": 1, "first": f"{pipeline.name}[0]@2"}}
+    amount = {"amount": "1.50"}
+    assert read_rests(pipeline) == {
+        "a": {**amount, "city": "Rome", "tags": ["x"]},
+        "b": amount,
+        "c": amount,
+        "d": amount,
+    }
+    assert errors_of(pipeline) == []
+    assert verify_pipeline(pipeline.config).holds
 
 
 def test_record_with_a_field_that_its_schema_does_not_know_can_be_set_aside(

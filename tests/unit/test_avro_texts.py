@@ -1,7 +1,9 @@
 """Random schemas and values: both ways of reading Avro agree with each other and with what was written."""
 
+import base64
 import io
 import json
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
 from batchledger.adapters.decoding.avro.wire import EMPTY
 from batchledger.adapters.decoding.meaning import UnfitError
-from batchledger.model.records.columns import Column
+from batchledger.model.records.columns import REST, Column
 
 Typed = tuple[Any, str, st.SearchStrategy[Any]]
 """A type of Avro, a column that holds all of its values, and such values as fastavro writes them."""
@@ -60,7 +62,9 @@ def nested(draw: st.DrawFn, inner: st.SearchStrategy[Typed]) -> Typed:
         "name": f"r{draw(st.uuids()).hex}",
         "fields": [{"name": name, "type": typed[0]} for name, typed in fields],
     }
-    declared = f"struct<{', '.join(f'{name} {typed[1]}' for name, typed in fields)}>"
+    # Some fields of the writer are not declared.
+    kept = draw(st.lists(st.sampled_from(fields), min_size=1, unique_by=lambda each: each[0]))
+    declared = f"struct<{', '.join(f'{name} {typed[1]}' for name, typed in kept)}>"
     return record, declared, st.fixed_dictionaries({name: typed[2] for name, typed in fields})
 
 
@@ -110,6 +114,65 @@ def as_written(value: Any, declared: pa.DataType) -> Any:  # noqa: PLR0911 -- on
     return value
 
 
+def as_json(value: Any) -> Any:
+    """What JSON has in place of a written value."""
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case list():
+            return [as_json(each) for each in value]
+        case dict():
+            return {name: as_json(each) for name, each in value.items()}
+    return value
+
+
+def left_of(value: Any, declared: pa.DataType) -> Any:
+    """The statement: what a declared type does not hold of a written value; None without it."""
+    if value is None:
+        return None
+    if pa.types.is_list(declared):
+        parts = [left_of(each, declared.value_type) for each in value]
+        return parts if any(parts) else None
+    if pa.types.is_map(declared):
+        found = {key: left_of(each, declared.item_type) for key, each in value.items()}
+        return {key: each for key, each in found.items() if each is not None} or None
+    if pa.types.is_struct(declared):
+        types = {field.name: field.type for field in declared}
+        found = {name: left_of(each, types[name]) if name in types else as_json(each) for name, each in value.items()}
+        return {name: each for name, each in found.items() if name not in types or each is not None} or None
+    return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(documents())
+def test_what_no_column_declares_is_kept_at_its_place(document: Any) -> None:
+    schema, columns, records = document
+    decoder = AvroDecoder(json.dumps(schema), (), (*columns, REST))
+    values = pa.array([write(schema, record) for record in records], pa.binary())
+    rows, is_decoded, errors = decoder.decode(values)
+    rows.validate(full=True)
+    assert (is_decoded.all(), errors) == (True, {})
+    plain, _, _ = AvroDecoder(json.dumps(schema), (), columns).decode(values)
+    assert rows.drop_columns(["_rest"]).equals(plain)
+    declared = pa.struct(list(plain.schema))
+    found = [None if text is None else json.loads(text) for text in rows["_rest"].to_pylist()]
+    assert found == [left_of(record, declared) for record in records]
+
+
+@settings(max_examples=200, deadline=None)
+@given(documents())
+def test_kept_fields_have_the_texts_of_columns_of_jsonb(document: Any) -> None:
+    schema, _, records = document
+    names = [field["name"] for field in schema["fields"]]
+    values = pa.array([write(schema, record) for record in records], pa.binary())
+    texts, _, _ = AvroDecoder(json.dumps(schema), (), tuple(Column(name, "jsonb") for name in names)).decode(values)
+    kept, _, _ = AvroDecoder(json.dumps(schema), (), (Column("absent", "date"), REST)).decode(values)
+    expected = [",".join(f'"{name}":{row[name] or "null"}' for name in names) for row in texts.to_pylist()]
+    assert kept["_rest"].to_pylist() == [f"{{{each}}}" for each in expected]
+
+
 @settings(max_examples=300, deadline=None)
 @given(documents())
 def test_both_ways_of_reading_give_what_was_written(document: Any) -> None:
@@ -126,13 +189,8 @@ def test_both_ways_of_reading_give_what_was_written(document: Any) -> None:
         assert row == {field.name: as_written(record[field.name], field.type) for field in rows.schema}
 
 
-@settings(max_examples=300, deadline=None)
-@given(documents(), st.data())
-def test_what_is_cut_off_lengthened_or_changed_is_judged_as_by_the_reference(
-    document: Any, data: st.DataObject
-) -> None:
-    schema, columns, records = document
-    decoder = AvroDecoder(json.dumps(schema), (), columns)
+def spoil(schema: Mapping[str, Any], records: list[dict[str, Any]], data: st.DataObject) -> list[bytes]:
+    """The values of records, some of them cut off, lengthened or changed."""
     values = []
     for record in records:
         value = bytearray(write(schema, record))
@@ -144,12 +202,40 @@ def test_what_is_cut_off_lengthened_or_changed_is_judged_as_by_the_reference(
         elif value and change == "other":
             value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
         values.append(bytes(value))
+    return values
+
+
+@settings(max_examples=300, deadline=None)
+@given(documents(), st.data())
+def test_what_is_cut_off_lengthened_or_changed_is_judged_as_by_the_reference(
+    document: Any, data: st.DataObject
+) -> None:
+    schema, columns, records = document
+    decoder = AvroDecoder(json.dumps(schema), (), columns)
+    values = spoil(schema, records, data)
     rows, is_decoded, errors = decoder.decode(pa.array(values, pa.binary()))
     rows.validate(full=True)
     left = iter(rows.to_pylist())
     found = [repr(next(left)) if is_good else errors[place] for place, is_good in enumerate(is_decoded)]
     expected = [read_singly(decoder, value) for value in values]
     assert found == [each if isinstance(each, str) else repr(each) for each in expected]
+
+
+@settings(max_examples=300, deadline=None)
+@given(documents(), st.data())
+def test_what_is_cut_off_lengthened_or_changed_is_kept_the_same_alone(document: Any, data: st.DataObject) -> None:
+    schema, columns, records = document
+    keeping = AvroDecoder(json.dumps(schema), (), (*columns, REST))
+    values = spoil(schema, records, data)
+    rows, is_decoded, errors = keeping.decode(pa.array(values, pa.binary()))
+    rows.validate(full=True)
+    left = iter(rows.to_pylist())
+    for place, value in enumerate(values):
+        alone, _, error = keeping.decode(pa.array([value], pa.binary()))
+        assert dict(error) == ({0: errors[place]} if place in errors else {})
+        assert repr(alone.to_pylist()) == repr([next(left)] if is_decoded[place] else [])
+    _, _, plain = AvroDecoder(json.dumps(schema), (), columns).decode(pa.array(values, pa.binary()))
+    assert plain == {place: why for place, why in errors.items() if not why.startswith("_rest (jsonb) cannot hold ")}
 
 
 @settings(max_examples=300, deadline=None)

@@ -6,14 +6,14 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf.json_format import MessageToJson
+from google.protobuf.json_format import MessageToDict, MessageToJson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchledger.adapters.decoding.protobuf.compiling import compile_files
 from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
 from batchledger.adapters.decoding.protobuf.schema import load_message, make_class
-from batchledger.model.records.columns import parse_columns
+from batchledger.model.records.columns import REST, parse_columns
 from tests.unit.test_protobuf_values import find_unknown
 
 SCALARS = """
@@ -146,13 +146,59 @@ def test_message_as_text_is_the_json_of_the_runtime(record: dict[str, Any]) -> N
     assert row["top"] == json.dumps(expected, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(NESTED_VALUES, min_size=1, max_size=5), st.data())
-def test_what_is_cut_off_lengthened_or_changed_is_judged_the_same_alone(
-    records: list[dict[str, Any]], data: st.DataObject
-) -> None:
-    text = NESTED.format(syntax="proto2", optional="optional")
-    class_, decoder = open_class(text), ProtobufDecoder(text, (), (0,), parse_columns(NESTED_COLUMNS))
+PARTLY_DECLARED = parse_columns(
+    "numbers array<bigint>, inner struct<text string>, inners array<struct<count int>>, "
+    "by_name map<string, struct<text string>>, at.seconds as at_seconds bigint"
+)
+
+
+def left_of(document: dict[str, Any]) -> dict[str, Any] | None:
+    """The statement: what ``PARTLY_DECLARED`` does not hold of the JSON of a message with undeclared ``names``."""
+    inners = [without(each, "count") for each in document.get("inners", [])]
+    by_name = {key: without(each, "text") for key, each in document.get("by_name", {}).items()}
+    found = {
+        "names": document.get("names"),
+        "inner": without(document.get("inner", {}), "text"),
+        "inners": inners if any(inners) else None,
+        "by_name": {key: each for key, each in by_name.items() if each} or None,
+        "at": document.get("at"),
+    }
+    return {name: each for name, each in found.items() if each} or None
+
+
+def without(document: dict[str, Any], declared: str) -> dict[str, Any] | None:
+    return {name: each for name, each in document.items() if name != declared} or None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(NESTED_VALUES, max_size=5), st.sampled_from(["proto2", "proto3"]))
+def test_what_no_column_declares_is_kept_at_its_place(records: list[dict[str, Any]], syntax: str) -> None:
+    text = NESTED.format(syntax=syntax, optional="optional" if syntax == "proto2" else "")
+    messages = [write_nested(open_class(text), each) for each in records]
+    rows = decode(
+        ProtobufDecoder(text, (), (0,), (*PARTLY_DECLARED, REST)), [each.SerializeToString() for each in messages]
+    )
+    for message, row in zip(messages, rows, strict=True):
+        document = MessageToDict(message, preserving_proto_field_name=True)
+        # A path leads into the moment, so the other half of it is left.
+        document["at"] = {"nanos": message.at.nanos} if message.at.nanos else None
+        assert (row["_rest"] and json.loads(row["_rest"])) == left_of(document)
+
+
+@settings(max_examples=100, deadline=None)
+@given(NESTED_VALUES)
+def test_all_of_a_message_is_kept_with_the_text_of_a_column_of_jsonb(record: dict[str, Any]) -> None:
+    text = NESTED.format(syntax="proto3", optional="") + "message Whole { Top top = 1; }"
+    message = write_nested(open_class(text), record)
+    whole = open_class(text, "Whole")(top=message).SerializeToString()
+    (column,) = decode(ProtobufDecoder(text, (), "Whole", parse_columns("top jsonb")), [whole])
+    absent = (*parse_columns("absent date"), REST)
+    (kept,) = decode(ProtobufDecoder(text, (), "Top", absent), [message.SerializeToString()])
+    assert (kept["_rest"] or "{}") == column["top"]
+
+
+def spoil(class_: Any, records: list[dict[str, Any]], data: st.DataObject) -> list[bytes]:
+    """The messages of records, some of them cut off, lengthened or changed."""
     values = []
     for record in records:
         value = bytearray(write_nested(class_, record).SerializeToString())
@@ -164,6 +210,18 @@ def test_what_is_cut_off_lengthened_or_changed_is_judged_the_same_alone(
             case "other" if value:
                 value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
         values.append(bytes(value))
+    return values
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(NESTED_VALUES, min_size=1, max_size=5), st.booleans(), st.data())
+def test_what_is_cut_off_lengthened_or_changed_is_judged_the_same_alone(
+    records: list[dict[str, Any]], keeps: bool, data: st.DataObject
+) -> None:
+    text = NESTED.format(syntax="proto2", optional="optional")
+    columns = (*PARTLY_DECLARED, REST) if keeps else parse_columns(NESTED_COLUMNS)
+    class_, decoder = open_class(text), ProtobufDecoder(text, (), (0,), columns)
+    values = spoil(class_, records, data)
     rows, is_decoded, errors = decoder.decode(pa.array(values, pa.binary()))
     rows.validate(full=True)
     found = iter(rows.to_pylist())

@@ -231,15 +231,6 @@ class SourceConfig(Section):
             raise ValueError("schema_file is for framing: none; records of other framings name their schema")
         return self
 
-    @model_validator(mode="after")
-    def _fields_can_be_kept(self) -> "SourceConfig":
-        if self.unknown_fields is UnknownFieldPolicy.KEEP and self.schema_type is not None:
-            raise ValueError(
-                f"unknown_fields: keep is for format: json, whose fields have texts to be kept; with {self.format} "
-                "declare the fields, or write warn"
-            )
-        return self
-
     @property
     def schema_type(self) -> SchemaType | None:
         """The language of the schemas that values were written with; None for JSON, which is read without one."""

@@ -28,7 +28,7 @@ from batchledger.model.batch import Attempt, Batch, BatchState, Lane, RecordOrig
 from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome, describe_outcomes
 from batchledger.model.errors import FencedError, StagingLostError
 from batchledger.model.offsets import OffsetRange
-from batchledger.model.records.rules import DuplicatePolicy
+from batchledger.model.records.rules import DuplicatePolicy, UnknownFieldPolicy
 from batchledger.model.refusals import blocked, fenced_by, not_judged, stage_again
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,9 @@ def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> Attem
     )
     if (severity := rules.unknown_fields.severity) is not None:
         unknown = platform.evidence.summarise_unknown_fields(attempt)
-        facts = replace(facts, unknown_fields=unknown, severity_of_unknown_fields=severity)
+        # What is kept is not lost. Then only a field without a name is left to judge.
+        if unknown.records or rules.unknown_fields is not UnknownFieldPolicy.KEEP:
+            facts = replace(facts, unknown_fields=unknown, severity_of_unknown_fields=severity)
     if facts.drains:
         facts = replace(facts, quarantine=platform.evidence.summarise_quarantine(attempt))
     if batch.lane is Lane.REPLAY:

@@ -203,7 +203,7 @@ class RecordDecoder:
             types = arrow_schema((*self.columns, *self._kept)).types
             columns = [pa.array(each, type_) for each, type_ in zip(by_column, types, strict=True)]
             rows.append(self._join(columns, kept, kept["value"].is_null().to_numpy(zero_copy_only=False)))
-            if self.unknown_fields.counts and self.registered is None:
+            if self.unknown_fields.counts and self.registered is None and not self._kept:
                 strange.append(kept)
         skipped_records = records.take(pa.array(skipped)) if skipped else None
         return Decoded(rows, _set_aside(records, errors), skipped_records, strange)

@@ -51,6 +51,14 @@ def name_errors(leaf: Leaf, fit: Fit) -> Fit:
     return fit_or_name
 
 
+def require_no_zero(text: str) -> str:
+    """Return JSON that a database can hold. Raises NoValueError."""
+    # An escaped backslash escapes nothing.
+    if "\\u0000" in text.replace("\\\\", ""):
+        raise NoValueError("U+0000")
+    return text
+
+
 def within_years(microseconds: int) -> int:
     """Return the moment, counted from 1970. Raises NoValueError."""
     if not EARLIEST_MICROSECONDS <= microseconds <= LATEST_MICROSECONDS:

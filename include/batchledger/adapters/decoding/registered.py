@@ -22,7 +22,7 @@ from batchledger.adapters.decoding.nested import declare_fields
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
 from batchledger.adapters.decoding.protobuf.proposing import declare_message, propose_protobuf_columns
-from batchledger.model.records.columns import Column
+from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.unknown_fields import write_name
 from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
 
@@ -66,6 +66,8 @@ class DecodedData(NamedTuple):
 class RegisteredDecoder:
     """Decodes values, or keys, into ``columns``; pickled to the executors.
 
+    The last column may be ``REST``. Then it has what no other column declares, and only fields without a name are
+    undeclared.
     ``message`` is the message of Protobuf that values are if their frame names none.
     """
 
@@ -166,7 +168,8 @@ class RegisteredDecoder:
             return f"{named} is of type {schema.type}, not {self.type}"
         try:
             decoder = make_datum_decoder(schema, self.columns, writer.message)
-            names = find_undeclared(schema, self.columns, writer.message)
+            keeps = REST in self.columns
+            names = frozenset[str]() if keeps else find_undeclared(schema, self.columns, writer.message)
         except (AvroSchemaError, ProtobufSchemaError) as error:
             return f"{named}: {error}"
         if self.refuses_undeclared and names:

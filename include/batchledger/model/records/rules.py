@@ -29,7 +29,7 @@ class UnknownFieldPolicy(StrEnum):
     ``WARN``: a row without the field, and a check that fails as a warning. ``IGNORE``: a row without the field.
     ``QUARANTINE``: set aside. ``BLOCK``: as ``WARN``, and the failed check keeps the batch invisible. ``ADD``: a row
     with the field in a text column of its own; as ``WARN`` if there can be no such column. ``KEEP``: a row with all
-    such fields in one column, ``REST``; set aside if that cannot hold them.
+    such fields in one column, ``REST``; set aside if that cannot hold them, and as ``WARN`` for a field without a name.
     """
 
     WARN = "warn"
@@ -51,6 +51,7 @@ class UnknownFieldPolicy(StrEnum):
             UnknownFieldPolicy.WARN: Severity.WARNING,
             UnknownFieldPolicy.ADD: Severity.WARNING,
             UnknownFieldPolicy.BLOCK: Severity.CRITICAL,
+            UnknownFieldPolicy.KEEP: Severity.WARNING,
         }.get(self)
 
 

@@ -4,7 +4,7 @@ Many values are read side by side. A value that is not surely right that way is 
 strict and says why it refuses it. A recursive schema is left to the reference altogether.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,12 +17,13 @@ from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.avro.lanes import Bytes, Lanes
 from batchledger.adapters.decoding.avro.projection import AvroPlan, plan_columns
 from batchledger.adapters.decoding.avro.reference import ReferenceReader
+from batchledger.adapters.decoding.avro.rest import make_rest_reader
 from batchledger.adapters.decoding.avro.scanned import Scanned
 from batchledger.adapters.decoding.avro.scanning import Scanner
 from batchledger.adapters.decoding.avro.schema import AvroSchema, AvroType, parse_schema
 from batchledger.adapters.decoding.avro.settling import Settler
 from batchledger.adapters.decoding.meaning import UnfitError
-from batchledger.model.records.columns import Column
+from batchledger.model.records.columns import REST, Column
 
 NO_DATUM = "the record has no value"
 
@@ -32,7 +33,8 @@ class AvroDecoder:
     """Decodes values that are one datum each, without a frame; pickled to the executors.
 
     ``schema_text`` is the writer's schema. ``references`` are full names and schemas of the named types that it uses,
-    each after those that it uses itself. Raises AvroSchemaError if a field can never become its column.
+    each after those that it uses itself. The last column may be ``REST``: the fields that no other one declares. Raises
+    AvroSchemaError if a field can never become its column.
     """
 
     schema_text: str
@@ -53,6 +55,24 @@ class AvroDecoder:
 
         Example: three values, the second cut off, give two rows, ``[True, False, True]`` and a reason by 1.
         """
+        rows, is_decoded, errors = self._decode_columns(values)
+        if self._read_rest is None:
+            return rows, is_decoded, errors
+        texts: list[str | None] = []
+        is_kept = is_decoded.copy()
+        misfits: dict[int, str] = {}
+        for place in np.flatnonzero(is_decoded).tolist():
+            try:
+                texts.append(self._read_rest(values[place].as_py()))
+            except UnfitError as error:
+                is_kept[place], misfits[place] = False, str(error)
+        if misfits:
+            rows = rows.filter(pa.array(is_kept[is_decoded]))
+        columns = [*rows.columns[:-1], pa.array(texts, pa.string())]
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow), is_kept, {**errors, **misfits}
+
+    def _decode_columns(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray, Mapping[int, str]]:
+        """Return the same as ``decode``, with nulls in place of what is left of a value."""
         rows, is_decoded = self._decode_side_by_side(values)
         left = np.flatnonzero(~is_decoded)
         if not len(left):
@@ -115,7 +135,15 @@ class AvroDecoder:
 
     @cached_property
     def _plan(self) -> AvroPlan:
-        return plan_columns(self._schema, self.columns)
+        return plan_columns(self._schema, self._own_columns)
+
+    @cached_property
+    def _own_columns(self) -> tuple[Column, ...]:
+        return tuple(each for each in self.columns if each != REST)
+
+    @cached_property
+    def _read_rest(self) -> Callable[[bytes], str | None] | None:
+        return make_rest_reader(self._schema, self._own_columns) if REST in self.columns else None
 
     @cached_property
     def _types(self) -> Mapping[int, AvroType]:

@@ -34,6 +34,7 @@ from batchledger.adapters.decoding.fitting import (
     make_float_fit,
     make_whole_fit,
     name_errors,
+    require_no_zero,
 )
 from batchledger.model.records.columns import decimal_size
 from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
@@ -129,11 +130,7 @@ def _make_text(schema: AvroSchema, type_: AvroType, declared: str) -> Fit:
             isinstance(type_, AvroUnion) and type_.branches[value[0]] == AvroPrimitive("null")
         ):
             return None
-        text = write_json(schema, type_, value)
-        # An escaped backslash escapes nothing.
-        if "\\u0000" in text.replace("\\\\", ""):
-            raise NoValueError("U+0000")
-        return text
+        return require_no_zero(write_json(schema, type_, value))
 
     return write
 

@@ -84,21 +84,21 @@ def _write(schema: AvroSchema, type_: AvroType, value: Any) -> Iterator[str]:
             branch, within = value
             yield from _write(schema, found.branches[branch], within)
         case AvroEnum():
-            yield _quote(found.symbols[value])
+            yield quote_text(found.symbols[value])
         case AvroArray():
             yield from _enclose("[", (("", found.items, each) for each in value), "]", schema)
         case AvroMap():
             keys = read_keys(value)
             pairs = zip(keys, value, strict=True)
-            yield from _enclose("{", ((f"{_quote(key)}:", found.values, each[1]) for key, each in pairs), "}", schema)
+            yield from _enclose("{", ((f"{quote_text(key)}:", found.values, each[1]) for key, each in pairs), "}", schema)
         case AvroRecord():
             fields = zip(found.fields, value, strict=True)
-            yield from _enclose("{", ((f"{_quote(f.name)}:", f.type, each) for f, each in fields), "}", schema)
+            yield from _enclose("{", ((f"{quote_text(f.name)}:", f.type, each) for f, each in fields), "}", schema)
         case AvroLink():
             raise TypeError(found)
         case AvroPrimitive():
             text = read_text(value) if is_text(found) else write_scalar(found, value)
-            yield _quote(text) if _is_quoted(found, value) else text
+            yield quote_text(text) if _is_quoted(found, value) else text
 
 
 def _enclose(start: str, parts: Iterator[tuple[str, AvroType, Any]], end: str, schema: AvroSchema) -> Iterator[str]:
@@ -117,7 +117,8 @@ def read_keys(pairs: list[tuple[bytes, Any]]) -> list[str]:
     return keys
 
 
-def _quote(text: str) -> str:
+def quote_text(text: str) -> str:
+    """Return a text as JSON has it."""
     return msgspec.json.encode(text).decode()
 
 

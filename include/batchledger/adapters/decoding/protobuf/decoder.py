@@ -19,10 +19,10 @@ from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.adapters.decoding.protobuf.checking import MessageChecker
 from batchledger.adapters.decoding.protobuf.compiling import compile_files
-from batchledger.adapters.decoding.protobuf.gathering import ColumnGatherer
-from batchledger.adapters.decoding.protobuf.planning import PlannedColumn, plan_columns
+from batchledger.adapters.decoding.protobuf.gathering import ColumnGatherer, RestGatherer
+from batchledger.adapters.decoding.protobuf.planning import plan_columns
 from batchledger.adapters.decoding.protobuf.schema import load_message, make_class
-from batchledger.model.records.columns import Column
+from batchledger.model.records.columns import REST, Column
 
 NO_MESSAGE = "the record has no value"
 MALFORMED = "the value is no message of Protobuf: it is cut off, or has bytes that are no field"
@@ -37,8 +37,8 @@ class ProtobufDecoder:
 
     ``schema_text`` is the writer's ``.proto`` file. ``references`` are import paths and texts of the files that it
     imports, each after those that it imports itself; ``google/protobuf`` and ``google/type`` need none. ``message`` has
-    the indexes of Confluent's frame, or a full name. Raises ProtobufSchemaError if the schema is none, or if a field
-    can never become its column.
+    the indexes of Confluent's frame, or a full name. The last column may be ``REST``: the fields that no other one
+    declares. Raises ProtobufSchemaError if the schema is none, or if a field can never become its column.
     """
 
     schema_text: str
@@ -126,12 +126,10 @@ class ProtobufDecoder:
         return MessageChecker(self._message, self._files)
 
     @cached_property
-    def _plan(self) -> tuple[PlannedColumn, ...]:
-        return plan_columns(self._message, self.columns)
-
-    @cached_property
-    def _gatherers(self) -> tuple[ColumnGatherer, ...]:
-        return tuple(map(ColumnGatherer, self._plan))
+    def _gatherers(self) -> tuple[ColumnGatherer | RestGatherer, ...]:
+        own = tuple(each for each in self.columns if each != REST)
+        gatherers = map(ColumnGatherer, plan_columns(self._message, own))
+        return (*gatherers, RestGatherer(self._message, own)) if REST in self.columns else tuple(gatherers)
 
     @cached_property
     def _arrow(self) -> pa.Schema:

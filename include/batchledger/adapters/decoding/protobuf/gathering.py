@@ -4,20 +4,22 @@ Arrow takes what the runtime gives wherever it is as strict as we are. If it ref
 closer look, each is fitted by itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.protobuf.descriptor import Descriptor
 
 from batchledger.adapters.arrow_types import to_arrow_type
-from batchledger.adapters.decoding.fitting import Leaf
+from batchledger.adapters.decoding.fitting import Fit, Leaf
 from batchledger.adapters.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
 from batchledger.adapters.decoding.protobuf.fitting import Get, make_fit, make_getter
 from batchledger.adapters.decoding.protobuf.planning import PlannedColumn
+from batchledger.adapters.decoding.protobuf.rest import make_rest_writer
 from batchledger.adapters.decoding.protobuf.schema import is_many, sort_of
-from batchledger.model.records.columns import EPOCH_UNITS, INTEGER_TYPES, decimal_size
+from batchledger.model.records.columns import EPOCH_UNITS, INTEGER_TYPES, REST, Column, decimal_size
 
 Finish = Callable[[pa.Array], pa.Array | None]
 """Makes a column of what Arrow has read; None if each value needs a look of its own."""
@@ -58,17 +60,32 @@ class ColumnGatherer:
                 found = None
             if found is not None:
                 return found, {}
-        return self._gather_singly(values)
+        return _gather_singly(values, self._fit, self._type)
 
-    def _gather_singly(self, values: list[Any]) -> tuple[pa.Array, Mapping[int, str]]:
-        fit, errors = self._fit, {}
-        for place, value in enumerate(values):
-            if value is not None:
-                try:
-                    values[place] = fit(value)
-                except UnfitError as error:
-                    values[place], errors[place] = None, str(error)
-        return pa.array(values, self._type), errors
+
+class RestGatherer:
+    """Makes the column of the fields that none of the other ``columns`` declares."""
+
+    def __init__(self, message: Descriptor, columns: Sequence[Column]) -> None:
+        self._write = make_rest_writer(message, columns)
+        self._type = to_arrow_type(REST.type)
+
+    def gather(self, messages: list[Any]) -> tuple[pa.Array, Mapping[int, str]]:
+        """Return the same as ``ColumnGatherer``."""
+        if self._write is None:
+            return pa.nulls(len(messages), self._type), {}
+        return _gather_singly(list(messages), self._write, self._type)
+
+
+def _gather_singly(values: list[Any], fit: Fit, type_: pa.DataType) -> tuple[pa.Array, Mapping[int, str]]:
+    errors: dict[int, str] = {}
+    for place, value in enumerate(values):
+        if value is not None:
+            try:
+                values[place] = fit(value)
+            except UnfitError as error:
+                values[place], errors[place] = None, str(error)
+    return pa.array(values, type_), errors
 
 
 def _make_path(planned: PlannedColumn) -> Get:

@@ -17,7 +17,7 @@ from google.protobuf.json_format import Error as JsonError
 from google.protobuf.json_format import MessageToDict
 
 from batchledger.adapters.decoding.avro.texts import NOT_UTF8_TEXT
-from batchledger.adapters.decoding.fitting import NoValueError
+from batchledger.adapters.decoding.fitting import NoValueError, require_no_zero
 from batchledger.adapters.decoding.protobuf.schema import find_name, is_many, is_map, name_type
 
 _WIDE = ("int64", "uint64", "sint64", "fixed64", "sfixed64")
@@ -31,7 +31,7 @@ def make_text(field: FieldDescriptor, declared: str, is_one: bool) -> Callable[[
     A ``string`` column has no quotes around a text. The null of a ``google.protobuf.Value`` is null. The functions that
     are returned raise NoValueError.
     """
-    convert = _convert_one if is_one else _convert
+    convert = _convert_one if is_one else convert_field
 
     def write(value: Any) -> str | None:
         found = convert(field, value)
@@ -41,13 +41,14 @@ def make_text(field: FieldDescriptor, declared: str, is_one: bool) -> Callable[[
             return require_text(found)
         if declared == "string" and is_one and field.enum_type is not None:
             raise NoValueError("a number that its enum does not have")
-        text = msgspec.json.encode(found, order="deterministic").decode()
-        # An escaped backslash escapes nothing.
-        if "\\u0000" in text.replace("\\\\", ""):
-            raise NoValueError("U+0000")
-        return text
+        return encode_json(found)
 
     return write
+
+
+def encode_json(value: Any) -> str:
+    """Return a value as text, with names in the order of their letters. Raises NoValueError."""
+    return require_no_zero(msgspec.json.encode(value, order="deterministic").decode())
 
 
 def require_text(text: str | bytes) -> str:
@@ -64,8 +65,8 @@ def write_key(key: Any) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
-def _convert(field: FieldDescriptor, value: Any) -> Any:
-    """Return a value as Python's JSON has it."""
+def convert_field(field: FieldDescriptor, value: Any) -> Any:
+    """Return the value of a field as Python's JSON has it. Raises NoValueError."""
     if is_map(field):
         of_value = field.message_type.fields_by_name["value"]
         return {write_key(key): _convert_one(of_value, each) for key, each in value.items()}
