@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import Decision
 from batchledger.model.errors import SchemaChangedError, StagingError
@@ -130,6 +131,11 @@ def test_what_is_no_datum_is_set_aside_and_its_neighbours_are_published(
     assert unfit.startswith(f"schema {other}: field amount is boolean")
     assert tombstone == "the record has no value (a tombstone)"
     assert verify_pipeline(pipeline.config).holds
+    # The schema whose only record was set aside is listed, too.
+    assert {(each.id, each.batches) for each in list_used_schemas(pipeline.workplace.dsn, pipeline.name)} == {
+        (one, 1),
+        (other, 1),
+    }
 
 
 @pytest.mark.parametrize("into", ["table", "lake", "topic"])

@@ -93,7 +93,10 @@ def _take_apart(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class UsedSchema:
-    """A schema of a ``registry`` that a pipeline's records were written with, and the batches that had such records."""
+    """A schema of a ``registry`` that a pipeline's records were written with, and the batches that had such records.
+
+    It counts also if all of these records were set aside: to replay them takes the schema.
+    """
 
     registry: str
     id: int

@@ -74,9 +74,11 @@ def _make_record(schema: AvroSchema, record: AvroRecord, declared: Declared) -> 
     steps: list[tuple[int, str, Leave]] = []
     for number, field in enumerate(record.fields):
         within = known.get(field.name)
-        leave: Leave | None = partial(write_json, schema, field.type)
-        if field.name in known:
-            leave = within and _make_leave(schema, field.type, within)
+        leave: Leave | None = None
+        if field.name not in known:
+            leave = partial(write_json, schema, field.type)
+        elif within is not None:
+            leave = _make_leave(schema, field.type, within)
         if leave is not None:
             steps.append((number, quote_text(field.name), leave))
 

@@ -90,7 +90,9 @@ def _write(schema: AvroSchema, type_: AvroType, value: Any) -> Iterator[str]:
         case AvroMap():
             keys = read_keys(value)
             pairs = zip(keys, value, strict=True)
-            yield from _enclose("{", ((f"{quote_text(key)}:", found.values, each[1]) for key, each in pairs), "}", schema)
+            yield from _enclose(
+                "{", ((f"{quote_text(key)}:", found.values, each[1]) for key, each in pairs), "}", schema
+            )
         case AvroRecord():
             fields = zip(found.fields, value, strict=True)
             yield from _enclose("{", ((f"{quote_text(f.name)}:", f.type, each) for f, each in fields), "}", schema)

@@ -63,7 +63,7 @@ def _make_within(field: FieldDescriptor, declared: Declared) -> Leave | None:
     if not is_many(field):
         return _make_one(field, declared)
     value = field.message_type.fields_by_name["value"] if is_map(field) else field
-    leave = declared.each and _make_one(value, declared.each)
+    leave = None if declared.each is None else _make_one(value, declared.each)
     if leave is None:
         return None
     return partial(_leave_values if is_map(field) else _leave_elements, leave)

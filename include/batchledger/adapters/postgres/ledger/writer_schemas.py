@@ -54,7 +54,10 @@ class PostgresKeptSchemas(KeptSchemas):
 
 
 def list_used_schemas(dsn: str, pipeline: str, limit: int = 50) -> list[UsedSchema]:
-    """Return the schemas that records of a pipeline's batches have named, the last used first."""
+    """Return the schemas that records of a pipeline's batches have named, the last used first.
+
+    What became of these records plays no part: they may be set aside, or their batch may never be published.
+    """
     with transaction(dsn, f"list the writers' schemas of {pipeline}") as cursor:
         cursor.execute(read_statement(__package__, "list_used_schemas"), {"pipeline": pipeline, "limit": limit})
         return [UsedSchema(*row) for row in cursor]
