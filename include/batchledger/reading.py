@@ -57,6 +57,7 @@ def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "
         (*columns, REST) if keeps else columns,
         message=source.message or FIRST_MESSAGE,
         only_schema=_read_schema(pipeline, source.schema_type) if source.framing is Framing.NONE else None,
+        reader=source.reader,
         refuses_undeclared=source.unknown_fields is UnknownFieldPolicy.QUARANTINE,
     )
 

@@ -4,14 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
 from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle.writer_schemas import ASKED_AGAIN
 from batchledger.model.batch import Decision
-from batchledger.model.errors import SchemaChangedError, StagingError
+from batchledger.model.errors import ConfigurationError, SchemaChangedError, StagingError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.replay import Replay
 from batchledger.wiring import verify_pipeline
@@ -230,7 +231,7 @@ def test_registry_that_has_another_schema_under_an_id_stops_the_pipeline(
     pipeline.query(
         "update batchledger.writer_schema set definition = replace(definition, 'message_id', 'message_no') "
         "where registry = 'registry_default' and id = %s returning id",
-        one,
+        str(one),
     )
     send(pipeline, frame(one, order(FIRST, "b")))
     try:
@@ -240,7 +241,7 @@ def test_registry_that_has_another_schema_under_an_id_stops_the_pipeline(
         pipeline.query(
             "update batchledger.writer_schema set definition = replace(definition, 'message_no', 'message_id') "
             "where registry = 'registry_default' and id = %s returning id",
-            one,
+            str(one),
         )
     assert [row[0] for row in read(pipeline)] == ["a"]
 
@@ -302,18 +303,129 @@ def read_texts(pipeline: TestPipeline) -> list[tuple[Any, ...]]:
     return pipeline.query("select message_id, amount, city, tags from {target}")
 
 
-def test_schema_is_named_by_a_header(workplace: Workplace, registry_url: str) -> None:
-    pipeline = create(workplace, source={"framing": "header"})
-    one = register(registry_url, pipeline.name, FIRST)
-    send(pipeline, order(FIRST, "a"), headers=[("__value_schema_id", frame(one))])
-    send(pipeline, order(FIRST, "b"))
-    send(pipeline, order(FIRST, "c"), headers=[("__value_schema_id", b"\1" + bytes(16))])
-    run_batch.run_once(pipeline.platform(), "run")
-    assert [row[0] for row in read(pipeline)] == ["a"]
+GUID = UUID("1b4e28ba-2fa1-11d2-883f-0016d3cca427")
+UNKNOWN_GUID = UUID(int=7)
+HEADER = "__value_schema_id"
+
+
+def name_by_guid(guid: UUID) -> list[tuple[str, bytes]]:
+    """The header that Confluent's serializers write."""
+    return [(HEADER, b"\1" + guid.bytes)]
+
+
+def test_schema_is_named_by_a_header_and_a_replay_needs_no_registry(
+    workplace: Workplace, registry_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate answers for the GUIDs, which the local registry does not know; ids are the registry's own."""
+    way = name()
+    known = json.dumps({"guid": str(GUID), "schema": json.dumps(SECOND)})
+    unknown = json.dumps({"error_code": 40403, "message": "Schema not found"})
+    with open_gate(registry_url) as gate:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{way.upper()}", json.dumps({"conn_type": "http", "host": gate.url}))
+        pipeline = create(workplace, source={"framing": "header", "registry": way})
+        one = register(registry_url, pipeline.name, FIRST)
+        send(pipeline, order(SECOND, "a", city="Oslo"), headers=name_by_guid(GUID))
+        send(pipeline, order(FIRST, "b"))
+        send(pipeline, order(FIRST, "c"), headers=[(HEADER, frame(one))])
+        send(pipeline, order(FIRST, "d"), headers=[(HEADER, frame(one, b"junk"))])
+        send(pipeline, order(SECOND, "e", city=None), headers=name_by_guid(UNKNOWN_GUID))
+        # Writers are asked for in the order of their first records; an unknown one is asked for again.
+        gate.answers = [Answer(200, known), None, *[Answer(404, unknown)] * (1 + ASKED_AGAIN)]
+        run_batch.run_once(pipeline.platform(), "run")
+        ways = [each.rpartition("/schemas/")[2] for each in gate.asked]
+        assert ways == [f"guids/{GUID}", f"ids/{one}", *[f"guids/{UNKNOWN_GUID}"] * (1 + ASKED_AGAIN)]
+    before = [("a", Decimal("1.50"), "Oslo", None), ("c", Decimal("1.50"), None, None)]
+    assert read(pipeline) == before
     assert errors_of(pipeline) == [
         "it has no header __value_schema_id",
         "its header __value_schema_id: it is longer than a schema id",
+        f"schema {UNKNOWN_GUID} is unknown to the registry",
     ]
+    assert verify_pipeline(pipeline.config).holds
+    everything = Replay((OffsetRange(TopicPartition(pipeline.name, 0), 0, 1),))
+    batch = plans.plan_replay(pipeline.platform(), everything, "again", Decision("ana", "again"), "again")
+    assert batch is not None
+    run_batch.take_through(pipeline.platform(), batch.batch_id, "again")
+    assert read(pipeline) == before
+    used = json.loads(batchledger("schema", pipeline.name, "--json").stdout)["writer_schemas"]
+    assert {(each["id"], each["batches"]) for each in used} == {(str(GUID), 2), (one, 1)}
+
+
+def test_record_of_an_unknown_guid_comes_in_when_it_is_registered(
+    workplace: Workplace, registry_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = name()
+    with open_gate(registry_url) as gate:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{way.upper()}", json.dumps({"conn_type": "http", "host": gate.url}))
+        pipeline = create(workplace, source={"framing": "header", "registry": way})
+        send(pipeline, order(FIRST, "a"), headers=name_by_guid(UNKNOWN_GUID))
+        gate.answers = [Answer(404, json.dumps({"error_code": 40403}))] * (1 + ASKED_AGAIN)
+        run_batch.run_once(pipeline.platform(), "run")
+        assert errors_of(pipeline) == [f"schema {UNKNOWN_GUID} is unknown to the registry"]
+        gate.answers = [Answer(200, json.dumps({"schema": json.dumps(FIRST)}))]
+        done = batchledger("quarantine", "replay", pipeline.name, "--all", "--reason", "its schema is registered")
+        assert done.returncode == 0, done.stderr
+    assert [row[0] for row in read(pipeline)] == ["a"]
+    assert verify_pipeline(pipeline.config).holds
+
+
+@pytest.mark.parametrize("into", ["table", "lake"])
+def test_reader_schema_gives_defaults_and_aliases_and_a_replay_the_same_rows(
+    workplace: Workplace, registry_url: str, monkeypatch: pytest.MonkeyPatch, into: str
+) -> None:
+    """A newer version changes nothing, and neither does a registry that is away."""
+    way = name()
+    amount = FIRST["fields"][1]["type"]
+    reader = {
+        "type": "record",
+        "name": "order",
+        "fields": [
+            {"name": "message_id", "type": "string"},
+            {"name": "amount", "type": amount},
+            {"name": "town", "type": "string", "aliases": ["city"], "default": "Bern"},
+            {"name": "tags", "type": {"type": "array", "items": "string"}, "default": ["new"]},
+        ],
+    }
+    newer = {**reader, "fields": [*reader["fields"][:2], {**reader["fields"][2], "default": "Rome"}]}
+    columns = "message_id string, amount decimal(8,2), town as city string, tags array<string>"
+    with open_gate(registry_url) as gate:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{way.upper()}", json.dumps({"conn_type": "http", "host": gate.url}))
+        source = {"registry": way, "schema": columns, "reader_schema": 1}
+        pipeline = create(workplace, into, source=source, limits={"max_records": 2})
+        register(registry_url, f"{pipeline.name}-value", reader)
+        one = register(registry_url, f"{pipeline.name}-first", FIRST)
+        three = register(registry_url, f"{pipeline.name}-third", THIRD)
+        send(pipeline, frame(one, order(FIRST, "a")), frame(three, order(THIRD, "b", city="Oslo", tags=["x"])))
+        run_batch.run_once(pipeline.platform(), "first")
+        register(registry_url, f"{pipeline.name}-value", newer)
+        send(pipeline, frame(three, order(THIRD, "c", city=None, tags=[])), frame(one, order(FIRST, "d")))
+        run_batch.run_once(pipeline.platform(), "second")
+    price = Decimal("1.50")
+    before = [
+        ("a", price, "Bern", ["new"]),
+        ("b", price, "Oslo", ["x"]),
+        ("c", price, None, []),
+        ("d", price, "Bern", ["new"]),
+    ]
+    assert read(pipeline) == before
+    everything = Replay((OffsetRange(TopicPartition(pipeline.name, 0), 0, 4),))
+    batch = plans.plan_replay(pipeline.platform(), everything, "again", Decision("ana", "again"), "again")
+    assert batch is not None
+    run_batch.take_through(pipeline.platform(), batch.batch_id, "again")
+    assert read(pipeline) == before
+    assert errors_of(pipeline) == []
+    assert verify_pipeline(pipeline.config).holds
+
+
+def test_reader_schema_that_the_registry_does_not_have_writes_and_sets_aside_nothing(
+    workplace: Workplace, registry_url: str
+) -> None:
+    pipeline = create(workplace, source={"reader_schema": 9})
+    one = register(registry_url, f"{pipeline.name}-value", FIRST)
+    send(pipeline, frame(one, order(FIRST, "a")))
+    with pytest.raises(ConfigurationError, match=f"{pipeline.name}-value version 9 cannot be used"):
+        run_batch.run_once(pipeline.platform(), "run")
+    assert (pipeline.count_target_rows(), errors_of(pipeline)) == (0, [])
 
 
 def test_key_has_a_schema_of_its_own(workplace: Workplace, registry_url: str) -> None:

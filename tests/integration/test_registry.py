@@ -28,7 +28,7 @@ from batchledger.model.errors import (
     ServiceUnavailableError,
 )
 from batchledger.model.records.registry_settings import RegistrySettings
-from batchledger.model.records.writer_schemas import Reference, SchemaType, WriterSchema
+from batchledger.model.records.writer_schemas import Reference, SchemaType, SubjectVersion, WriterSchema
 from tests.conftest import TestServices
 from tests.endpoints import free_port
 from tests.registry_gate import Answer, Drip, Gate, Silence, open_gate
@@ -36,6 +36,7 @@ from tests.secured_kafka import Authority
 
 SECRET = "s3cret-of-the-registry"  # noqa: S105
 KEY_PASSWORD = "k3y-password"  # noqa: S105
+GUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 AVRO, PROTOBUF = SchemaType.AVRO, SchemaType.PROTOBUF
 
 
@@ -74,7 +75,7 @@ def through(gate: Gate, **settings: object) -> Registry:
     return Registry(replace(RegistrySettings(gate.url, timeout_seconds=2), **settings))
 
 
-def refused(registry: Registry, kind: type[BatchledgerError], schema_id: int = 1) -> BatchledgerError:
+def refused(registry: Registry, kind: type[BatchledgerError], schema_id: int | str = 1) -> BatchledgerError:
     """The error of a fetch, which shows no secret anywhere."""
     with pytest.raises(BatchledgerError) as told:
         registry.fetch(schema_id)
@@ -151,6 +152,44 @@ def test_latest_schema_of_a_subject_is_found_and_of_an_unknown_one_none(registry
     assert found is not None
     assert found == registry.fetch(schema_id)
     assert registry.find_latest(name()) is None
+
+
+def test_version_of_a_subject_is_found_by_its_number_and_has_its_own_name(registry: Registry) -> None:
+    wanted = name()
+    subject, first = register(registry, AVRO, record(wanted, city="string"))
+    registry.register(subject, AVRO, record(wanted, city="string", street="string"))
+    earlier = registry.fetch(first)
+    assert earlier is not None
+    assert registry.fetch(SubjectVersion(subject, 1)) == replace(earlier, id=f"{subject} version 1")
+    assert registry.fetch(SubjectVersion(subject, 3)) is None
+    assert registry.fetch(SubjectVersion(name(), 1)) is None
+
+
+def test_schema_of_a_guid_is_fetched_with_its_references(registry: Registry, gate: Gate) -> None:
+    """The local registry has no GUIDs: the gate answers for it, and passes on what the schema refers to."""
+    money = name()
+    text = record(money, cents="long")
+    subject, _ = register(registry, AVRO, text)
+    bill = record(name(), total=f"shop.{money}")
+    reference = {"name": f"shop.{money}", "subject": subject, "version": 1}
+    gate.answers = [Answer(200, json.dumps({"guid": GUID, "schema": bill, "references": [reference]}))]
+    assert through(gate).fetch(GUID) == WriterSchema(GUID, AVRO, bill, (Reference(f"shop.{money}", text),))
+    assert gate.asked[0].endswith(f"/schemas/guids/{GUID}")
+    gate.answers = [Answer(404, json.dumps({"error_code": 40403, "message": "Schema not found"}))]
+    assert through(gate).fetch(GUID) is None
+
+
+def test_registry_without_guids_says_so_and_one_that_is_away_or_elsewhere_does_not(
+    registry: Registry, gate: Gate
+) -> None:
+    told = refused(registry, SchemaRefusedError, GUID)
+    assert "knows schemas by their ids alone" in told.why
+    for answer in (Answer(404, "<html>not here</html>"), Answer(503, "busy")):
+        gate.answers = [answer] * 5
+        assert refused(through(gate), ServiceUnavailableError, GUID).retryable
+    # The negative control: once the gateway passes requests for ids on, the registry is there, and only GUIDs are not.
+    gate.answers = [Answer(404, "<html>not here</html>")] * 3
+    refused(through(gate), SchemaRefusedError, GUID)
 
 
 def test_subject_may_have_any_character(registry: Registry) -> None:

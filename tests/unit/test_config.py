@@ -191,6 +191,26 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             changed(source__format="avro", source__registry="r", source__schema_file="f"),
             "schema_file is for framing: none",
         ),
+        (changed(source__reader_schema=3), "reader_schema is for format: avro and format: protobuf"),
+        (
+            changed(source__format="protobuf", source__registry="r", source__reader_schema=3),
+            "reader_schema is for format: avro; schemas of Protobuf have no aliases",
+        ),
+        (
+            changed(source__format="avro", source__framing="none", source__schema_file="f", source__reader_schema=3),
+            "reader_schema is a version in a registry, and framing: none has no registry",
+        ),
+        (
+            changed(
+                source__format="avro", source__registry="r", source__reader_schema=3, source__topics=["orders", "more"]
+            ),
+            "reader_schema is a version of one topic's subject",
+        ),
+        (
+            changed(source__format="avro", source__registry="r", source__reader_schema="latest"),
+            "source.reader_schema: 'latest': latest would give a replay other rows when a newer version is registered",
+        ),
+        (changed(source__format="avro", source__registry="r", source__reader_schema=0), "source.reader_schema: "),
         (
             changed(sink__table="a; drop table b"),
             "sink.table: 'a; drop table b': write table or schema.table, in small letters",

@@ -1,15 +1,19 @@
 """The frame of Confluent's serializers: what is in it, and what is none."""
 
+from uuid import UUID
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.adapters.decoding.framing import (
+    NO_ID,
     NO_INDEXES,
     NO_MAGIC,
     TOO_SHORT,
     split_frames,
+    split_header,
     split_message_indexes,
 )
 
@@ -42,6 +46,33 @@ def test_what_is_no_frame_is_said_by_record_and_its_neighbours_are_taken() -> No
 def test_no_records_have_no_frames() -> None:
     assert split_frames(pa.array([], pa.binary())).payloads.to_pylist() == []
     assert split_frames(pa.nulls(2, pa.binary())).schema_ids.tolist() == [-1, -1]
+
+
+GUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+GUID_BYTES = b"\1" + UUID(GUID).bytes
+
+
+@pytest.mark.parametrize(
+    ("header", "schema_id", "rest"),
+    [
+        (frame(7, b""), 7, b""),
+        (frame(2**32 - 1, b"\0"), 2**32 - 1, b"\0"),
+        (GUID_BYTES, GUID, b""),
+        (GUID_BYTES + b"\2\2", GUID, b"\2\2"),
+        (b"\1" + bytes(16), "00000000-0000-0000-0000-000000000000", b""),
+    ],
+)
+def test_header_has_an_id_or_a_guid(header: bytes, schema_id: int | str, rest: bytes) -> None:
+    assert split_header(header) == (schema_id, rest)
+
+
+@pytest.mark.parametrize(
+    ("header", "error"),
+    [(b"", TOO_SHORT), (b"\0\0\0\0", TOO_SHORT), (GUID_BYTES[:-1], TOO_SHORT), (b"\2" + bytes(16), NO_ID)],
+)
+def test_header_without_an_id_is_refused(header: bytes, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        split_header(header)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.model.records.writer_schemas import Reference, SchemaType, WriterSchema
+from batchledger.model.records.writer_schemas import Reference, SchemaType, SubjectVersion, WriterSchema
 
 # Lone surrogates too: a registry may send them as escapes of JSON.
 TEXTS = st.text(st.characters(exclude_categories=()))
 SCHEMAS = st.builds(
     WriterSchema,
-    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1) | st.uuids().map(str) | st.builds(SubjectVersion, TEXTS, st.integers(1)).map(str),
     st.sampled_from(SchemaType),
     TEXTS,
     st.lists(st.builds(Reference, TEXTS, TEXTS)).map(tuple),
@@ -51,7 +51,7 @@ def test_stored_text_and_fingerprint_stay_as_ledgers_have_them() -> None:
         json.dumps({"id": 1, "type": "XSD", "text": "", "references": []}),
         json.dumps({"id": 1, "type": "AVRO", "text": None, "references": []}),
         json.dumps({"id": 1, "type": "AVRO", "text": "", "references": [{"name": "x"}]}),
-        json.dumps({"id": "x", "type": "AVRO", "text": "", "references": []}),
+        json.dumps({"id": 1.5, "type": "AVRO", "text": "", "references": []}),
         json.dumps({"id": 1, "type": "AVRO", "text": "", "references": None}),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -14,7 +14,7 @@ from batchledger.model.errors import (
     SchemaRefusedError,
     ServiceUnavailableError,
 )
-from batchledger.model.records.writer_schemas import SchemaType, WriterSchema
+from batchledger.model.records.writer_schemas import SchemaId, SchemaType, SubjectVersion, WriterSchema
 from batchledger.ports import KeptSchemas, SchemaRegistry
 
 ONE = WriterSchema(1, SchemaType.AVRO, '{"type": "record", "name": "a", "fields": []}')
@@ -29,7 +29,7 @@ class Registered(SchemaRegistry):
     answers: list[WriterSchema | BatchledgerError | None]
     asked: int = 0
 
-    def fetch(self, schema_id: int) -> WriterSchema | None:
+    def fetch(self, wanted: SchemaId | SubjectVersion) -> WriterSchema | None:
         self.asked += 1
         answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
         if isinstance(answer, BatchledgerError):
@@ -41,16 +41,16 @@ class Registered(SchemaRegistry):
 class Kept(KeptSchemas):
     """What a ledger keeps."""
 
-    kept: dict[int, WriterSchema] = field(default_factory=dict)
-    used: list[int] = field(default_factory=list)
+    kept: dict[SchemaId, WriterSchema] = field(default_factory=dict)
+    used: list[SchemaId] = field(default_factory=list)
 
-    def find(self, schema_id: int) -> WriterSchema | None:
+    def find(self, schema_id: SchemaId) -> WriterSchema | None:
         return self.kept.get(schema_id)
 
     def keep(self, schema: WriterSchema) -> WriterSchema:
         return self.kept.setdefault(schema.id, schema)
 
-    def note_use(self, schema_id: int) -> None:
+    def note_use(self, schema_id: SchemaId) -> None:
         self.used.append(schema_id)
 
 
@@ -96,6 +96,30 @@ def test_any_bytes_may_be_an_id_so_patience_ends(open_book: Open) -> None:
     assert registry.asked < 1_100
 
 
+def test_guid_is_kept_and_looked_up_as_an_id_is(open_book: Open) -> None:
+    guid = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+    schema, kept = replace(ONE, id=guid), Kept()
+    assert open_book(Registered([schema]), kept).find(guid) == schema
+    assert (kept.kept, kept.used) == ({guid: schema}, [guid])
+    assert open_book(Registered([AWAY]), kept).find(guid) == schema
+    assert open_book(Registered([None]), Kept()).find(guid) == f"schema {guid} is unknown to the registry"
+
+
+def test_version_of_a_subject_is_kept_by_its_name_and_stays_when_the_registry_loses_or_changes_it(
+    open_book: Open,
+) -> None:
+    version = SubjectVersion("orders-value", 3)
+    name = "orders-value version 3"
+    schema, kept = replace(ONE, id=name), Kept()
+    assert open_book(Registered([schema]), kept).find(version) == schema
+    assert (kept.kept, kept.used) == ({name: schema}, [name])
+    for answer in (AWAY, None):
+        assert open_book(Registered([answer]), kept).find(version) == schema
+    with pytest.raises(SchemaChangedError, match="another schema orders-value version 3"):
+        open_book(Registered([replace(OTHER, id=name)]), kept).find(version)
+    assert open_book(Registered([None]), Kept()).find(version) == f"schema {name} is unknown to the registry"
+
+
 def test_what_no_registry_gives_away_is_not_asked_for(open_book: Open) -> None:
     registry = Registered([AWAY])
     assert open_book(registry, Kept()).find(2**32 - 1) == "schema 4294967295 is unknown to the registry"
@@ -125,7 +149,7 @@ def test_other_formatting_is_the_same_schema_and_another_schema_is_an_error(open
 
 def test_process_that_was_first_decides(open_book: Open) -> None:
     class Late(Kept):
-        def find(self, schema_id: int) -> WriterSchema | None:
+        def find(self, schema_id: SchemaId) -> WriterSchema | None:
             return None
 
         def keep(self, schema: WriterSchema) -> WriterSchema:

@@ -22,7 +22,7 @@ from batchledger.model.records.rules import (
     TombstonePolicy,
     UnknownFieldPolicy,
 )
-from batchledger.model.records.writer_schemas import Framing, SchemaType
+from batchledger.model.records.writer_schemas import Framing, SchemaType, SubjectVersion
 from batchledger.planning.live import Limits, StartPolicy
 
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
@@ -106,6 +106,14 @@ def refuse_repeated(noun: str, names: list[str]) -> list[str]:
     return names
 
 
+def _check_reader_schema(value: object) -> object:
+    if value == "latest":
+        raise ValueError(
+            "latest would give a replay other rows when a newer version is registered; write the number of a version"
+        )
+    return value
+
+
 def _check_deadline(value: float) -> float:
     if value < 1:
         raise ValueError("write a duration from 1s to 36500d")
@@ -179,6 +187,7 @@ class SourceConfig(Section):
     framing: Annotated[Framing, Field(strict=False)] = Framing.CONFLUENT
     schema_file: str | None = None
     message: str | None = None
+    reader_schema: Annotated[int | None, BeforeValidator(_check_reader_schema), Field(ge=1)] = None
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
     key: KeyConfig | None = None
     headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = {}
@@ -205,9 +214,8 @@ class SourceConfig(Section):
         if self.schema_type is None and key_type is not None and self.registry is not None:
             return self
         if self.schema_type is None:
-            given = [
-                each for each in ("registry", "framing", "schema_file", "message") if each in self.model_fields_set
-            ]
+            keys = ("registry", "framing", "schema_file", "message", "reader_schema")
+            given = [each for each in keys if each in self.model_fields_set]
             if given:
                 raise ValueError(
                     f"{given[0]} is for format: avro and format: protobuf; JSON needs no schema of its writer"
@@ -230,6 +238,29 @@ class SourceConfig(Section):
         elif self.schema_file is not None:
             raise ValueError("schema_file is for framing: none; records of other framings name their schema")
         return self
+
+    @model_validator(mode="after")
+    def _reader_schema_is_one(self) -> "SourceConfig":
+        if self.reader_schema is None:
+            return self
+        if self.schema_type is not SchemaType.AVRO:
+            raise ValueError(
+                "reader_schema is for format: avro; schemas of Protobuf have no aliases, nor such defaults"
+            )
+        if self.framing is Framing.NONE:
+            raise ValueError("reader_schema is a version in a registry, and framing: none has no registry")
+        if self.unknown_fields is UnknownFieldPolicy.KEEP:
+            raise ValueError(
+                "reader_schema does not go with unknown_fields: keep: a field that an alias leads to has two names"
+            )
+        if len(self.topics) > 1:
+            raise ValueError("reader_schema is a version of one topic's subject; write a pipeline for each topic")
+        return self
+
+    @property
+    def reader(self) -> SubjectVersion | None:
+        """The schema that aliases and defaults come from, under the usual name of the topic's subject."""
+        return None if self.reader_schema is None else SubjectVersion(f"{self.topics[0]}-value", self.reader_schema)
 
     @property
     def schema_type(self) -> SchemaType | None:

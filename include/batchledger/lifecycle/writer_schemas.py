@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import sleep
 
 from batchledger.model.errors import BatchledgerError, SchemaChangedError, SchemaRefusedError
-from batchledger.model.records.writer_schemas import WriterSchema
+from batchledger.model.records.writer_schemas import SchemaId, SubjectVersion, WriterSchema
 from batchledger.ports import KeptSchemas, SchemaRegistry
 
 ASKED_AGAIN = 3
@@ -29,27 +29,28 @@ class SchemaBook:
     registry: SchemaRegistry
     kept: KeptSchemas
     wait: Callable[[float], None] = sleep
-    _found: dict[int, WriterSchema | str] = field(default_factory=dict)
+    _found: dict[SchemaId | SubjectVersion, WriterSchema | str] = field(default_factory=dict)
     _is_away: bool = False
     _awaited: int = 0
 
-    def find(self, schema_id: int) -> WriterSchema | str:
-        """Return the schema of an id, or why there is none, in words for the quarantine.
+    def find(self, wanted: SchemaId | SubjectVersion) -> WriterSchema | str:
+        """Return the schema of an id, a GUID or a version, or why there is none, in words for the quarantine.
 
         Raises ServiceUnavailableError, also AccessRefusedError, when the registry cannot be asked and nothing is kept;
         SchemaChangedError when it has another schema than the one that is kept.
         """
-        if schema_id not in self._found:
-            self._found[schema_id] = self._find(schema_id)
-        return self._found[schema_id]
+        if wanted not in self._found:
+            self._found[wanted] = self._find(wanted)
+        return self._found[wanted]
 
-    def _find(self, schema_id: int) -> WriterSchema | str:
-        if schema_id > LARGEST_ID:
+    def _find(self, wanted: SchemaId | SubjectVersion) -> WriterSchema | str:
+        schema_id = str(wanted) if isinstance(wanted, SubjectVersion) else wanted
+        if isinstance(schema_id, int) and schema_id > LARGEST_ID:
             # Some registries answer to it as to a wrong address.
             return f"schema {schema_id} is unknown to the registry"
         kept = self.kept.find(schema_id)
         try:
-            found = None if kept is not None and self._is_away else self._fetch(schema_id, is_kept=kept is not None)
+            found = None if kept is not None and self._is_away else self._fetch(wanted, is_kept=kept is not None)
         except SchemaRefusedError as error:
             if kept is None:
                 return f"schema {schema_id} cannot be read: {error.why.rstrip('.') or error.message}"
@@ -74,14 +75,14 @@ class SchemaBook:
         self.kept.note_use(schema_id)
         return kept
 
-    def _fetch(self, schema_id: int, *, is_kept: bool) -> WriterSchema | None:
-        found = self.registry.fetch(schema_id)
+    def _fetch(self, wanted: SchemaId | SubjectVersion, *, is_kept: bool) -> WriterSchema | None:
+        found = self.registry.fetch(wanted)
         if found is not None or is_kept or self._awaited >= _MOST_AWAITED:
             return found
         self._awaited += 1
         for _ in range(ASKED_AGAIN):
             self.wait(_SECONDS_BETWEEN)
-            found = self.registry.fetch(schema_id)
+            found = self.registry.fetch(wanted)
             if found is not None:
                 break
         return found

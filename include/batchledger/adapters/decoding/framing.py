@@ -1,22 +1,29 @@
 """Takes Confluent's frame off the values of many records: a byte 0, the number of a schema, and the datum.
 
+A header of a record has a frame without a datum, and may have a GUID in place of the number.
+
 A datum of Protobuf begins with the place of its message in the schema, as a list of numbers. Knows no registry.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batchledger.model.records.writer_schemas import SchemaId
+
 TOO_SHORT = "the value is shorter than a schema id"
 NO_MAGIC = "it does not begin with the magic byte 0"
+NO_ID = "it begins with neither the byte 0 of an id nor the byte 1 of a GUID"
 NO_INDEXES = "its message indexes are cut off or no numbers"
 
 FIRST_MESSAGE = (0,)
 
 FRAME_BYTES = 5
+_GUID_FRAME_BYTES = 17
 _ID = np.dtype(">u4")
 _MOST_BYTES_OF_INDEX = 5
 _MOST_INDEX = 2**31 - 1
@@ -53,6 +60,20 @@ def split_frames(values: pa.BinaryArray) -> Unframed:
     if errors:
         payloads = pc.if_else(pa.array(schema_ids >= 0), payloads, pa.scalar(None, pa.binary()))
     return Unframed(schema_ids, payloads, errors)
+
+
+def split_header(frame: bytes) -> tuple[SchemaId, bytes]:
+    """Return the id or GUID that the value of a header begins with, and the bytes behind it. Raises ValueError.
+
+    Example: ``00 00000007`` is the id 7; ``01`` and 16 bytes are a GUID, as Confluent's serializers write it.
+    """
+    size = {b"\0": FRAME_BYTES, b"\1": _GUID_FRAME_BYTES}.get(frame[:1], 0)
+    if frame and not size:
+        raise ValueError(NO_ID)
+    if not frame or len(frame) < size:
+        raise ValueError(TOO_SHORT)
+    own, rest = frame[1:size], frame[size:]
+    return (str(UUID(bytes=own)) if size == _GUID_FRAME_BYTES else int.from_bytes(own, "big")), rest
 
 
 class SplitMessages(NamedTuple):

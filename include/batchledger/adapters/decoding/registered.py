@@ -10,24 +10,31 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
 from batchledger.adapters.decoding.avro.proposing import declare_record, propose_avro_columns
+from batchledger.adapters.decoding.avro.resolution import ResolvingDecoder
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
-from batchledger.adapters.decoding.framing import FIRST_MESSAGE, FRAME_BYTES, Unframed, split_frames, split_messages
+from batchledger.adapters.decoding.framing import (
+    FIRST_MESSAGE,
+    split_frames,
+    split_header,
+    split_message_indexes,
+    split_messages,
+)
 from batchledger.adapters.decoding.headers import last_by_name
 from batchledger.adapters.decoding.nested import declare_fields
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
 from batchledger.adapters.decoding.protobuf.proposing import declare_message, propose_protobuf_columns
+from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.unknown_fields import write_name
-from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
+from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
 
-FindSchema = Callable[[int], WriterSchema | str]
-"""Returns the schema of an id, or why there is none."""
+FindSchema = Callable[[SchemaId | SubjectVersion], WriterSchema | str]
+"""Returns the schema of an id or GUID, or of a version of a subject, or why there is none."""
 
 VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
 """The headers that name schemas, as Confluent's clients call them."""
@@ -39,14 +46,14 @@ ONLY_SCHEMA = 0
 class _Writer(NamedTuple):
     """The schema that records were written with, and the message of it, which only Protobuf has several of."""
 
-    schema_id: int
+    schema_id: SchemaId
     message: tuple[int, ...] | str
 
 
 class _Known(NamedTuple):
     """What decodes the data of a writer, and the fields that these have and no column declares."""
 
-    decoder: AvroDecoder | ProtobufDecoder
+    decoder: AvroDecoder | ProtobufDecoder | ResolvingDecoder
     undeclared: frozenset[str]
 
 
@@ -66,9 +73,9 @@ class DecodedData(NamedTuple):
 class RegisteredDecoder:
     """Decodes values, or keys, into ``columns``; pickled to the executors.
 
-    The last column may be ``REST``. Then it has what no other column declares, and only fields without a name are
-    undeclared.
-    ``message`` is the message of Protobuf that values are if their frame names none.
+    ``message`` is the message of Protobuf that values are if their frame or header names none. ``reader`` is a
+    schema of Avro, whose aliases and defaults stand for fields that a writer lacks. The last column may be ``REST``, if
+    there is no ``reader``. Then it has what no other column declares, and only fields without a name are undeclared.
     """
 
     type: SchemaType
@@ -79,15 +86,15 @@ class RegisteredDecoder:
     header: str = VALUE_HEADER
     refuses_undeclared: bool = False
     message: tuple[int, ...] | str = FIRST_MESSAGE
+    reader: SubjectVersion | None = None
     _decoders: dict[_Writer, _Known | str] = field(default_factory=dict, init=False)
 
     def decode(self, values: pa.BinaryArray, headers: pa.StringArray) -> DecodedData:
         """Decode the values that are not null; ``headers`` are their records', as ``RECORD_SCHEMA`` has them."""
-        unframed = self._unframe(values, headers)
-        errors = dict(unframed.errors)
+        errors: dict[int, str] = {}
         parts, places = [], []
         undeclared: dict[frozenset[str], list[np.ndarray]] = {}
-        for writer, found, payloads in self._group(unframed, errors):
+        for writer, found, payloads in self._group(values, headers, errors):
             known = self._find_decoder(writer)
             if isinstance(known, str):
                 errors.update(dict.fromkeys(found.tolist(), known))
@@ -116,13 +123,32 @@ class RegisteredDecoder:
         return DecodedData(self._put_in_order(parts, places), is_decoded, errors, by_names)
 
     def _group(
-        self, unframed: Unframed, errors: dict[int, str]
+        self, values: pa.BinaryArray, headers: pa.StringArray, errors: dict[int, str]
     ) -> Iterator[tuple[_Writer, np.ndarray, pa.BinaryArray]]:
-        """Yield what wrote records of the batch, the places of these, and their payloads."""
+        """Yield what wrote records of the batch, the places of these, and their payloads.
+
+        ``errors`` gets, by place, why other values have none.
+        """
+        match self.framing:
+            case Framing.CONFLUENT:
+                yield from self._group_by_frames(values, errors)
+            case Framing.HEADER:
+                for writer, found in self._group_by_headers(values, headers, errors):
+                    yield writer, found, values.take(pa.array(found))
+            case Framing.NONE:
+                found = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+                if len(found):
+                    yield _Writer(ONLY_SCHEMA, self.message), found, values.take(pa.array(found))
+
+    def _group_by_frames(
+        self, values: pa.BinaryArray, errors: dict[int, str]
+    ) -> Iterator[tuple[_Writer, np.ndarray, pa.BinaryArray]]:
+        unframed = split_frames(values)
+        errors.update(unframed.errors)
         for schema_id in np.unique(unframed.schema_ids[unframed.schema_ids >= 0]).tolist():
             found = np.flatnonzero(unframed.schema_ids == schema_id)
             payloads = unframed.payloads.take(pa.array(found))
-            if self.type is not SchemaType.PROTOBUF or self.framing is not Framing.CONFLUENT:
+            if self.type is not SchemaType.PROTOBUF:
                 yield _Writer(schema_id, self.message), found, payloads
                 continue
             messages = split_messages(payloads)
@@ -130,19 +156,55 @@ class RegisteredDecoder:
             for indexes, members in messages.places_by_indexes.items():
                 yield _Writer(schema_id, indexes), found[members], messages.payloads.take(pa.array(members))
 
+    def _group_by_headers(
+        self, values: pa.BinaryArray, headers: pa.StringArray, errors: dict[int, str]
+    ) -> Iterator[tuple[_Writer, np.ndarray]]:
+        places_by_header: dict[bytes | None, list[int]] = {}
+        for place, (value, text) in enumerate(zip(values, headers.to_pylist(), strict=True)):
+            if value.is_valid:
+                header = None if text is None else last_by_name(text).get(self.header)
+                places_by_header.setdefault(header, []).append(place)
+        for header, found in places_by_header.items():
+            try:
+                writer = self._read_header(header)
+            except ValueError as error:
+                errors.update(dict.fromkeys(found, str(error)))
+            else:
+                yield writer, np.array(found)
+
+    def _read_header(self, header: bytes | None) -> _Writer:
+        """Return what a header names. Raises ValueError."""
+        if header is None:
+            raise ValueError(f"it has no header {self.header}")
+        try:
+            return self._take_header_apart(header)
+        except ValueError as error:
+            raise ValueError(f"its header {self.header}: {error}") from None
+
+    def _take_header_apart(self, header: bytes) -> _Writer:
+        schema_id, rest = split_header(header)
+        if not rest:
+            return _Writer(schema_id, self.message)
+        if self.type is not SchemaType.PROTOBUF:
+            raise ValueError("it is longer than a schema id")
+        indexes, rest = split_message_indexes(rest)
+        if rest:
+            raise ValueError("it has bytes behind its message indexes")
+        return _Writer(schema_id, indexes)
+
     def count_schemas(self, batches: Iterable[pa.RecordBatch]) -> tuple[Mapping[WriterSchema, int], int]:
         """Return how many values were written with each schema, and how many name none that is known."""
         counts: dict[WriterSchema, int] = {}
         unreadable = 0
         for batch in batches:
-            unframed = self._unframe(batch["value"], batch["headers"])
-            unreadable += len(unframed.errors)
-            for schema_id, records in zip(*np.unique(unframed.schema_ids, return_counts=True), strict=True):
-                schema = self._find_schema(int(schema_id)) if schema_id >= 0 else None
+            errors: dict[int, str] = {}
+            for writer, found, _ in self._group(batch["value"], batch["headers"], errors):
+                schema = self._find_schema(writer.schema_id)
                 if isinstance(schema, WriterSchema) and schema.type is self.type:
-                    counts[schema] = counts.get(schema, 0) + int(records)
-                elif schema is not None:
-                    unreadable += int(records)
+                    counts[schema] = counts.get(schema, 0) + len(found)
+                else:
+                    unreadable += len(found)
+            unreadable += len(errors)
         return counts, unreadable
 
     def _put_in_order(self, parts: Sequence[pa.RecordBatch], places: Sequence[np.ndarray]) -> pa.RecordBatch:
@@ -167,41 +229,39 @@ class RegisteredDecoder:
         if schema.type is not self.type:
             return f"{named} is of type {schema.type}, not {self.type}"
         try:
-            decoder = make_datum_decoder(schema, self.columns, writer.message)
-            keeps = REST in self.columns
-            names = frozenset[str]() if keeps else find_undeclared(schema, self.columns, writer.message)
+            decoder = (
+                make_datum_decoder(schema, self.columns, writer.message)
+                if self.reader is None
+                else self._make_resolving(schema, self.reader)
+            )
+            columns = decoder.written_columns if isinstance(decoder, ResolvingDecoder) else self.columns
+            keeps = REST in columns
+            names = frozenset[str]() if keeps else find_undeclared(schema, columns, writer.message)
         except (AvroSchemaError, ProtobufSchemaError) as error:
             return f"{named}: {error}"
         if self.refuses_undeclared and names:
             return _refuse(names)
         return _Known(decoder, names)
 
-    def _find_schema(self, schema_id: int) -> WriterSchema | str:
+    def _make_resolving(self, schema: WriterSchema, wanted: SubjectVersion) -> ResolvingDecoder:
+        """Return what also reads by the reader's schema. Raises ConfigurationError if there is none."""
+        reader = self._find_schema(wanted)
+        why = reader if isinstance(reader, str) else _explain_reader(reader)
+        if why is not None or isinstance(reader, str):
+            raise ConfigurationError(
+                f"source.reader_schema: {wanted} cannot be used. Nothing was written.",
+                why=f"{why}.",
+                advice="Write a version that the registry has of the schema of Avro.",
+                subject=str(wanted),
+            )
+        own, others = schema.text, schema.named_texts
+        return ResolvingDecoder((own, others), (reader.text, reader.named_texts), self.columns)
+
+    def _find_schema(self, schema_id: SchemaId | SubjectVersion) -> WriterSchema | str:
         schema = self.only_schema or (self.find_schema and self.find_schema(schema_id))
         if not schema:
             raise LookupError("the schemas of records were not opened")
         return schema
-
-    def _unframe(self, values: pa.BinaryArray, headers: pa.StringArray) -> Unframed:
-        match self.framing:
-            case Framing.CONFLUENT:
-                return split_frames(values)
-            case Framing.NONE:
-                is_there = values.is_valid().to_numpy(zero_copy_only=False)
-                return Unframed(np.where(is_there, ONLY_SCHEMA, -1).astype(np.int64), values, {})
-            case Framing.HEADER:
-                frames = pa.array(self._read_headers(values, headers), pa.binary())
-                is_long = pc.fill_null(pc.greater(pc.binary_length(frames), FRAME_BYTES), fill_value=False)
-                unframed = split_frames(pc.if_else(is_long, pa.scalar(None, pa.binary()), frames))
-                errors = {place: f"its header {self.header}: {why}" for place, why in unframed.errors.items()}
-                for place in np.flatnonzero(is_long.to_numpy(zero_copy_only=False)).tolist():
-                    errors[place] = f"its header {self.header}: it is longer than a schema id"
-                absent = dict.fromkeys(_places(values, frames), f"it has no header {self.header}")
-                return Unframed(unframed.schema_ids, values, {**errors, **absent})
-
-    def _read_headers(self, values: pa.BinaryArray, headers: pa.StringArray) -> Iterator[bytes | None]:
-        for value, text in zip(values, headers.to_pylist(), strict=True):
-            yield last_by_name(text).get(self.header) if value.is_valid and text is not None else None
 
 
 def make_datum_decoder(
@@ -231,6 +291,17 @@ def find_undeclared(
     return frozenset(declare_fields(columns).find_missing(written))
 
 
+def _explain_reader(schema: WriterSchema) -> str | None:
+    """Return why a schema cannot be a reader's, or None."""
+    if schema.type is not SchemaType.AVRO:
+        return f"It is of type {schema.type}"
+    try:
+        propose_avro_columns(schema.text, schema.named_texts)
+    except AvroSchemaError as error:
+        return str(error).replace("the writer's schema", "it")
+    return None
+
+
 def _refuse(names: Iterable[str]) -> str:
     return f"field {min(map(write_name, names))} is not declared"
 
@@ -246,10 +317,3 @@ def _group_by_names(
     for place, names in unknown.items():
         if is_kept[place]:
             yield of_all | names, np.array([place])
-
-
-def _places(values: pa.BinaryArray, frames: pa.BinaryArray) -> Sequence[int]:
-    """Return the places of values that have no frame."""
-    is_there, is_framed = (each.is_valid().to_numpy(zero_copy_only=False) for each in (values, frames))
-    found: list[int] = np.flatnonzero(is_there & ~is_framed).tolist()
-    return found

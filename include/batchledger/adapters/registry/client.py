@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 from typing_extensions import override
 
 from batchledger.adapters.registry.requests import Session, open_session
 from batchledger.model.errors import BatchledgerError, SchemaRefusedError, ServiceUnavailableError
 from batchledger.model.records.registry_settings import RegistrySettings
-from batchledger.model.records.writer_schemas import Reference, SchemaType, WriterSchema
+from batchledger.model.records.writer_schemas import Reference, SchemaId, SchemaType, SubjectVersion, WriterSchema
 from batchledger.ports import SchemaRegistrar, SchemaRegistry
 
 MOST_REFERENCES = 500
@@ -38,16 +39,21 @@ class Registry(SchemaRegistry, SchemaRegistrar):
     settings: RegistrySettings
 
     @override
-    def fetch(self, schema_id: int) -> WriterSchema | None:
-        """Return the schema of an id, None if the registry says that it has no such id.
+    def fetch(self, wanted: SchemaId | SubjectVersion) -> WriterSchema | None:
+        """Return the schema of an id or GUID, or of a version of a subject, by that name.
+
+        None if the registry says that it has no such schema.
 
         It is a request, and one more for each reference. A request takes two attempts at most, and
         ``timeout_seconds`` bounds every wait of them. Raises
         ServiceUnavailableError, AccessRefusedError, SchemaRefusedError or ConfigurationError.
         """
-        with open_session(self.settings, f"fetch schema {schema_id}") as session:
-            found = session.ask("GET", f"/schemas/ids/{schema_id}", unknown=(_SCHEMA_UNKNOWN,))
-            return None if found is None else _complete(session, schema_id, found)
+        with open_session(self.settings, f"fetch schema {wanted}") as session:
+            if isinstance(wanted, SubjectVersion):
+                found = _ask_for_version(session, wanted)
+                return None if found is None else _complete(session, str(wanted), found)
+            found = _ask_for_guid(session, wanted) if isinstance(wanted, str) else _ask_for_id(session, wanted)
+            return None if found is None else _complete(session, wanted, found)
 
     def find_latest(self, subject: str) -> WriterSchema | None:
         """Return the latest schema of a subject, None if the registry says that it has no such subject."""
@@ -103,9 +109,7 @@ class _Collection:
     def _load(self, reference: RegisteredReference) -> Mapping[str, Any]:
         if len(self.text_by_place) > MOST_REFERENCES:
             raise self._refuse(f"has a schema with more than {MOST_REFERENCES} references")
-        # Also one that is marked as deleted: an older schema may still use it.
-        path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
-        found = self.session.ask("GET", path, unknown=(_SUBJECT_UNKNOWN, _VERSION_UNKNOWN))
+        found = _ask_for_version(self.session, SubjectVersion(reference.subject, reference.version))
         if found is not None:
             return found
         lost = f"has the schema, but not what it refers to: version {reference.version} of subject {reference.subject}"
@@ -116,7 +120,36 @@ class _Collection:
         return self.session.fail(SchemaRefusedError, what, "Register a schema whose references lead to one end.")
 
 
-def _complete(session: Session, schema_id: int, found: Mapping[str, Any]) -> WriterSchema:
+def _ask_for_id(session: Session, schema_id: int) -> Mapping[str, Any] | None:
+    return session.ask("GET", f"/schemas/ids/{schema_id}", unknown=(_SCHEMA_UNKNOWN,))
+
+
+def _ask_for_guid(session: Session, guid: str) -> Mapping[str, Any] | None:
+    """Return the answer, None if the registry says that it has no such schema.
+
+    Raises SchemaRefusedError if the registry answers for ids and has no way to GUIDs. Otherwise one record with a GUID
+    would stop the pipeline for good.
+    """
+    path = f"/schemas/guids/{guid}"
+    try:
+        return session.ask("GET", path, unknown=(_SCHEMA_UNKNOWN,))
+    except ServiceUnavailableError:
+        if session.find_status(path) != httpx.codes.NOT_FOUND:
+            raise
+    # Fails if the address is wrong or the registry is away.
+    _ask_for_id(session, 1)
+    raise session.fail(
+        SchemaRefusedError, "knows schemas by their ids alone", "Let producers write ids into the header."
+    )
+
+
+def _ask_for_version(session: Session, wanted: SubjectVersion) -> Mapping[str, Any] | None:
+    # Also one that is marked as deleted: an older schema or an older record may still need it.
+    path = f"/subjects/{quote(wanted.subject, safe='')}/versions/{wanted.version}?deleted=true"
+    return session.ask("GET", path, unknown=(_SUBJECT_UNKNOWN, _VERSION_UNKNOWN))
+
+
+def _complete(session: Session, schema_id: SchemaId, found: Mapping[str, Any]) -> WriterSchema:
     """Return the schema with its references resolved."""
     named = found.get("schemaType") or SchemaType.AVRO
     if named not in set(SchemaType):

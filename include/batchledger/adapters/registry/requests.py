@@ -80,6 +80,10 @@ class Session:
             return found
         raise self._judge(status, found)
 
+    def find_status(self, path: str) -> int:
+        """Return the status of an answer, whatever else it says. Raises ServiceUnavailableError."""
+        return self._send("GET", path, None)[0]
+
     def fail(self, kind: Callable[..., BatchledgerError], what: str, advice: str) -> BatchledgerError:
         """Return an error that says what the registry did."""
         return kind(

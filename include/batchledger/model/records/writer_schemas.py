@@ -7,6 +7,25 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
+from typing_extensions import override
+
+SchemaId = int | str
+"""How a schema is called: a number of the registry's own, the GUID of the content in small letters with hyphens, or the
+text of a ``SubjectVersion``.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectVersion:
+    """A version of a subject: which schema a registry has there. The ledger keeps that one by this name."""
+
+    subject: str
+    version: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.subject} version {self.version}"
+
 
 class SchemaType(StrEnum):
     """The languages of schemas that a registry knows, by its own words."""
@@ -19,8 +38,8 @@ class SchemaType(StrEnum):
 class Framing(StrEnum):
     """How a record names the schema that it was written with.
 
-    ``CONFLUENT``: a byte 0 and four bytes of the id stand before the datum. ``HEADER``: they are the value of a header.
-    ``NONE``: it does not; all records have one schema.
+    ``CONFLUENT``: a byte 0 and four bytes of the id stand before the datum. ``HEADER``: they are the value of a header,
+    or a byte 1 and the 16 bytes of a GUID are. ``NONE``: it does not; all records have one schema.
     """
 
     CONFLUENT = "confluent"
@@ -40,7 +59,7 @@ class Reference:
 class WriterSchema:
     """A schema by its id. ``references`` has all that it uses, also indirectly: each before what uses it."""
 
-    id: int
+    id: SchemaId
     type: SchemaType
     text: str
     references: tuple[Reference, ...] = ()
@@ -77,7 +96,7 @@ class WriterSchema:
         content = json.loads(text)
         try:
             references = tuple(Reference(_text(each["name"]), _text(each["text"])) for each in content["references"])
-            found = cls(int(content["id"]), SchemaType(content["type"]), _text(content["text"]), references)
+            found = cls(_id(content["id"]), SchemaType(content["type"]), _text(content["text"]), references)
         except (KeyError, TypeError) as error:
             raise ValueError(f"no stored schema: {error!r}") from error
         return found
@@ -99,12 +118,16 @@ class UsedSchema:
     """
 
     registry: str
-    id: int
+    id: SchemaId
     fingerprint: str
     first_used_at: datetime
     first_batch_id: int
     last_batch_id: int
     batches: int
+
+
+def _id(value: Any) -> SchemaId:
+    return value if isinstance(value, int) else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -110,7 +110,7 @@ def _plan(
         here = (*path, field.name)
         for source, leaf in own:
             if len(source) == 1:
-                _require(schema, field.type, leaf.type, ".".join(here))
+                require_fit(schema, field.type, leaf.type, ".".join(here))
         deeper = [(source[1:], leaf) for source, leaf in own if len(source) > 1]
         within = None
         if deeper:
@@ -125,26 +125,26 @@ def _plan(
     return AvroPlan(tuple(fields))
 
 
-def _require(schema: AvroSchema, type_: AvroType, declared: str, path: str) -> None:
+def require_fit(schema: AvroSchema, type_: AvroType, declared: str, path: str) -> None:
     """Refuse a type whose values never become a column of the declared one."""
     found, apart = schema.resolve(type_), take_apart(declared)
     match found:
         case AvroUnion() if apart is None or without_null(found) is not found:
             for branch in found.branches:
                 if schema.resolve(branch) != AvroPrimitive("null"):
-                    _require(schema, branch, declared, path)
+                    require_fit(schema, branch, declared, path)
             return
         case AvroArray() if isinstance(apart, ArrayOf):
-            _require(schema, found.items, apart.element, f"{path}[]")
+            require_fit(schema, found.items, apart.element, f"{path}[]")
             return
         case AvroMap() if isinstance(apart, MapOf):
-            _require(schema, found.values, apart.value, f"{path}[]")
+            require_fit(schema, found.values, apart.value, f"{path}[]")
             return
         case AvroRecord() if isinstance(apart, StructOf):
             by_name = {field.name: field.type for field in found.fields}
             for field in apart.fields:
                 if field.name in by_name:
-                    _require(schema, by_name[field.name], field.type, f"{path}.{field.name}")
+                    require_fit(schema, by_name[field.name], field.type, f"{path}.{field.name}")
             return
         case _:
             pass

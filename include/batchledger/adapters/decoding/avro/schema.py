@@ -68,10 +68,12 @@ class AvroMap:
 
 @dataclass(frozen=True)
 class AvroField:
-    """A field of a record."""
+    """A field of a record. ``default`` is JSON, and counts in a reader's schema alone, as ``aliases`` do."""
 
     name: str
     type: "AvroType"
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
 
 
 @dataclass(frozen=True)
@@ -214,11 +216,19 @@ class _Parser:
             case {"type": "fixed", "size": int(size)} if size >= 0:
                 return _add_logical(AvroPrimitive("fixed", size=size), schema)
             case {"type": "record" | "error", "fields": [*fields]} if all(_is_field(each) for each in fields):
-                return AvroRecord(
-                    tuple(AvroField(each["name"], self.parse(each["type"], namespace)) for each in fields)
-                )
+                return AvroRecord(tuple(self._read_field(each, namespace) for each in fields))
             case _:
                 raise AvroSchemaError(f"the writer's schema does not say what {quote(full)} consists of")
+
+    def _read_field(self, field: Mapping[str, Any], namespace: str) -> AvroField:
+        aliases = field.get("aliases")
+        names = (
+            tuple(each for each in aliases if isinstance(each, str) and _NAME.fullmatch(each))
+            if isinstance(aliases, list)
+            else ()
+        )
+        default = json.dumps(field["default"]) if "default" in field else None
+        return AvroField(field["name"], self.parse(field["type"], namespace), names, default)
 
 
 def _is_field(field: Any) -> bool:

@@ -69,6 +69,9 @@ class Settler:
 
     def _read_singly(self, found: Scanned, type_: AvroType, declared: str, lanes: np.ndarray) -> pa.Array:
         """Each value between two places, by the reference."""
+        if type_ == AvroPrimitive("null"):
+            # Also a field that the writer does not have, which has no place.
+            return pa.nulls(found.size, to_arrow_type(declared))
         content, wire = self.source.content.tobytes(), WireReader(self.schema)
         fit = make_fit(self.schema, type_, Leaf(0, "", declared))
         starts, lengths = found.parts

@@ -33,7 +33,7 @@ TOO_DEEP_IN_AVRO = f"the value is nested deeper than {MOST_LEVELS} levels"
 TOO_EARLY = "the value ends within field {}"
 
 _MOST_BYTES_OF_NUMBER = 10
-_NUMBER_FORMS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
+NUMBER_FORMS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 
 
 class MalformedError(Exception):
@@ -143,7 +143,7 @@ class WireReader:
             case "long":
                 return self._read_long()
             case "float" | "double":
-                form = _NUMBER_FORMS[type_.kind]
+                form = NUMBER_FORMS[type_.kind]
                 return form.unpack(self._read_bytes(form.size))[0]
             case "fixed":
                 return self._read_bytes(type_.size)

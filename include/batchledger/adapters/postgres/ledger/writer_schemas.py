@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from batchledger.adapters.postgres.database import read_statement, transaction
 from batchledger.model.batch import Attempt
-from batchledger.model.records.writer_schemas import UsedSchema, WriterSchema
+from batchledger.model.records.writer_schemas import SchemaId, UsedSchema, WriterSchema
 from batchledger.ports import KeptSchemas
 
 
@@ -25,11 +25,11 @@ class PostgresKeptSchemas(KeptSchemas):
         return cls(dsn, registry, attempt.batch.batch_id, attempt.number)
 
     @override
-    def find(self, schema_id: int) -> WriterSchema | None:
+    def find(self, schema_id: SchemaId) -> WriterSchema | None:
         with transaction(self.dsn, f"look for schema {schema_id} of {self.registry}") as cursor:
             cursor.execute(
                 "select definition from batchledger.writer_schema where registry = %s and id = %s",
-                [self.registry, schema_id],
+                [self.registry, str(schema_id)],
             )
             return next((WriterSchema.from_stored(text) for (text,) in cursor), None)
 
@@ -39,17 +39,17 @@ class PostgresKeptSchemas(KeptSchemas):
             cursor.execute(
                 "insert into batchledger.writer_schema (registry, id, fingerprint, definition) "
                 "values (%s, %s, %s, %s) on conflict (registry, id) do nothing",
-                [self.registry, schema.id, schema.fingerprint, schema.stored],
+                [self.registry, str(schema.id), schema.fingerprint, schema.stored],
             )
         return self.find(schema.id) or schema
 
     @override
-    def note_use(self, schema_id: int) -> None:
+    def note_use(self, schema_id: SchemaId) -> None:
         with transaction(self.dsn, f"note the use of schema {schema_id} of {self.registry}") as cursor:
             cursor.execute(
                 "insert into batchledger.attempt_writer_schema (batch_id, number, registry, id) "
                 "values (%s, %s, %s, %s) on conflict do nothing",
-                [self.batch_id, self.number, self.registry, schema_id],
+                [self.batch_id, self.number, self.registry, str(schema_id)],
             )
 
 
@@ -60,4 +60,7 @@ def list_used_schemas(dsn: str, pipeline: str, limit: int = 50) -> list[UsedSche
     """
     with transaction(dsn, f"list the writers' schemas of {pipeline}") as cursor:
         cursor.execute(read_statement(__package__, "list_used_schemas"), {"pipeline": pipeline, "limit": limit})
-        return [UsedSchema(*row) for row in cursor]
+        return [
+            UsedSchema(registry, int(schema_id) if schema_id.isdigit() else schema_id, *others)
+            for registry, schema_id, *others in cursor
+        ]

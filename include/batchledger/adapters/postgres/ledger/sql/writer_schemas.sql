@@ -5,5 +5,5 @@ join batchledger.writer_schema w using (registry, id)
 join batchledger.batch b using (batch_id)
 where b.pipeline = %(pipeline)s
 group by w.registry, w.id
-order by max(u.batch_id) desc, w.registry, w.id desc
+order by max(u.batch_id) desc, w.registry, length(w.id) desc, w.id desc
 limit %(limit)s
