@@ -79,12 +79,12 @@ dist: $(STAMPS)/project  ## Build the wheel and the sdist in dist/, to install b
 changelog: $(STAMPS)/project  ## Join the fragments of changelog.d into CHANGELOG.md: VERSION=0.3.0.
 	@$(BIN)/towncrier build --yes --version $(or $(VERSION),$(error name the version: make changelog VERSION=0.3.0))
 
+# mypy and Sphinx take one core each, and most of the time.
 lint: $(STAMPS)/project  ## Check style, types, the direction of imports, and the documentation.
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(SITE)
+	@$(BIN)/mypy & types=$$!; $(SITE); site=$$?; wait $$types && exit $$site
 
 $(STAMPS)/environment:
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \

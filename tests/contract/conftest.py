@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from batchledger.adapters.postgres.database import keep_connections
 from tests.contract.lake_warehouse import LakeWarehouse, open_lake
 from tests.contract.sources import KafkaSource, MemorySource, Source
 from tests.contract.topic_warehouse import open_topic
@@ -43,6 +44,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if metafunc.definition.get_closest_marker("lake") is not None:
             sinks = (*sinks, "lake")
         metafunc.parametrize("warehouse", TABLES if is_about_tables else sinks, indirect=True)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _kept_connections() -> Iterator[None]:
+    """As in every process of the product: transactions after each other share a connection."""
+    with keep_connections():
+        yield
 
 
 @pytest.fixture

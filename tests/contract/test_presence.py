@@ -89,6 +89,8 @@ def test_run_at_work_is_found_with_its_name_and_machine_and_others_are_shown_it(
 def test_step_that_ended_well_hands_the_batch_on_to_its_own_run(ground: Ground) -> None:
     with ground.presences.hold(ground.batch_id, "first", PATIENCE):
         pass
+    # The server lets go of the lock when it has noticed that the connection is closed.
+    wait_until(lambda: (last := ground.presences.find(ground.batch_id)) is not None and not last.is_held)
     found = ground.presences.find(ground.batch_id)
     assert found is not None
     assert (found.run, found.is_held, found.is_handed_on) == ("first", False, True)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,6 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from batchledger.adapters.postgres.database import use_connection
 from batchledger.adapters.postgres.ledger.audits import find_window
 from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
 from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
@@ -259,6 +261,14 @@ class MemoryWarehouse:
             tables.staging = {key: replace(each, rows_by_task={}) for key, each in tables.staging.items()}
 
 
+@contextmanager
+def connect_behind(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """Lend a connection, a kept one if there is one, for what a test does behind the ledger's back, and commit it."""
+    with use_connection(dsn) as connection:
+        yield connection
+        connection.commit()
+
+
 @dataclass
 class PostgresWarehouse:
     """See the protocol. The ledger is shared by all tests; pipeline and target schema belong to this one."""
@@ -306,17 +316,18 @@ class PostgresWarehouse:
         return sql.Identifier(self.schema, "orders")
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
-        with psycopg.connect(self.dsn, row_factory=dict_row) as connection:
+        with connect_behind(self.dsn) as connection:
             if not connection.execute("select 1 from pg_tables where schemaname = %s", [self.schema]).fetchall():
                 return []
-            return connection.execute(sql.SQL("select * from {}").format(self._target)).fetchall()
+            rows = connection.cursor(row_factory=dict_row)
+            return rows.execute(sql.SQL("select * from {}").format(self._target)).fetchall()
 
     def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
         query = (
             'select topic, partition, "offset", first_topic, first_partition, first_offset '
             "from batchledger.duplicate where pipeline = %s order by 1, 2, 3"
         )
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             rows = connection.execute(query, [self.pipeline]).fetchall()
         return [
             ((TopicPartition(topic, partition), offset), (TopicPartition(first_topic, first_partition), first_offset))
@@ -328,7 +339,7 @@ class PostgresWarehouse:
             'select topic, partition, "offset", remembered_until from batchledger.message_key where pipeline = %s '
             "order by 1, 2, 3"
         )
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             rows = connection.execute(query, [self.pipeline]).fetchall()
         return [((TopicPartition(topic, partition), offset), until) for topic, partition, offset, until in rows]
 
@@ -338,12 +349,12 @@ class PostgresWarehouse:
             "generate_series(lower(piece), upper(piece) - 1) as number order by number) "
             "from batchledger.sequence where pipeline = %s"
         )
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             return {key: (run, seen) for key, run, seen in connection.execute(query, [self.pipeline]).fetchall()}
 
     def count_deleted_keys(self) -> int:
         query = "select count(*) from batchledger.deleted_key where pipeline = %s"
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             return int(connection.execute(query, [self.pipeline]).fetchall()[0][0])
 
     def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
@@ -353,14 +364,14 @@ class PostgresWarehouse:
         )
         key_hash = hashlib.sha256(json.dumps([message_id]).encode()).digest()
         (partition, offset), owner = first, pipeline or self.pipeline
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             connection.execute(query, [owner, key_hash, partition.topic, partition.partition, offset, until])
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         query = (
             'select topic, partition, "offset", value from batchledger.quarantine where pipeline = %s order by 1, 2, 3'
         )
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             rows = connection.execute(query, [self.pipeline]).fetchall()
         return [(TopicPartition(topic, partition), offset, value) for topic, partition, offset, value in rows]
 
@@ -376,17 +387,17 @@ class PostgresWarehouse:
             "update batchledger.position set next_offset = %s, origin_offset = least(origin_offset, %s) "
             "where pipeline = %s and topic = %s and partition = %s"
         )
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             values = [next_offset, next_offset, self.pipeline, partition.topic, partition.partition]
             connection.execute(query, values)
 
     def widen_target(self, column: str) -> None:
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             widen = sql.SQL("alter table {} add column {} text")
             connection.execute(widen.format(self._target, sql.Identifier(column)))
 
     def plan_at(self, batch_id: int, moment: datetime) -> None:
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             connection.execute("update batchledger.batch set planned_at = %s where batch_id = %s", [moment, batch_id])
 
     def stretch(self, batch_id: int, seconds: float) -> None:
@@ -394,11 +405,11 @@ class PostgresWarehouse:
             "update batchledger.attempt a set opened_at = b.published_at - make_interval(secs => %s) "
             "from batchledger.batch b where b.batch_id = %s and a.batch_id = b.batch_id and a.number = b.attempt"
         )
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             connection.execute(query, [seconds, batch_id])
 
     def replace_target(self) -> None:
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             aside = sql.SQL("alter table {} rename to orders_before").format(self._target)
             connection.execute(aside)
             connection.execute(
@@ -413,14 +424,14 @@ class PostgresWarehouse:
 
     def lose_row(self, partition: TopicPartition, offset: int) -> None:
         query = sql.SQL("delete from {} where (_topic, _partition, _offset) = (%s, %s, %s)").format(self._target)
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             connection.execute(query, [partition.topic, partition.partition, offset])
 
     def prove(self) -> Verification:
         return prove_with(self, partial(self.sink.count_target, self.pipeline))
 
     def lose_staging(self) -> None:
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             tables = connection.execute(
                 "select t.tablename from pg_tables t join batchledger.batch b "
                 "on t.tablename like 'b' || b.batch_id || '\\_a%%rows' "
@@ -432,7 +443,7 @@ class PostgresWarehouse:
 
     def drop(self) -> None:
         """Remove what belongs to this test alone."""
-        with psycopg.connect(self.dsn) as connection:
+        with connect_behind(self.dsn) as connection:
             connection.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(self.schema)))
 
 

@@ -59,20 +59,29 @@ def parse(folder: Path, **more: str) -> dict:  # type: ignore[type-arg]
     return report
 
 
-def test_each_file_is_a_dag_with_the_visible_chain(tmp_path: Path) -> None:
-    write_pipeline(tmp_path, "orders", schedule="*/5 * * * *")
-    write_pipeline(tmp_path, "clicks")
-    report = parse(tmp_path)
-    assert report["chains"] == {"orders": CHAIN, "clicks": CHAIN}
-    assert report["max_active_runs"] == {"orders": 1, "clicks": 1}
-    assert all(retries > 0 for dag in report["retries"].values() for retries in dag)
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
+    """What is parsed of two files; each process that parses takes seconds."""
+    folder = tmp_path_factory.mktemp("two")
+    write_pipeline(folder, "orders", schedule="*/5 * * * *")
+    write_pipeline(folder, "clicks")
+    return parse(folder)
 
 
-def test_each_dag_has_a_form_of_its_own_that_may_be_left_as_it_is(tmp_path: Path) -> None:
-    write_pipeline(tmp_path, "orders", schedule="*/5 * * * *")
-    write_pipeline(tmp_path, "clicks")
-    report = parse(tmp_path)
-    orders, clicks = report["defaults"]["orders"], report["defaults"]["clicks"]
+@pytest.fixture(scope="module")
+def of_the_project() -> dict:  # type: ignore[type-arg]
+    """What is parsed of the project's own files."""
+    return parse(ROOT / "include" / "pipelines")
+
+
+def test_each_file_is_a_dag_with_the_visible_chain(of_two: dict) -> None:  # type: ignore[type-arg]
+    assert of_two["chains"] == {"orders": CHAIN, "clicks": CHAIN}
+    assert of_two["max_active_runs"] == {"orders": 1, "clicks": 1}
+    assert all(retries > 0 for dag in of_two["retries"].values() for retries in dag)
+
+
+def test_each_dag_has_a_form_of_its_own_that_may_be_left_as_it_is(of_two: dict) -> None:  # type: ignore[type-arg]
+    orders, clicks = of_two["defaults"]["orders"], of_two["defaults"]["clicks"]
     assert list(orders) == list(clicks) == [field.value for field in Field]
     assert read_request(orders, RunFacts("scheduled__1"), ["orders"]) == Request(CatchUp())
 
@@ -141,5 +150,5 @@ def test_refused_file_takes_neither_the_place_of_an_upkeep_dag_nor_a_name_of_the
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "include" / "pipelines").glob("*.yaml")))
-def test_pipelines_of_the_project_are_accepted(name: str) -> None:
-    assert parse(ROOT / "include" / "pipelines")["chains"][name] == CHAIN
+def test_pipelines_of_the_project_are_accepted(of_the_project: dict, name: str) -> None:  # type: ignore[type-arg]
+    assert of_the_project["chains"][name] == CHAIN

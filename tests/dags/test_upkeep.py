@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from batchledger.local.demo import DATA_DOCS
@@ -65,39 +66,39 @@ def write_pipeline(folder: Path, name: str) -> None:
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
-def test_each_pipeline_is_audited_by_a_task_of_its_own_and_waits_for_no_other(tmp_path: Path) -> None:
-    """A refused file too: its task says why, and harms no other."""
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
+    """What is parsed of two pipelines and a refused file; each process that parses takes seconds."""
+    folder = tmp_path_factory.mktemp("pipelines")
     for name in ("orders", "clicks"):
-        write_pipeline(tmp_path, name)
-    (tmp_path / "not a pipeline.yaml").write_text("name: [")
-    report = parse(tmp_path)
+        write_pipeline(folder, name)
+    (folder / "not a pipeline.yaml").write_text("name: [")
+    return parse(folder)
+
+
+def test_each_pipeline_is_audited_by_a_task_of_its_own_and_waits_for_no_other(report: dict) -> None:  # type: ignore[type-arg]
+    """A refused file too: its task says why, and harms no other."""
     assert report["batchledger-ledger-audit"]["tasks"] == {"clicks": [], "not_a_pipeline": [], "orders": []}
     assert report["batchledger-housekeeping"]["tasks"] == {"tidy": []}
 
 
-def test_pages_are_written_after_the_report_of_each_run_in_a_run_of_their_own(tmp_path: Path) -> None:
+def test_pages_are_written_after_the_report_of_each_run_in_a_run_of_their_own(report: dict) -> None:  # type: ignore[type-arg]
     """So that no run waits for its pages; the report comes to its end whatever became of the batch."""
-    for name in ("orders", "clicks"):
-        write_pipeline(tmp_path, name)
-    report = parse(tmp_path)
     assert report["batchledger-data-docs"]["tasks"] == {"write": []}
     assert report["batchledger-data-docs"]["waits_for"] == ["batchledger_reports"]
     assert report["tells"] == {"clicks.report": ["batchledger_reports"], "orders.report": ["batchledger_reports"]}
     assert DATA_DOCS in report
 
 
-def test_all_are_without_catching_up_run_one_at_a_time_and_import_nothing_heavy(tmp_path: Path) -> None:
-    write_pipeline(tmp_path, "orders")
-    report = parse(tmp_path)
-    report.pop("tells")
-    for found in report.values():
-        assert found["settings"] == [False, 1, ["batchledger", "upkeep"]]
-        assert HEAVY.isdisjoint(found["modules"])
+def test_all_are_without_catching_up_run_one_at_a_time_and_import_nothing_heavy(report: dict) -> None:  # type: ignore[type-arg]
+    for name in report.keys() - {"tells"}:
+        assert report[name]["settings"] == [False, 1, ["batchledger", "upkeep"]]
+        assert HEAVY.isdisjoint(report[name]["modules"])
     assert report["batchledger-ledger-audit"]["params"] == {"newest": None}
 
 
-def test_no_pipeline_can_have_the_name_of_one_of_them(tmp_path: Path) -> None:
+def test_no_pipeline_can_have_the_name_of_one_of_them(report: dict) -> None:  # type: ignore[type-arg]
     """The id of a pipeline's DAG is its name, which has no hyphen."""
-    ids = parse(tmp_path).keys() - {"tells"}
+    ids = report.keys() - {"tells"}
     assert len(ids) == 3
     assert all("-" in each for each in ids)

@@ -8,6 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import fastavro
+import msgspec
 import pandas as pd
 import pytest
 
@@ -29,7 +30,7 @@ def records() -> list[SampleRecord]:
 
 @pytest.fixture(scope="module")
 def values(records: list[SampleRecord]) -> list[dict[str, object]]:
-    return [json.loads(record.value) for record in records]
+    return [msgspec.json.decode(record.value) for record in records]
 
 
 def test_every_flight_is_one_record_with_a_message_id_of_its_own(values: list[dict[str, object]]) -> None:
