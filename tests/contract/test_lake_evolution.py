@@ -314,3 +314,53 @@ def test_columns_of_tables_that_no_publication_changes_are_breaking(lake: LakeWa
         "tax": SchemaChange.ADDITIVE,
         "_batch_id": None,
     }
+
+
+def test_part_of_a_column_that_differs_has_its_own_path_and_statement(lake: LakeWarehouse) -> None:
+    lake = replace(lake, evolution=Evolution.WIDEN)
+    price, text = pa.field("price", pa.int32()), pa.string()
+    older = {
+        "customer": (pa.struct([("id", pa.int32()), ("day", pa.date32())]), [None] * 3),
+        "items": (pa.list_(pa.struct([price])), [None] * 3),
+        "by_name": (pa.map_(text, pa.list_(pa.float32())), [None] * 3),
+    }
+    publish(lake, stage(lake, life.store(lake, FIRST), older))
+    with lake.table.update_schema(allow_incompatible_changes=True) as update:
+        update.add_column(("customer", "owner"), StringType(), required=True, default_value="ana")
+        update.add_column(("customer", "more"), StringType())
+    wanted = pa.schema(
+        [
+            ("customer", pa.struct([("id", pa.int64()), ("day", text), ("name", text), ("ID", text)])),
+            ("items", pa.list_(pa.struct([("price", pa.int64()), ("to", pa.struct([("zip", text)]))]))),
+            ("by_name", pa.map_(text, pa.list_(pa.float64()))),
+        ]
+    )
+    found = lake.lake_table.compare_columns(wanted)
+    assert found is not None
+    table = f"lake.{lake.schema}.orders"
+    widening, additive, breaking = SchemaChange.WIDENING, SchemaChange.ADDITIVE, SchemaChange.BREAKING
+    assert {each.name: (each.type, each.wanted, each.change, each.statement) for each in found if each.change} == {
+        "customer.id": ("int", "bigint", widening, f"alter table {table} alter column customer.id type bigint"),
+        "customer.day": ("date", "string", breaking, None),
+        "customer.name": (None, "string", additive, f"alter table {table} add column customer.name string"),
+        "customer.ID": (None, "string", breaking, None),
+        "customer.owner": ("string", None, breaking, None),
+        "items[].price": (
+            "int",
+            "bigint",
+            widening,
+            f"alter table {table} alter column items.element.price type bigint",
+        ),
+        "items[].to": (
+            None,
+            "struct<zip: string>",
+            additive,
+            f"alter table {table} add column items.element.to struct<zip: string>",
+        ),
+        "by_name[][]": (
+            "float",
+            "double",
+            widening,
+            f"alter table {table} alter column by_name.value.element type double",
+        ),
+    }

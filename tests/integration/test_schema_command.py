@@ -74,6 +74,51 @@ def test_schema_that_is_proposed_and_the_statements_make_the_next_batch_fit(work
     assert pipeline.count_target_rows() == 2
 
 
+@pytest.mark.parametrize("into", ["table", "lake"])
+def test_differences_within_values_are_told_by_path_until_line_and_publication_have_mended_them(
+    workplace: Workplace, into: str
+) -> None:
+    declared = "message_id string, customer struct<id int>, items array<struct<price int>>"
+    pipeline = workplace.create(into=into, partitions=1, source={"schema": declared}, sink={"evolve": "widen"})
+    send(pipeline, {"message_id": "a", "customer": {"id": 1}, "items": [{"price": 1}]})
+    run_batch.run_once(pipeline.platform(), "first")
+    send(pipeline, {"message_id": "b", "customer": {"id": 2**40, "zip": "x"}, "items": [{"price": 2**40, "n": 1}]})
+    items = "items array<struct<price bigint, n bigint>>"
+    customer = "customer struct<id bigint, zip string>"
+    assert told_by(pipeline, "--from-topic") == {
+        "customer.id": ("widening", customer, None),
+        "customer.zip": ("additive", customer, None),
+        "items[].price": ("widening", items, None),
+        "items[].n": ("additive", items, None),
+    }
+    proposal = ask("schema", pipeline.name, "--from-topic")["proposal"]
+    assert proposal == f"message_id string, {customer}, {items}"
+    pipeline.path.write_text(pipeline.path.read_text().replace(declared, proposal))
+    alter_, add = (f"alter table lake.tests.{pipeline.name}_target {each} column" for each in ("alter", "add"))
+    found = {
+        "customer.id": ("widening", None, f"{alter_} customer.id type bigint"),
+        "customer.zip": ("additive", None, f"{add} customer.zip string"),
+        "items[].price": ("widening", None, f"{alter_} items.element.price type bigint"),
+        "items[].n": ("additive", None, f"{add} items.element.n bigint"),
+    }
+    # A table of PostgreSQL has such values as jsonb, which takes them.
+    assert told_by(pipeline, "--from-topic") == (found if into == "lake" else {})
+    planned = [each["column"] for each in ask("plan", pipeline.name)["differences"]]
+    assert planned == ([*found] if into == "lake" else [])
+    run_batch.run_once(pipeline.platform(), "second")
+    assert told_by(pipeline, "--from-topic") == {}
+    send(pipeline, {"message_id": "c", "customer": {"id": "one"}})
+    assert told_by(pipeline, "--from-topic", code=BREAKING) == {"customer.id": ("breaking", None, None)}
+
+
+def test_array_of_another_type_is_told_by_its_element(workplace: Workplace) -> None:
+    pipeline = workplace.create(partitions=1, source={"schema": f"{DECLARED}, amounts array<double>"})
+    send(pipeline, {"message_id": "a", "number": 1, "amounts": [1.5]})
+    run_batch.run_once(pipeline.platform(), "first")
+    alter(pipeline, "alter column amounts type integer[]")
+    assert told_by(pipeline, code=BREAKING) == {"amounts[]": ("breaking", None, None)}
+
+
 @pytest.mark.parametrize(
     ("clauses", "column"),
     [

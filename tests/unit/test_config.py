@@ -202,6 +202,12 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         ),
         (
             changed(
+                source__format="avro", source__registry="r", source__reader_schema=3, source__unknown_fields="keep"
+            ),
+            "reader_schema does not go with unknown_fields: keep",
+        ),
+        (
+            changed(
                 source__format="avro", source__registry="r", source__reader_schema=3, source__topics=["orders", "more"]
             ),
             "reader_schema is a version of one topic's subject",

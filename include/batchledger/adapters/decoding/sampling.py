@@ -3,22 +3,35 @@
 So what this module says of a record is what ``docs/reference/meaning.md`` says.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
 
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
 from batchledger.adapters.decoding.framing import FIRST_MESSAGE
 from batchledger.adapters.decoding.meaning import Reader, UnfitError
-from batchledger.adapters.decoding.nested import make_reader
+from batchledger.adapters.decoding.nested import elements, fields_given_once, make_path_reader, parse_fields
 from batchledger.adapters.decoding.objects import parse_object
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.adapters.decoding.registered import make_datum_decoder, propose_columns
 from batchledger.model.records.columns import Column, decimal_size
 from batchledger.model.records.contract import Sample, SampledField
+from batchledger.model.records.nested import (
+    WITHIN,
+    ArrayOf,
+    MapOf,
+    StructField,
+    StructOf,
+    list_within,
+    put_together,
+    take_apart,
+)
 from batchledger.model.records.writer_schemas import WriterSchema
 
 MOST_FIELDS = 2_000
-"""More names than so many are values of the producer rather than fields."""
+"""More names than so many in one object are values of the producer rather than fields."""
 
 _PROPOSED = ("boolean", "bigint", "decimal(38,0)", "double", "date", "timestamp", "string")
 """The types in which values of an undeclared field are tried; a text holds everything."""
@@ -36,49 +49,93 @@ _WIDER: Mapping[str, Sequence[str]] = {
     "real": ("double",),
 }
 _MOST_DIGITS = 38
+_HAS_JSON = re.compile(r"\bjsonb(?:[,>]|$)")
 
 
 @dataclass
-class _Field:
-    """``left`` are the types that may hold all values so far, the narrowest first, with their readers.
+class _Place:
+    """A column, a part of one, or a field that is not declared. ``declared`` is the column with its reader.
 
-    If the field is declared, these are wider types, which hold all that fits the declared one.
+    ``left`` are the types that may hold all values so far, the narrowest first, with their readers. If the place is
+    declared, these are wider types, which hold all that fits the declared one.
     """
 
-    declared: tuple[str, Reader] | None
+    declared: tuple[Column, Reader] | None
     left: dict[str, Reader]
     records: int = 0
     values: int = 0
+    has_value: bool = False
     unfit: int = 0
     error: str | None = None
+    within: dict[str, "_Place"] = field(default_factory=dict)
+    last_record: int = -1
 
-    def take(self, token: bytes) -> None:
-        """Take note of a value that is not null."""
+    def take(self, token: bytes, record: int) -> bool:
+        """Take note of a value of the record with this number. Return whether it fits what is declared."""
+        self.records += record != self.last_record
+        self.last_record = record
         self.values += 1
-        if self.declared is not None:
-            why = _explain(self.declared[1], token)
-            if why is None:
-                return
+        if token == b"null":
+            return True
+        self.has_value = True
+        if self.declared is None:
+            if token[:1] == b'"':
+                # A text of digits is a number for a decimal column, and more often it is a code.
+                self.left = {type_: read for type_, read in self.left.items() if type_ not in _NUMBERS}
+            self._narrow(token)
+            return True
+        column, read = self.declared
+        parts = [(self._find(column, name), each) for name, each in _open(column, token)]
+        fit_within = [part.take(each, record) for part, each in parts if part is not None]
+        why = _explain(read, token)
+        if why is not None and all(fit_within):
             self.unfit += 1
             self.error = self.error or why
-        elif token[:1] == b'"':
-            # A text of digits is a number for a decimal column, and more often it is a code.
-            self.left = {type_: read for type_, read in self.left.items() if type_ not in _NUMBERS}
-        self.left = {type_: read for type_, read in self.left.items() if _explain(read, token) is None}
+            self._narrow(token)
+        return why is None
 
     def describe(self) -> SampledField:
         """Return what the values have in common."""
+        type_ = next(iter(self.left), None) if self.has_value else _HOLDS_EVERYTHING
         if self.declared is not None and not self.unfit:
-            return SampledField(self.records, self.declared[0])
-        if not self.values:
-            return SampledField(self.records, _HOLDS_EVERYTHING)
-        return SampledField(self.records, next(iter(self.left), None), self.unfit, self.error)
+            type_ = self.declared[0].type
+        within = {name: each.describe() for name, each in self.within.items()}
+        return SampledField(self.records, type_, self.unfit, self.error, self.values, within)
+
+    def _narrow(self, token: bytes) -> None:
+        self.left = {type_: read for type_, read in self.left.items() if _explain(read, token) is None}
+
+    def _find(self, column: Column, name: str) -> "_Place | None":
+        """Return the part of this name, None if there are too many."""
+        if name not in self.within:
+            type_ = dict(list_within(take_apart(column.type))).get(name)
+            if type_ is None and len(self.within) >= MOST_FIELDS:
+                return None
+            path = f"{column.name}{name}" if name == WITHIN else f"{column.name}.{name}"
+            self.within[name] = _begin(path) if type_ is None else _begin_declared(Column(path, type_))
+        return self.within[name]
+
+
+def _open(column: Column, token: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the parts that the declared type names of a value; none if it is of another kind."""
+    for name in column.source[1:]:
+        token = bytes(fields_given_once.decode(token).get(name, b"null")) if token[:1] == b"{" else b"null"
+    match take_apart(column.type), token[:1]:
+        case ArrayOf(), b"[":
+            yield from ((WITHIN, bytes(each)) for each in elements.decode(token))
+        case MapOf(), b"{":
+            yield from ((WITHIN, each) for _, each in parse_fields(token))
+        case StructOf(), b"{":
+            yield from parse_fields(token)
+        case _:
+            pass
 
 
 def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample:
     """Return what the values of records have; tombstones are passed over."""
-    declared = {column.name: column.type for column in columns}
-    fields: dict[str, _Field] = {}
+    declared = {column.source for column in columns}
+    places = {column.name: (column.source[0], _begin_declared(column)) for column in columns}
+    fields: dict[str, _Place] = {}
     records = unreadable = 0
     for value in values:
         if value is None:
@@ -89,21 +146,35 @@ def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample
             unreadable += 1
             continue
         records += 1
+        for name, place in places.values():
+            if name in parsed:
+                place.take(parsed[name], records)
         for name, token in parsed.items():
-            if name not in fields and len(fields) >= MOST_FIELDS:
+            if (name,) in declared or (name not in fields and len(fields) >= MOST_FIELDS):
                 continue
-            known = fields.get(name) or fields.setdefault(name, _begin(name, declared.get(name)))
-            known.records += 1
-            if token != b"null":
-                known.take(token)
-    return Sample(records, unreadable, {name: each.describe() for name, each in fields.items()})
+            known = fields.get(name) or fields.setdefault(name, _begin(name))
+            known.take(token, records)
+    return Sample(
+        records,
+        unreadable,
+        {name: each.describe() for name, (_, each) in places.items() if each.records},
+        {name: each.describe() for name, each in fields.items()},
+    )
+
+
+class _Written(NamedTuple):
+    """What a schema of ``records`` records has at a place: the type that holds all values."""
+
+    schema: WriterSchema
+    records: int
+    type: str
 
 
 def look_at_schemas(found: Mapping[WriterSchema, int], columns: Sequence[Column], unreadable: int = 0) -> Sample:
     """Return what the schemas of records say of their values; ``found`` has the number of records by schema."""
-    declared = {column.source[0]: column for column in columns}
-    seen: dict[str, list[tuple[int, str, str | None]]] = {}
-    readable = 0
+    declared = {column.source for column in columns}
+    written: list[_Written] = []
+    fields: dict[str, list[_Written]] = {}
     for schema, records in found.items():
         try:
             # Most files of Protobuf have one message for their records, and it stands first.
@@ -111,23 +182,89 @@ def look_at_schemas(found: Mapping[WriterSchema, int], columns: Sequence[Column]
         except (AvroSchemaError, ProtobufSchemaError):
             unreadable += records
             continue
-        readable += records
+        whole = put_together(StructOf(tuple(StructField(each.name, each.type) for each in proposed)))
+        written.append(_Written(schema, records, whole))
         for each in proposed:
-            column = declared.get(each.name)
-            why = None if column is None else _explain_schema(schema, column)
-            seen.setdefault(each.name, []).append((records, each.type, why))
-    fields = {name: _sum_up(each, declared.get(name)) for name, each in seen.items()}
-    return Sample(readable, unreadable, fields)
+            if (each.name,) not in declared:
+                fields.setdefault(each.name, []).append(_Written(schema, records, each.type))
+    places = {each.name: _follow(written, each.source) for each in columns}
+    return Sample(
+        sum(each.records for each in written),
+        unreadable,
+        {
+            each.name: _compare(places[each.name], each.type, partial(_with_type, each))[0]
+            for each in columns
+            if places[each.name]
+        },
+        {name: _propose(each, if_json="jsonb") for name, each in fields.items()},
+    )
 
 
-def _sum_up(seen: Sequence[tuple[int, str, str | None]], declared: Column | None) -> SampledField:
-    records = sum(each for each, _, _ in seen)
-    unfit = [(each, why) for each, _, why in seen if why is not None]
-    if unfit:
-        return SampledField(records, None, sum(each for each, _ in unfit), unfit[0][1])
-    types = {type_ for _, type_, _ in seen}
+def _follow(written: Iterable[_Written], path: Sequence[str]) -> list[_Written]:
+    """Return what schemas have where a path ends; or on its way, if it cannot go on, which the decoder explains."""
+    ends = []
+    for each in written:
+        type_: str | None = each.type
+        for name in path:
+            inner = take_apart(type_ or "")
+            if isinstance(inner, StructOf):
+                type_ = dict(inner.fields).get(name)
+        if type_ is not None:
+            ends.append(each._replace(type=type_))
+    return ends
+
+
+def _compare(
+    seen: Sequence[_Written], declared: str, alone: Callable[[str], Column]
+) -> tuple[SampledField, frozenset[WriterSchema]]:
+    """Return what schemas have at a place that is declared as this type, and those that do not fit there or within.
+
+    ``alone`` returns, for a type at this place, a column that has nothing else: ``items array<struct<price int>>``.
+    """
+    inner = take_apart(declared)
+    types = dict(list_within(inner))
+    parts: dict[str, list[_Written]] = {}
+    for each in seen:
+        written = take_apart(each.type)
+        if type(written) is type(inner):
+            for name, type_ in list_within(written):
+                parts.setdefault(name, []).append(each._replace(type=type_))
+    within: dict[str, SampledField] = {}
+    failed: frozenset[WriterSchema] = frozenset()
+    for name, found in parts.items():
+        if name in types:
+            within[name], others = _compare(found, types[name], partial(_put_alone, alone, declared, name))
+            failed |= others
+        else:
+            within[name] = _propose(found, if_json=_HOLDS_EVERYTHING)
+    faults = [(each, _explain_schema(each.schema, alone(declared))) for each in seen if each.schema not in failed]
+    unfit = [(each, why) for each, why in faults if why is not None]
+    records = sum(each.records for each in seen)
+    count, error = sum(each.records for each, _ in unfit), unfit[0][1] if unfit else None
+    fits = SampledField(records, None if unfit else declared, count, error, records, within)
+    return fits, failed | {each.schema for each, _ in unfit}
+
+
+def _with_type(column: Column, type_: str) -> Column:
+    return replace(column, type=type_)
+
+
+def _put_alone(alone: Callable[[str], Column], outer: str, name: str, type_: str) -> Column:
+    match take_apart(outer):
+        case ArrayOf():
+            return alone(put_together(ArrayOf(type_)))
+        case MapOf():
+            return alone(put_together(MapOf(type_)))
+        case _:
+            return alone(put_together(StructOf((StructField(name, type_),))))
+
+
+def _propose(seen: Sequence[_Written], if_json: str) -> SampledField:
+    """Return what schemas have that is not declared. ``if_json`` is the type if a part of it is only JSON."""
+    records, types = sum(each.records for each in seen), {each.type for each in seen}
     widest = [each for each in types if all(other == each or each in _WIDER.get(other, ()) for other in types)]
-    return SampledField(records, declared.type if declared else next(iter(widest), _HOLDS_EVERYTHING))
+    found = next(iter(widest), _HOLDS_EVERYTHING)
+    return SampledField(records, if_json if _HAS_JSON.search(found) else found, values=records)
 
 
 def _explain_schema(schema: WriterSchema, column: Column) -> str | None:
@@ -139,15 +276,17 @@ def _explain_schema(schema: WriterSchema, column: Column) -> str | None:
     return None
 
 
-def _begin(name: str, declared: str | None) -> _Field:
-    left = {type_: make_reader(Column(name, type_)) for type_ in _candidates(declared)}
-    return _Field(None if declared is None else (declared, make_reader(Column(name, declared))), left)
+def _begin(name: str) -> _Place:
+    return _Place(None, {type_: make_path_reader(Column(name, type_)) for type_ in _PROPOSED})
 
 
-def _candidates(declared: str | None) -> Iterator[str]:
-    if declared is None:
-        yield from _PROPOSED
-    elif declared.startswith("decimal"):
+def _begin_declared(column: Column) -> _Place:
+    wider = {type_: make_path_reader(replace(column, type=type_)) for type_ in _list_wider(column.type)}
+    return _Place((column, make_path_reader(column)), wider)
+
+
+def _list_wider(declared: str) -> Iterator[str]:
+    if declared.startswith("decimal"):
         precision, scale = decimal_size(declared)
         yield from (f"decimal({digits},{scale})" for digits in range(precision + 1, _MOST_DIGITS + 1))
     else:

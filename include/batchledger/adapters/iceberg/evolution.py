@@ -29,10 +29,10 @@ from batchledger.adapters.iceberg.layout import name_of, name_type
 from batchledger.model.batch import Batch
 from batchledger.model.errors import StagingLostError, TargetChangedError
 from batchledger.model.records.contract import SchemaChange, TableColumn
+from batchledger.model.records.nested import WITHIN
 from batchledger.model.records.rules import Evolution
 from batchledger.model.refusals import stage_again
 
-_WORST_FIRST = (SchemaChange.BREAKING, SchemaChange.WIDENING, SchemaChange.ADDITIVE)
 _WIDER_TYPES = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 
 StoredColumns: TypeAlias = Iterable[tuple[str, IcebergType]]
@@ -69,47 +69,59 @@ def evolve(table: Table, columns: StoredColumns, evolution: Evolution, key: Coll
 
 
 class FieldChange(NamedTuple):
-    """What would make a field, also one within a column, such as the rows have it: another type or a new field."""
+    """What would make a field, also one within a column, such as the rows have it: another type or a new field.
+
+    ``path`` is Iceberg's, with ``element`` and ``value``; ``shown`` is how people read it: ``items[].price``. ``known``
+    is the table's own field, None if it has none. ``is_filled``: the rows have the field, too.
+    """
 
     path: tuple[str, ...]
+    shown: str
+    known: NestedField | None
     type: IcebergType
     change: SchemaChange
+    is_filled: bool = True
 
 
-def find_changes(path: tuple[str, ...], known: NestedField | None, type_: IcebergType) -> Iterator[FieldChange]:
+def find_changes(
+    path: tuple[str, ...], known: NestedField | None, type_: IcebergType, shown: str = ""
+) -> Iterator[FieldChange]:
     """Yield what is different in a column of the table, and within it."""
+    shown = shown or path[0]
     if known is None:
-        yield FieldChange(path, type_, SchemaChange.ADDITIVE)
+        yield FieldChange(path, shown, None, type_, SchemaChange.ADDITIVE)
         return
     match known.field_type, type_:
         case StructType() as had, StructType() as wanted:
-            yield from _find_changes_within(path, had, wanted)
+            yield from _find_changes_within(path, had, wanted, shown)
         case ListType() as had, ListType() as wanted:
-            yield from find_changes((*path, "element"), had.element_field, wanted.element_type)
-        case MapType() as had, MapType() as wanted:
-            if had.key_type != wanted.key_type:
-                yield FieldChange((*path, "key"), wanted.key_type, SchemaChange.BREAKING)
-            yield from find_changes((*path, "value"), had.value_field, wanted.value_type)
-        case has, _:
-            if not _takes(has, type_):
-                change = SchemaChange.WIDENING if is_wider(type_, has) else SchemaChange.BREAKING
-                yield FieldChange(path, type_, change)
+            element = had.element_field
+            yield from find_changes((*path, "element"), element, wanted.element_type, f"{shown}{WITHIN}")
+        case MapType() as had, MapType() as wanted if had.key_type == wanted.key_type:
+            yield from find_changes((*path, "value"), had.value_field, wanted.value_type, f"{shown}{WITHIN}")
+        case has, _ if isinstance(has, MapType) or not _takes(has, type_):
+            change = SchemaChange.WIDENING if is_wider(type_, has) else SchemaChange.BREAKING
+            yield FieldChange(path, shown, known, type_, change)
+        case _:
+            pass
     if known.required:
-        yield FieldChange(path, type_, SchemaChange.BREAKING)
+        yield FieldChange(path, shown, known, type_, SchemaChange.BREAKING)
 
 
-def _find_changes_within(path: tuple[str, ...], had: StructType, wanted: StructType) -> Iterator[FieldChange]:
+def _find_changes_within(
+    path: tuple[str, ...], had: StructType, wanted: StructType, shown: str
+) -> Iterator[FieldChange]:
     by_name = {each.name: each for each in had.fields}
     by_lower = {each.lower() for each in by_name}
     for each in wanted.fields:
-        known = by_name.get(each.name)
+        known, place = by_name.get(each.name), f"{shown}.{each.name}"
         if known is None and each.name.lower() in by_lower:
-            yield FieldChange((*path, each.name), each.field_type, SchemaChange.BREAKING)
+            yield FieldChange((*path, each.name), place, None, each.field_type, SchemaChange.BREAKING)
         else:
-            yield from find_changes((*path, each.name), known, each.field_type)
+            yield from find_changes((*path, each.name), known, each.field_type, place)
     filled = {each.name for each in wanted.fields}
     yield from (
-        FieldChange((*path, each.name), each.field_type, SchemaChange.BREAKING)
+        FieldChange((*path, each.name), f"{shown}.{each.name}", each, each.field_type, SchemaChange.BREAKING, False)
         for each in had.fields
         if each.required and each.name not in filled
     )
@@ -126,50 +138,41 @@ def is_wider(type_: IcebergType, known: IcebergType) -> bool:
 
 
 def compare_columns(table: Table, name: str, columns: StoredColumns, key: Collection[str]) -> list[TableColumn]:
-    """Return the columns of the rows, then those that the table has besides, and that take no null."""
+    """Return the columns of the rows, then those that the table has besides, and that take no null.
+
+    A column that differs within stands there once for each part that differs.
+    """
     known = {each.name: each for each in table.schema().fields}
     by_lower = {each.lower(): each for each in known}
-    compared = []
+    compared: list[TableColumn] = []
     for column, type_ in columns:
+        changes = list(find_changes((column,), known.get(column), type_, name_of(column)))
         # To Spark, names that differ by case alone are the same.
-        fixed = column in key or by_lower.get(column.lower(), column) != column
-        compared.append(_compare(name, column, type_, known.get(column), is_fixed=fixed))
-    filled = {each.name for each in compared}
-    required = [each for each in table.schema().fields if each.required and name_of(each.name) not in filled]
+        is_fixed = column in key or by_lower.get(column.lower(), column) != column
+        compared += [_describe(name, each, is_fixed=is_fixed) for each in changes]
+        if not changes:
+            compared.append(TableColumn(name_of(column), name_type(known[column].field_type), name_type(type_), None))
+    filled = {column for column, _ in columns}
+    required = [each for each in table.schema().fields if each.required and each.name not in filled]
     return [
         *compared,
         *(TableColumn(each.name, name_type(each.field_type), None, SchemaChange.BREAKING) for each in required),
     ]
 
 
-def _compare(table: str, column: str, type_: IcebergType, known: NestedField | None, *, is_fixed: bool) -> TableColumn:
-    """``is_fixed``: no publication makes such a column, or changes it."""
-    name, wanted = name_of(column), name_type(type_)
-    if known is None:
-        change = SchemaChange.BREAKING if is_fixed else SchemaChange.ADDITIVE
-        return TableColumn(
-            name, None, wanted, change, _describe(table, FieldChange((column,), type_, SchemaChange.ADDITIVE))
-        )
-    has = name_type(known.field_type)
-    if known.required:
-        statement = f"alter table {table} alter column {column} drop not null"
-        return TableColumn(name, f"{has} not null", wanted, SchemaChange.BREAKING, statement)
-    changes = list(find_changes((column,), known, type_))
-    if not changes:
-        return TableColumn(name, has, wanted, None)
-    worst = next(each for each in _WORST_FIRST if each in {found.change for found in changes})
-    if worst is SchemaChange.BREAKING:
-        return TableColumn(name, has, wanted, worst)
-    statements = "; ".join(_describe(table, each) for each in changes)
-    return TableColumn(name, has, wanted, SchemaChange.BREAKING if is_fixed else worst, statements)
-
-
-def _describe(table: str, changed: FieldChange) -> str:
-    """Return the statement that changes the table, as Spark has it."""
-    path, type_ = ".".join(changed.path), name_type(changed.type)
-    if changed.change is SchemaChange.ADDITIVE:
-        return f"alter table {table} add column {path} {type_}"
-    return f"alter table {table} alter column {path} type {type_}"
+def _describe(table: str, found: FieldChange, *, is_fixed: bool) -> TableColumn:
+    """Return the change with the statement that Spark has for it. ``is_fixed``: no publication makes it."""
+    path, type_ = ".".join(found.path), name_type(found.type)
+    has = None if found.known is None else name_type(found.known.field_type)
+    statement = None
+    if found.change is SchemaChange.ADDITIVE:
+        statement = f"alter table {table} add column {path} {type_}"
+    elif found.change is SchemaChange.WIDENING:
+        statement = f"alter table {table} alter column {path} type {type_}"
+    elif found.is_filled and found.known is not None and found.known.required:
+        has, statement = f"{has} not null", f"alter table {table} alter column {path} drop not null"
+    change = SchemaChange.BREAKING if is_fixed else found.change
+    return TableColumn(found.shown, has, type_ if found.is_filled else None, change, statement)
 
 
 def require_columns(table: Table, name: str, staged: Schema, columns: Collection[str]) -> None:

@@ -6,20 +6,31 @@ values, and *breaking* otherwise: a person has to decide. Pure; no I/O.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from itertools import pairwise
 
 from batchledger.model.counting import describe_count
-from batchledger.model.records.columns import Column, read_columns
+from batchledger.model.records.columns import Column, read_columns, write_columns
 from batchledger.model.records.identifiers import explain_columns
+from batchledger.model.records.nested import (
+    WITHIN,
+    ArrayOf,
+    MapOf,
+    StructField,
+    StructOf,
+    list_within,
+    may_name_field,
+    put_together,
+    take_apart,
+)
 from batchledger.model.records.outer import OuterColumns
 from batchledger.model.records.unknown_fields import write_name
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
-
+_NO_TYPE = "no type holds its values"
 
 MOST_ADDED = 500
 """A pipeline gets no more columns by itself: so many names are values of a producer rather than fields."""
@@ -100,24 +111,32 @@ def explain_name(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SampledField:
-    """What the sampled records have under one name.
+    """What the sampled records have in a column, under a name that is not declared, or at a place within a column.
 
-    ``type`` holds all its values: the declared one, a wider one, or one that fits if it is not declared; None if there
-    is no such type. ``unfit`` values do not fit the declared type; ``error`` says why the first does not.
+    ``records`` have it, with ``values`` values: an array has any number. ``type`` holds all of them: the declared one,
+    a wider one, or one that fits if it is not declared; None if there is no such type. ``unfit`` values do not fit the
+    declared type; ``error`` says why the first does not. A value that fails because of one within counts there alone:
+    ``within`` has the fields of a struct by name, or what is in an array or a map as ``WITHIN``.
     """
 
     records: int
     type: str | None
     unfit: int = 0
     error: str | None = None
+    values: int = 0
+    within: Mapping[str, "SampledField"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``records`` records were looked at, and ``unreadable`` more that cannot be read; or ``noun`` says what else."""
+    """``records`` records were looked at, and ``unreadable`` more that cannot be read; or ``noun`` says what else.
+
+    ``columns`` are what records have for the declared columns that they have; ``fields`` are their other fields.
+    """
 
     records: int
     unreadable: int
+    columns: Mapping[str, SampledField]
     fields: Mapping[str, SampledField]
     noun: str = "record"
 
@@ -126,7 +145,8 @@ class Sample:
 class TableColumn:
     """A column of the table: its type, and what its definition takes. ``change`` is None if rows fit as they are.
 
-    ``wanted`` is the type that rows would give it, in the table's own words.
+    ``wanted`` is the type that rows would give it, in the table's own words. ``name`` may be the path of a part:
+    ``customer.address.zip``, or ``items[].price`` for a field of an array's elements or of a map's values.
     """
 
     name: str
@@ -138,7 +158,11 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different, how far it goes, and what a person may do: a line of the pipeline file, or a statement."""
+    """What is different, how far it goes, and what a person may do: a line of the pipeline file, or a statement.
+
+    ``column`` is the path of a part if it lies within a column, as in ``TableColumn``. Its line declares the whole
+    column, as all its records have it.
+    """
 
     column: str
     change: SchemaChange
@@ -161,8 +185,8 @@ class Contract:
 
     @property
     def differences(self) -> list[Difference]:
-        """All differences: of the records in the order of their fields, then of the table."""
-        return [*self._differences_of_records(), *self._differences_of_table()]
+        """All differences of the records: in the declared columns, then in their other fields. Then of the table."""
+        return [*self._differences_of_columns(), *self._differences_of_fields(), *self._differences_of_table()]
 
     @property
     def is_broken(self) -> bool:
@@ -172,48 +196,105 @@ class Contract:
     @property
     def proposal(self) -> str:
         """The schema that would take all sampled records, as a pipeline file writes it."""
-        kept = [f"{each.name} {self._type_of(each)}" for each in self.declared]
-        known = {column.name for column in self.declared}
-        new = [each.declare for each in self._differences_of_records() if each.column not in known and each.declare]
-        return ", ".join([*kept, *new])
+        kept = [write_columns([replace(each, type=self._type_of(each))]) for each in self.declared]
+        return ", ".join([*kept, *(each.declare for each in self._differences_of_fields() if each.declare)])
 
     def _type_of(self, column: Column) -> str:
-        found = self.sample.fields.get(column.name) if self.sample else None
-        return (found and found.type) or column.type
+        found = self.sample.columns.get(column.name) if self.sample else None
+        return widen(column.type, found) if found else column.type
 
-    def _differences_of_records(self) -> Iterator[Difference]:
-        if self.sample is None:
-            return
-        declared = {column.name: column.type for column in self.declared}
+    def _differences_of_columns(self) -> Iterator[Difference]:
+        for column in self.declared:
+            found = self.sample.columns.get(column.name) if self.sample else None
+            if found is not None:
+                declare = write_columns([replace(column, type=self._type_of(column))])
+                yield from self._differences_within(column.name, column.type, found, declare)
+
+    def _differences_within(self, path: str, type_: str, found: SampledField, declare: str) -> Iterator[Difference]:
+        """Yield what is different at a place that is declared as this type, and within it."""
+        if found.unfit:
+            share = f"{found.unfit:,} of {describe_count(found.values, 'value')}"
+            told = f"declared as {type_}, and {share} do not fit: {found.error}"
+            change = SchemaChange.BREAKING if found.type is None else SchemaChange.WIDENING
+            yield Difference(path, change, told, found.type and declare)
+        inner = take_apart(type_)
+        for name, each in list_within(inner):
+            if name in found.within:
+                yield from self._differences_within(_join(path, name), each, found.within[name], declare)
+        if isinstance(inner, StructOf):
+            for name, new, fault in _list_new(inner, found):
+                yield self._new(_join(path, write_name(name)), new, fault and f"field: {fault}", declare)
+
+    def _new(self, path: str, found: SampledField, fault: str | None, declare: str) -> Difference:
+        """Return the difference of a field that is not declared. A ``fault`` begins with what it cannot be."""
+        records, noun = (self.sample.records, self.sample.noun) if self.sample else (0, "record")
+        told = f"{found.records:,} of {describe_count(records, noun)} have it, and it is not declared"
+        told = f"{told}. It cannot be a {fault}" if fault else told
+        return Difference(path, SchemaChange.ADDITIVE, told, None if fault else declare)
+
+    def _differences_of_fields(self) -> Iterator[Difference]:
         # Databases and Spark do not tell names apart by case.
-        by_lower = {name.lower(): name for name in declared}
+        by_lower = {column.name.lower(): column.name for column in self.declared}
+        declared = {column.name for column in self.declared}
         taken = {name.lower() for name in self.taken}
-        for name, found in self.sample.fields.items():
-            share = f"{found.records:,} of {describe_count(self.sample.records, self.sample.noun)}"
-            if name not in declared:
-                told = f"{share} have it, and it is not declared"
-                fault = explain_name(name) or ("no type holds its values" if found.type is None else None)
-                other = by_lower.setdefault(name.lower(), name)
-                fault = fault or (None if other == name else f"{other} has the same letters")
-                if name.lower() in taken:
-                    fault = "a column of key or headers has its name; give that one another name"
-                told = f"{told}. It cannot be a column: {fault}" if fault else told
-                declare = None if fault else f"{name} {found.type}"
-                yield Difference(write_name(name), SchemaChange.ADDITIVE, told, declare)
-            elif found.unfit:
-                share = f"{found.unfit:,} of {describe_count(found.records, 'value')}"
-                told = f"declared as {declared[name]}, and {share} do not fit: {found.error}"
-                change = SchemaChange.BREAKING if found.type is None else SchemaChange.WIDENING
-                yield Difference(name, change, told, found.type and f"{name} {found.type}")
+        for name, found in (self.sample.fields if self.sample else {}).items():
+            fault = explain_name(name) or (None if found.type else _NO_TYPE)
+            other = by_lower.setdefault(name.lower(), name)
+            fault = fault or (None if other == name else f"{other} has the same letters")
+            if name in declared:
+                fault = "a column of its name takes another field"
+            if name.lower() in taken:
+                fault = "a column of key or headers has its name; give that one another name"
+            yield self._new(write_name(name), found, fault and f"column: {fault}", f"{name} {found.type}")
 
     def _differences_of_table(self) -> Iterator[Difference]:
         for each in self.table or ():
             if each.change is None:
                 continue
             if each.type is None:
-                told = "declared, and the table has no such column"
+                told = f"declared, and the table has no such {'field' if '.' in each.name else 'column'}"
             elif each.wanted is None:
                 told = f"the table has it, as {each.type}, it must not be null, and no row would fill it"
             else:
                 told = f"the table has it as {each.type}, and rows would have {each.wanted}"
             yield Difference(each.name, each.change, told, statement=each.statement)
+
+
+def widen(type_: str, found: SampledField) -> str:
+    """Return a declared type as all that was sampled needs it; it stays as it is where no type holds the values.
+
+    >>> widen("array<struct<n int>>", SampledField(1, None, within={WITHIN: SampledField(1, None, within={
+    ...     "n": SampledField(1, "bigint"), "tag": SampledField(1, "string")})}))
+    'array<struct<n bigint, tag string>>'
+    """
+    match take_apart(type_):
+        case None:
+            return found.type or type_
+        case StructOf() as struct:
+            fields = {
+                name: widen(each, found.within[name]) if name in found.within else each
+                for name, each in list_within(struct)
+            }
+            fields |= {name: str(each.type) for name, each, fault in _list_new(struct, found) if fault is None}
+            return put_together(StructOf(tuple(StructField(*each) for each in fields.items())))
+        case ArrayOf(element):
+            return put_together(ArrayOf(widen(element, found.within[WITHIN]))) if found.within else type_
+        case MapOf(value):
+            return put_together(MapOf(widen(value, found.within[WITHIN]))) if found.within else type_
+
+
+def _list_new(struct: StructOf, found: SampledField) -> Iterator[tuple[str, SampledField, str | None]]:
+    """Yield the fields that a struct does not declare, each with why it cannot have it, or None."""
+    declared = {each.name for each in struct.fields}
+    by_lower = {name.lower(): name for name in declared}
+    for name, each in found.within.items():
+        if name in declared:
+            continue
+        fault = None if may_name_field(name) else "a name has letters, digits and _, and begins with no digit"
+        fault = fault or (None if each.type else _NO_TYPE)
+        other = by_lower.setdefault(name.lower(), name)
+        yield name, each, fault or (None if other == name else f"{other} has the same letters")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}{name}" if name == WITHIN else f"{path}.{name}"

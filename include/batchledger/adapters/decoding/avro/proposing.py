@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from batchledger.adapters.decoding.avro.projection import without_null
 from batchledger.adapters.decoding.avro.schema import (
     AvroArray,
     AvroEnum,
@@ -15,7 +16,7 @@ from batchledger.adapters.decoding.avro.schema import (
 )
 from batchledger.adapters.decoding.nested import Declared
 from batchledger.model.records.columns import Column
-from batchledger.model.records.nested import MOST_TYPES_DEEP
+from batchledger.model.records.nested import MOST_TYPES_DEEP, ArrayOf, MapOf, StructField, StructOf, put_together
 
 _PLAIN = {
     "boolean": "boolean",
@@ -29,12 +30,16 @@ _PLAIN = {
 }
 _LOGICAL = {"date": "date", "uuid": "string", "duration": "binary"}
 _MOST_DIGITS = 38
+_JSON = "jsonb"
 
 
 def propose_avro_columns(text: str, references: Sequence[tuple[str, str]] = ()) -> tuple[Column, ...]:
-    """Return a column for each field of the record, in their order. Raises AvroSchemaError."""
+    """Return a column for each field of the record, in their order. Raises AvroSchemaError.
+
+    What only JSON holds is ``jsonb``, also within other types, where no pipeline can declare it.
+    """
     schema = parse_schema(text, references)
-    return tuple(Column(each.name, _propose(schema, each.type, 0) or "jsonb") for each in schema.root.fields)
+    return tuple(Column(each.name, _propose(schema, each.type, ())) for each in schema.root.fields)
 
 
 def declare_record(text: str, references: Sequence[tuple[str, str]] = ()) -> Declared:
@@ -58,37 +63,31 @@ def _declare(type_: AvroType) -> Declared | None:
             return None
 
 
-def _propose(schema: AvroSchema, type_: AvroType, level: int) -> str | None:
-    """Return a declared type, None if only JSON holds the values."""
-    found: str | None = None
-    match schema.resolve(type_) if level < MOST_TYPES_DEEP else None:
+def _propose(schema: AvroSchema, type_: AvroType, outer: tuple[AvroType, ...]) -> str:
+    """Return the type for a value that lies within the ``outer`` types."""
+    found = schema.resolve(without_null(schema.resolve(type_)))
+    within = (*outer, found)
+    match found if len(outer) < MOST_TYPES_DEEP else None:
         case AvroPrimitive() as plain:
-            found = _propose_plain(plain)
+            return _propose_plain(plain)
         case AvroEnum():
-            found = "string"
-        case AvroUnion(branches):
-            others = [each for each in branches if each != AvroPrimitive("null")]
-            found = _propose(schema, others[0], level) if len(others) == 1 else None
+            return "string"
         case AvroArray(items):
-            element = _propose(schema, items, level + 1)
-            found = element and f"array<{element}>"
+            return put_together(ArrayOf(_propose(schema, items, within)))
         case AvroMap(values):
-            value = _propose(schema, values, level + 1)
-            found = value and f"map<string, {value}>"
-        case AvroRecord(fields):
-            within = {each.name: _propose(schema, each.type, level + 1) for each in fields}
-            if within and all(within.values()):
-                found = f"struct<{', '.join(f'{name} {each}' for name, each in within.items())}>"
+            return put_together(MapOf(_propose(schema, values, within)))
+        case AvroRecord(fields) if fields and not any(found is each for each in outer):
+            types = (StructField(each.name, _propose(schema, each.type, within)) for each in fields)
+            return put_together(StructOf(tuple(types)))
         case _:
-            pass
-    return found
+            return _JSON
 
 
-def _propose_plain(type_: AvroPrimitive) -> str | None:
+def _propose_plain(type_: AvroPrimitive) -> str:
     if type_.logical == "decimal":
         return f"decimal({type_.precision},{type_.scale})" if type_.precision <= _MOST_DIGITS else "string"
     if "timestamp" in type_.logical:
         return "timestamp"
     if type_.logical.startswith("time-"):
         return "string"
-    return _LOGICAL.get(type_.logical) or _PLAIN.get(type_.kind)
+    return _LOGICAL.get(type_.logical) or _PLAIN.get(type_.kind, _JSON)

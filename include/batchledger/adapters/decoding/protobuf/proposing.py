@@ -8,7 +8,7 @@ from batchledger.adapters.decoding.nested import Declared
 from batchledger.adapters.decoding.protobuf.compiling import compile_files
 from batchledger.adapters.decoding.protobuf.schema import is_many, is_map, is_wrapper, load_message, sort_of
 from batchledger.model.records.columns import Column
-from batchledger.model.records.nested import MOST_TYPES_DEEP
+from batchledger.model.records.nested import MOST_TYPES_DEEP, ArrayOf, MapOf, StructField, StructOf, put_together
 
 _BY_SORT = {
     "bool": "boolean",
@@ -21,6 +21,7 @@ _BY_SORT = {
     "duration": "string",
     "date": "date",
 }
+_JSON = "jsonb"
 _WHOLE = {
     FieldDescriptor.CPPTYPE_INT32: "int",
     FieldDescriptor.CPPTYPE_INT64: "bigint",
@@ -32,9 +33,12 @@ _WHOLE = {
 def propose_protobuf_columns(
     text: str, references: Sequence[tuple[str, str]], message: tuple[int, ...] | str
 ) -> tuple[Column, ...]:
-    """Return a column for each field of the message, in their order. Raises ProtobufSchemaError."""
+    """Return a column for each field of the message, in their order. Raises ProtobufSchemaError.
+
+    What only JSON holds is ``jsonb``, also within other types, where no pipeline can declare it.
+    """
     found = load_message(compile_files(text, tuple(references)), message)
-    return tuple(Column(each.name, _propose(each, 0) or "jsonb") for each in found.fields)
+    return tuple(Column(each.name, _propose(each, (found.full_name,))) for each in found.fields)
 
 
 def declare_message(text: str, references: Sequence[tuple[str, str]], message: tuple[int, ...] | str) -> Declared:
@@ -53,33 +57,31 @@ def _declare(field: FieldDescriptor, within: tuple[str, ...]) -> Declared | None
     return Declared(each=found) if is_many(field) else found
 
 
-def _propose(field: FieldDescriptor, level: int) -> str | None:
-    """Return a declared type, None if only JSON holds the values."""
-    if level >= MOST_TYPES_DEEP:
-        return None
+def _propose(field: FieldDescriptor, outer: tuple[str, ...]) -> str:
+    """Return the type for a value that lies within the ``outer`` messages."""
     if is_map(field):
-        value = _propose_one(field.message_type.fields_by_name["value"], level + 1)
-        return value and f"map<string, {value}>"
+        return put_together(MapOf(_propose_one(field.message_type.fields_by_name["value"], outer)))
     if is_many(field):
-        element = _propose_one(field, level + 1)
-        return element and f"array<{element}>"
-    return _propose_one(field, level)
+        return put_together(ArrayOf(_propose_one(field, outer)))
+    return _propose_one(field, outer)
 
 
-def _propose_one(field: FieldDescriptor, level: int) -> str | None:
+def _propose_one(field: FieldDescriptor, outer: tuple[str, ...]) -> str:
     if is_wrapper(field):
-        return _propose_one(field.message_type.fields_by_name["value"], level)
+        return _propose_one(field.message_type.fields_by_name["value"], outer)
     match sort_of(field):
         case "whole":
             return _WHOLE[field.cpp_type]
         case "message":
-            return _propose_struct(field.message_type, level)
+            return _propose_struct(field.message_type, outer)
         case sort:
-            return _BY_SORT.get(sort)
+            return _BY_SORT.get(sort, _JSON)
 
 
-def _propose_struct(message: Descriptor, level: int) -> str | None:
-    within = {each.name: _propose(each, level + 1) for each in message.fields}
-    if not within or not all(within.values()):
-        return None
-    return f"struct<{', '.join(f'{name} {type_}' for name, type_ in within.items())}>"
+def _propose_struct(message: Descriptor, outer: tuple[str, ...]) -> str:
+    name: str = message.full_name
+    if name in outer or len(outer) > MOST_TYPES_DEEP // 2 or not message.fields:
+        return _JSON
+    return put_together(
+        StructOf(tuple(StructField(each.name, _propose(each, (*outer, name))) for each in message.fields))
+    )

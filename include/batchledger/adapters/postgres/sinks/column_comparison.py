@@ -14,6 +14,10 @@ from batchledger.adapters.postgres.staging.tables import columns_of, postgres_ty
 from batchledger.adapters.postgres.weather import Cause
 from batchledger.model.records.columns import BATCH_COLUMN
 from batchledger.model.records.contract import SchemaChange, TableColumn
+from batchledger.model.records.nested import WITHIN
+
+_ARRAY = "[]"
+"""What PostgreSQL writes behind the type of an array's elements."""
 
 
 def compare_columns(
@@ -49,8 +53,12 @@ def _compare(
     elif type_ in WIDER_TYPES.get(known, ()):
         change, changes = SchemaChange.WIDENING, ColumnChanges({}, {field.name: type_})
     else:
-        fits = not changes_values(field, base or known) and _takes(cursor, table, field.name, type_)
-        return TableColumn(field.name, known, wanted, None if fits else SchemaChange.BREAKING)
+        if not changes_values(field, base or known) and _takes(cursor, table, field.name, type_):
+            return TableColumn(field.name, known, wanted, None)
+        if known.endswith(_ARRAY) and wanted.endswith(_ARRAY):
+            element, rows = known.removesuffix(_ARRAY), wanted.removesuffix(_ARRAY)
+            return TableColumn(f"{field.name}{WITHIN}", element, rows, SchemaChange.BREAKING)
+        return TableColumn(field.name, known, wanted, SchemaChange.BREAKING)
     if field.name in key:
         # A publication changes no key.
         change = SchemaChange.BREAKING
