@@ -116,7 +116,7 @@ def sample_topics(
     batches = read_share(options, choose_newest(log.log_by_partition, records))
     if registered is not None:
         found, unreadable = registered.count_schemas(batches)
-        return look_at_schemas(found, columns, unreadable)
+        return look_at_schemas(found, columns, unreadable, registered.find_reader())
     return look_at((value for batch in batches for value in batch["value"].to_pylist()), columns)
 
 
@@ -126,25 +126,34 @@ def sample_records(
     """Look at the newest records of a pipeline's topics, as ``sample_topics``."""
     registry = open_registry(pipeline)
     if registry is not None:
-        decoder = decoder.with_schemas(cache(lambda schema_id: registry.fetch(schema_id) or "unknown"))
+        decoder = _with_registry(decoder, registry)
     return sample_topics(options, pipeline.source.topics, records, decoder.columns, decoder.registered)
 
 
-def sample_registry(pipeline: PipelineConfig, columns: Sequence[Column]) -> Sample:
+def _with_registry(decoder: "RecordDecoder", registry: Registry) -> "RecordDecoder":
+    return decoder.with_schemas(
+        cache(lambda wanted: registry.fetch(wanted) or f"schema {wanted} is unknown to the registry")
+    )
+
+
+def sample_registry(pipeline: PipelineConfig, decoder: "RecordDecoder") -> Sample:
     """Look at the newest schema that each topic has in the registry, by the usual name. Raises ConfigurationError."""
     from batchledger.adapters.decoding.sampling import look_at_schemas
 
     registry = open_registry(pipeline)
     subjects = [f"{topic}-value" for topic in pipeline.source.topics]
     found = [schema for each in subjects if registry and (schema := registry.find_latest(each)) is not None]
-    if not found:
+    registered = None if registry is None else _with_registry(decoder, registry).registered
+    if not found or registered is None:
         raise ConfigurationError(
             f"The registry has no subject {' or '.join(subjects)}." if registry else "The pipeline names no registry.",
             why="The schemas of a topic's values are usually registered by that name." if registry else "",
             advice="Look at records instead: --from-topic",
             pipeline=pipeline.name,
         )
-    return replace(look_at_schemas(dict.fromkeys(found, 1), columns), noun="schema")
+    return replace(
+        look_at_schemas(dict.fromkeys(found, 1), decoder.columns, 0, registered.find_reader()), noun="schema"
+    )
 
 
 def open_registry(pipeline: PipelineConfig) -> Registry | None:

@@ -198,7 +198,7 @@ def compare_schema(pipeline: PipelineConfig, sampled: int = 0, *, is_registry_as
         table = build_sink(pipeline, dsn).compare_columns(decoder.schema)
     sample = None
     if is_registry_asked:
-        sample = sample_registry(pipeline, decoder.columns)
+        sample = sample_registry(pipeline, decoder)
     elif sampled:
         sample = sample_records(pipeline, source_options(pipeline), sampled, decoder)
     return Contract(decoder.columns, sample, table, [each.name for each in decoder.outer.columns])

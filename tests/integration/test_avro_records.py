@@ -494,3 +494,26 @@ def test_schemas_of_writers_are_compared_and_listed(workplace: Workplace, regist
     (broken,) = [each for each in shown["differences"] if each["change"] == "breaking"]
     assert broken["column"] == "amount"
     assert "field amount is boolean" in broken["told"]
+
+
+def test_schemas_of_writers_are_compared_by_the_names_of_the_readers_schema(
+    workplace: Workplace, registry_url: str
+) -> None:
+    """A difference is breaking if the decoder would set every record aside."""
+    columns = "message_id string, town decimal(8,2)"
+    pipeline = create(workplace, source={"schema": columns, "reader_schema": 1})
+    town = {"name": "town", "type": "boolean", "aliases": ["city"], "default": False}
+    reader, old = record_schema(message_id="string"), record_schema(message_id="string", city="boolean")
+    register(registry_url, f"{pipeline.name}-value", {**reader, "fields": [*reader["fields"], town]})
+    one = register(registry_url, f"{pipeline.name}-value", old)
+    send(pipeline, frame(one, encode(old, {"message_id": "a", "city": True})))
+    for way in ("--from-registry", "--from-topic"):
+        done = batchledger("schema", pipeline.name, way, "--json")
+        assert done.returncode == 3, done.stderr
+        (found,) = [each for each in json.loads(done.stdout)["differences"] if "declared" in each["told"]]
+        assert (found["column"], found["change"]) == ("town", "breaking")
+        assert "field city is boolean, which a column of type decimal(8,2) never holds" in found["told"]
+    run_batch.run_once(pipeline.platform(), "run")
+    assert errors_of(pipeline) == [
+        f"schema {one}: field city is boolean, which a column of type decimal(8,2) never holds"
+    ]

@@ -22,6 +22,7 @@ from batchledger.model.errors import (
     CertificateExpiredError,
     CertificateUntrustedError,
     ConfigurationError,
+    GuidsUnknownError,
     LoginRefusedError,
     RightMissingError,
     SchemaRefusedError,
@@ -182,14 +183,41 @@ def test_schema_of_a_guid_is_fetched_with_its_references(registry: Registry, gat
 def test_registry_without_guids_says_so_and_one_that_is_away_or_elsewhere_does_not(
     registry: Registry, gate: Gate
 ) -> None:
-    told = refused(registry, SchemaRefusedError, GUID)
+    told = refused(registry, GuidsUnknownError, GUID)
     assert "knows schemas by their ids alone" in told.why
     for answer in (Answer(404, "<html>not here</html>"), Answer(503, "busy")):
-        gate.answers = [answer] * 5
+        gate.answers = [answer] * 6
         assert refused(through(gate), ServiceUnavailableError, GUID).retryable
     # The negative control: once the gateway passes requests for ids on, the registry is there, and only GUIDs are not.
     gate.answers = [Answer(404, "<html>not here</html>")] * 3
-    refused(through(gate), SchemaRefusedError, GUID)
+    refused(through(gate), GuidsUnknownError, GUID)
+
+
+JERSEY = '{"error_code": 404, "message": "HTTP 404 Not Found"}'
+FORBIDDEN = Answer(403, '{"error_code": 40301, "message": "User is denied operation Read on Subject"}')
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+@pytest.mark.parametrize("probe", [None, FORBIDDEN])
+def test_no_way_to_guids_is_told_also_to_a_login_that_may_not_read_the_first_schema(
+    gate: Gate, status: int, probe: Answer | None
+) -> None:
+    gate.answers = [*[Answer(status, JERSEY)] * 3, probe, probe]
+    refused(through(gate), GuidsUnknownError, GUID)
+
+
+def test_wrong_path_and_a_gateway_that_forbids_all_are_no_registry_without_guids(gate: Gate) -> None:
+    gate.answers = [Answer(404, JERSEY)] * 6
+    assert refused(through(gate), ServiceUnavailableError, GUID).retryable
+    gate.answers = [*[Answer(404, JERSEY)] * 3, *[Answer(403, "<html>no</html>")] * 2]
+    refused(through(gate), RightMissingError, GUID)
+
+
+def test_guid_that_is_forbidden_is_refused_alone_while_ids_can_be_read(gate: Gate) -> None:
+    gate.answers = [FORBIDDEN]
+    assert "refuses it by its GUID" in refused(through(gate), SchemaRefusedError, GUID).why
+    gate.answers = [FORBIDDEN] * 2
+    refused(through(gate), RightMissingError, GUID)
 
 
 def test_subject_may_have_any_character(registry: Registry) -> None:

@@ -176,7 +176,7 @@ def test_json_of_a_record_is_what_the_writer_wrote(column: str) -> None:
         ("int", 2**31, "bigint", NO_VALUE),
         ("boolean", 1, "boolean", NO_VALUE),
         ("int", 300, "tinyint", "field d does not fit: d .tinyint. cannot hold a number beyond"),
-        ("boolean", True, "int", "field d is boolean, which a column of type int never holds"),
+        ("boolean", True, "int", "the reader's default of field d is boolean, which a column of type int never holds"),
         (record([field("e", "int")], "r"), {}, "struct<e int>", NO_VALUE),
         (record([field("r", "r", default={})], "r"), {}, "string", NO_VALUE),
     ],
@@ -210,13 +210,28 @@ def test_fields_that_both_schemas_have_alike_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("more", [[], [field("next", ["null", "inner"])]], ids=["side by side", "by the reference"])
-def test_writers_field_becomes_one_field_of_a_struct(more: Fields) -> None:
-    writer = record([field("r", record([field("old", "int"), *more], "inner"))])
-    inner = record([field("new", "int", "old", default=7), field("newer", "int", "old")], "inner")
-    reader = record([field("r", inner)])
-    value = {"r": {"old": 5, "next": None}}
-    assert read(writer, reader, "r struct<old int, new string>", value) == [{"r": {"old": 5, "new": "7"}}]
-    assert read(writer, reader, "r struct<new int, newer string>", value) == [{"r": {"new": 5, "newer": None}}]
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("r struct<old int, new int>", {"old": 5, "new": 5}),
+        ("r struct<new string, old int>", {"new": "5", "old": 5}),
+        ("r struct<new int, newer string>", {"new": 5, "newer": "5"}),
+        ("r struct<new int, lacking int, old bigint>", {"new": 5, "lacking": 9, "old": 5}),
+    ],
+)
+def test_writers_field_becomes_each_field_of_a_struct_whose_name_leads_to_it(
+    more: Fields, columns: str, expected: Mapping[str, Any]
+) -> None:
+    writer = record([field("r", ["null", record([field("old", "int"), *more], "inner")])])
+
+    def make_reader(*newer: Mapping[str, Any]) -> Schema:
+        fields = [field("new", "int", "old", default=7), field("lacking", "int", default=9), *newer]
+        return record([field("r", ["null", record(fields, "inner")])])
+
+    reader, value = make_reader(field("newer", "int", "old")), {"r": {"old": 5, "next": None}}
+    # fastavro lets one name alone lead to a field of the writer.
+    assert read_by_fastavro(writer, make_reader(), value) == {"r": {"new": 5, "lacking": 9}}
+    assert read(writer, reader, columns, value, {"r": None}) == [{"r": expected}, {"r": None}]
 
 
 def test_value_that_is_cut_off_is_refused_among_its_neighbours_which_keep_their_defaults() -> None:

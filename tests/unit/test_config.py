@@ -54,6 +54,11 @@ def changed(**changes: Any) -> dict[str, Any]:
     return content
 
 
+def test_key_without_a_value_names_no_version_of_a_readers_schema(tmp_path: Path) -> None:
+    content = changed(source__format="avro", source__registry="r", source__reader_schema=None)
+    assert read_pipeline_file(write(tmp_path, content)).source.reader is None
+
+
 def test_smallest_file_gets_the_safe_defaults(tmp_path: Path) -> None:
     rules = read_pipeline_file(write(tmp_path, GOOD)).rules
     assert (rules.start, rules.holes, rules.has_transform) == (StartPolicy.EARLIEST, HolePolicy.NONE, False)

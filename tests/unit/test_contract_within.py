@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batchledger.adapters.decoding.avro.schema import AvroSchemaError
+from batchledger.adapters.decoding.framing import FIRST_MESSAGE
+from batchledger.adapters.decoding.registered import make_datum_decoder
 from batchledger.adapters.decoding.sampling import MOST_FIELDS, look_at, look_at_schemas
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.contract import Contract, SchemaChange, TableColumn
@@ -79,10 +83,17 @@ def found_in(contract: Contract) -> Found:
         ("c struct<id int>", {"c": None}, {}),
         ("c string", {"c": {"id": 1}}, {}),
         ("c jsonb", {"c": {"id": [1]}}, {}),
+        ("c.id as c_id int", {"c": {"id": 2**40}}, {"c_id": (WIDENING, "c.id as c_id bigint")}),
+        ("c.id as c_id int", {"c": {"id": 1, "name": "n"}}, {"c": (ADDITIVE, "c string")}),
+        ("c.id as c_id int, c.d.n as n int", {"c": {"id": 1, "d": {"n": 1}}}, {}),
+        ("c.id as c_id int, c.d.n as n int", {"c": {"id": 1, "d": {"n": 1, "m": 2}}}, {"c": (ADDITIVE, "c string")}),
+        ("c.id as c_id int", {"c": {"": {"": 1}}}, {"c": (ADDITIVE, "c string")}),
+        ("c.id as c_id int", {"c": None}, {}),
+        ("c.id as c_id int", {"c": 5}, {"c_id": (BREAKING, None)}),
         (
-            "c.id as c_id int",
-            {"c": {"id": 2**40}},
-            {"c_id": (WIDENING, "c.id as c_id bigint"), "c": (ADDITIVE, "c string")},
+            "c.d as e struct<n int>",
+            {"c": {"d": {"n": 1, "m": 2}}},
+            {"e.m": (ADDITIVE, "c.d as e struct<n int, m bigint>")},
         ),
         (
             "c.d as e struct<n int>, c jsonb",
@@ -193,6 +204,16 @@ def avro(**fields: Any) -> WriterSchema:
         ),
         ("to struct<zip string>, to.zip as zip bigint", {"to": ADDRESS}, {"zip": (BREAKING, None)}),
         ("to struct<zip string>, to.city as city string", {"to": ADDRESS}, {}),
+        ("to.zip as zip string", {"to": ADDRESS}, {}),
+        ("to.city as city string", {"to": ADDRESS}, {"to": (ADDITIVE, "to struct<zip string>")}),
+        (
+            "item.to as to struct<street string>",
+            {"item": ITEM},
+            {
+                "to.zip": (ADDITIVE, "item.to as to struct<street string, zip string>"),
+                "item": (ADDITIVE, "item jsonb"),
+            },
+        ),
         ("id int", {"id": "int", "odd": ITEM}, {"odd": (ADDITIVE, "odd jsonb")}),
         ("to string", {"to": ADDRESS}, {}),
     ],
@@ -201,6 +222,113 @@ def test_difference_of_an_avro_schema_within_a_value_has_its_path(
     schema: str, fields: Mapping[str, Any], found: Found
 ) -> None:
     assert found_in(compare_schemas(schema, avro(**fields))) == found
+
+
+TOWN = {"name": "town", "type": "string", "aliases": ["city"], "default": "Bern"}
+LINE = {"type": "record", "name": "line", "fields": [TOWN, {"name": "cost", "type": "int", "aliases": ["price"]}]}
+READER = WriterSchema(
+    "orders-value version 1",
+    SchemaType.AVRO,
+    json.dumps(
+        {
+            "type": "record",
+            "name": "order",
+            "fields": [
+                TOWN,
+                {"name": "lines", "type": {"type": "array", "items": LINE}, "aliases": ["items"]},
+                {"name": "line", "type": LINE, "aliases": ["item"], "default": {"town": "Bern", "cost": 1}},
+            ],
+        }
+    ),
+)
+OLD_LINE = {"type": "record", "name": "line", "fields": [{"name": "price", "type": "int"}, ODD]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fields", "found"),
+    [
+        ("town string", {"city": "string"}, {}),
+        ("town decimal(8,2)", {"city": "boolean"}, {"town": (BREAKING, None)}),
+        ("town string", {"town": "string", "city": "string"}, {"city": (ADDITIVE, "city string")}),
+        ("city string", {"city": "string"}, {}),
+        ("town string", {"tax": "int"}, {"tax": (ADDITIVE, "tax int")}),
+        ("town date", {"tax": "int"}, {"town": (BREAKING, None), "tax": (ADDITIVE, "tax int")}),
+        (
+            "line struct<town string, cost int>",
+            {"item": OLD_LINE},
+            {"line.odd": (ADDITIVE, "line struct<town string, cost int, odd string>")},
+        ),
+        (
+            "line struct<cost boolean>",
+            {"item": OLD_LINE},
+            {
+                "line.cost": (BREAKING, None),
+                "line.odd": (ADDITIVE, "line struct<cost boolean, odd string>"),
+            },
+        ),
+        (
+            "line struct<town date>",
+            {"item": OLD_LINE},
+            {"line": (BREAKING, None), "item": (ADDITIVE, "item jsonb")},
+        ),
+        (
+            "lines array<struct<cost date>>",
+            {"items": {"type": "array", "items": OLD_LINE}},
+            {
+                "lines[].cost": (BREAKING, None),
+                "lines[].odd": (ADDITIVE, "lines array<struct<cost date, odd string>>"),
+            },
+        ),
+        ("line.cost as cost int", {"item": {**OLD_LINE, "fields": OLD_LINE["fields"][:1]}}, {}),
+        (
+            "line.cost as cost date",
+            {"item": OLD_LINE},
+            {
+                "cost": (BREAKING, None),
+                "item": (ADDITIVE, "item jsonb"),
+            },
+        ),
+        (
+            "line.town as town string, line.cost as cost int",
+            {"item": {**OLD_LINE, "fields": OLD_LINE["fields"][:1]}},
+            {},
+        ),
+        (
+            "line.town as town date, line.cost as cost int",
+            {"item": {**OLD_LINE, "fields": OLD_LINE["fields"][:1]}},
+            {
+                "town": (BREAKING, None),
+            },
+        ),
+    ],
+)
+def test_difference_of_an_avro_schema_is_found_by_the_names_of_the_readers_schema(
+    schema: str, fields: Mapping[str, Any], found: Found
+) -> None:
+    """A difference is breaking if, and only if, the decoder refuses every record of the schema."""
+    columns, written = parse_columns(schema), avro(**fields)
+    contract = Contract(columns, look_at_schemas({written: 1}, columns, reader=READER))
+    assert found_in(contract) == found
+    with pytest.raises(AvroSchemaError) if contract.is_broken else nullcontext():
+        make_datum_decoder(written, columns, FIRST_MESSAGE, READER)
+
+
+def test_schemas_that_name_a_field_differently_are_compared_as_one() -> None:
+    """The proposal takes what the newer schema has beside it."""
+    written = {
+        avro(line={**LINE, "fields": [TOWN, {"name": "cost", "type": "int"}, {"name": "tax", "type": "int"}]}): 2,
+        avro(item=OLD_LINE): 3,
+    }
+    columns = parse_columns("line struct<cost date>")
+    contract = Contract(columns, look_at_schemas(written, columns, reader=READER))
+    assert contract.sample is not None
+    (cost, *others) = contract.differences
+    assert (cost.column, cost.told[:52]) == ("line.cost", "declared as date, and 5 of 5 values do not fit: fiel")
+    assert [(each.column, each.told[:16]) for each in others] == [
+        ("line.town", "2 of 5 records h"),
+        ("line.tax", "2 of 5 records h"),
+        ("line.odd", "3 of 5 records h"),
+    ]
 
 
 def test_schemas_are_summed_up_at_each_place() -> None:

@@ -30,6 +30,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.LoginRefusedError: (False, 3),
     errors.RightMissingError: (False, 3),
     errors.SchemaRefusedError: (False, 3),
+    errors.GuidsUnknownError: (False, 3),
     errors.SchemaChangedError: (False, 3),
     errors.FencedError: (False, 1),
     errors.AtWorkError: (False, 0),

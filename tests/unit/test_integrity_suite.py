@@ -141,6 +141,14 @@ def test_checks_that_set_records_aside_are_named_among_the_causes_of_too_much_qu
     assert said in results[IntegrityCheck.QUARANTINE_WITHIN_LIMIT]
 
 
+def test_field_without_a_name_is_not_to_be_declared() -> None:
+    unknown = UnknownFields(2, {"customer.field number 7": Sighting(2, ("orders", 2, 177))})
+    results = {each.name: each.detail for each in IntegrityAuditor().judge(replace(CLEAN, unknown_fields=unknown))}
+    said = results[IntegrityCheck.NO_UNKNOWN_FIELDS]
+    assert "A field number has none: let the producer write with a schema that defines it" in said
+    assert "Declare them" not in said
+
+
 def test_clean_batch_passes_every_check() -> None:
     results = IntegrityAuditor().judge(CLEAN)
     assert [each.outcome for each in results] == [Outcome.PASSED] * len(results)

@@ -290,7 +290,7 @@ def test_reader_schema_fills_each_writers_gaps_and_counts_no_field_that_an_alias
     [
         ("schema orders-value version 3 is unknown to the registry", "schema orders-value version 3 is unknown"),
         (WriterSchema(str(READER), SchemaType.PROTOBUF, PROTO), "It is of type PROTOBUF"),
-        (WriterSchema(str(READER), SchemaType.AVRO, '"string"'), "it is not a record"),
+        (WriterSchema(str(READER), SchemaType.AVRO, '"string"'), "The reader's schema is not a record"),
     ],
 )
 def test_reader_schema_that_is_none_is_an_error_and_sets_no_record_aside(found: WriterSchema | str, why: str) -> None:
@@ -310,7 +310,9 @@ def test_default_that_does_not_fit_sets_the_records_of_its_writer_aside() -> Non
     columns = parse_columns("id int, tax tinyint")
     decoder = RegisteredDecoder(SchemaType.AVRO, Framing.CONFLUENT, columns, find_with_reader, reader=READER)
     found = decoder.decode(pa.array(values()[1:2], pa.binary()), pa.nulls(1, pa.string()))
-    assert dict(found.errors) == {0: "schema 2: field tax is double, which a column of type tinyint never holds"}
+    assert dict(found.errors) == {
+        0: "schema 2: the reader's default of field tax is double, which a column of type tinyint never holds"
+    }
 
 
 def test_fields_are_named_although_only_json_would_hold_their_neighbours() -> None:

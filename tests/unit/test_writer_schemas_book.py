@@ -9,6 +9,7 @@ import pytest
 from batchledger.lifecycle.writer_schemas import ASKED_AGAIN, SchemaBook
 from batchledger.model.errors import (
     BatchledgerError,
+    GuidsUnknownError,
     LoginRefusedError,
     SchemaChangedError,
     SchemaRefusedError,
@@ -103,6 +104,24 @@ def test_guid_is_kept_and_looked_up_as_an_id_is(open_book: Open) -> None:
     assert (kept.kept, kept.used) == ({guid: schema}, [guid])
     assert open_book(Registered([AWAY]), kept).find(guid) == schema
     assert open_book(Registered([None]), Kept()).find(guid) == f"schema {guid} is unknown to the registry"
+
+
+def test_registry_that_has_no_way_to_guids_is_asked_for_one_and_then_for_ids_alone(open_book: Open) -> None:
+    registry = Registered([GuidsUnknownError("no", why="It knows ids alone."), ONE])
+    schema, kept = replace(ONE, id="guid 9"), Kept()
+    kept.keep(schema)
+    book = open_book(registry, kept)
+    for number in range(3):
+        assert book.find(f"guid {number}") == f"schema guid {number} cannot be read: It knows ids alone"
+    assert (book.find("guid 9"), registry.asked) == (schema, 1)
+    assert (book.find(1), registry.asked) == (ONE, 2)
+
+
+def test_guid_that_is_refused_alone_leaves_its_neighbours_to_be_asked_for(open_book: Open) -> None:
+    registry = Registered([SchemaRefusedError("no", why="It refuses this one."), replace(ONE, id="guid 1")])
+    book = open_book(registry, Kept())
+    assert book.find("guid 0") == "schema guid 0 cannot be read: It refuses this one"
+    assert book.find("guid 1") == replace(ONE, id="guid 1")
 
 
 def test_version_of_a_subject_is_kept_by_its_name_and_stays_when_the_registry_loses_or_changes_it(

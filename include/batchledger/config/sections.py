@@ -187,7 +187,7 @@ class SourceConfig(Section):
     framing: Annotated[Framing, Field(strict=False)] = Framing.CONFLUENT
     schema_file: str | None = None
     message: str | None = None
-    reader_schema: Annotated[int | None, BeforeValidator(_check_reader_schema), Field(ge=1)] = None
+    reader_schema: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_check_reader_schema)] = None
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
     key: KeyConfig | None = None
     headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = {}

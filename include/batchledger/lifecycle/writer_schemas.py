@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import sleep
 
-from batchledger.model.errors import BatchledgerError, SchemaChangedError, SchemaRefusedError
+from batchledger.model.errors import BatchledgerError, GuidsUnknownError, SchemaChangedError, SchemaRefusedError
 from batchledger.model.records.writer_schemas import SchemaId, SubjectVersion, WriterSchema
 from batchledger.ports import KeptSchemas, SchemaRegistry
 
@@ -32,6 +32,7 @@ class SchemaBook:
     _found: dict[SchemaId | SubjectVersion, WriterSchema | str] = field(default_factory=dict)
     _is_away: bool = False
     _awaited: int = 0
+    _no_guids: GuidsUnknownError | None = None
 
     def find(self, wanted: SchemaId | SubjectVersion) -> WriterSchema | str:
         """Return the schema of an id, a GUID or a version, or why there is none, in words for the quarantine.
@@ -52,6 +53,8 @@ class SchemaBook:
         try:
             found = None if kept is not None and self._is_away else self._fetch(wanted, is_kept=kept is not None)
         except SchemaRefusedError as error:
+            if isinstance(error, GuidsUnknownError):
+                self._no_guids = error
             if kept is None:
                 return f"schema {schema_id} cannot be read: {error.why.rstrip('.') or error.message}"
             found = None
@@ -76,6 +79,9 @@ class SchemaBook:
         return kept
 
     def _fetch(self, wanted: SchemaId | SubjectVersion, *, is_kept: bool) -> WriterSchema | None:
+        if isinstance(wanted, str) and self._no_guids is not None:
+            # Any sixteen bytes may be a GUID, and the registry needs several requests to refuse one.
+            raise self._no_guids.with_traceback(None)
         found = self.registry.fetch(wanted)
         if found is not None or is_kept or self._awaited >= _MOST_AWAITED:
             return found

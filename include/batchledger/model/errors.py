@@ -117,6 +117,10 @@ class SchemaRefusedError(BatchledgerError):
     exit_code = 3
 
 
+class GuidsUnknownError(SchemaRefusedError):
+    """A schema registry has no way to any GUID: it knows schemas by their ids alone."""
+
+
 class SchemaChangedError(BatchledgerError):
     """A schema registry has another schema under an id than records were decoded with before."""
 

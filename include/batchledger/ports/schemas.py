@@ -11,7 +11,8 @@ class SchemaRegistry(Protocol):
     def fetch(self, wanted: SchemaId | SubjectVersion) -> WriterSchema | None:
         """Return the schema of an id, a GUID or a version, by that name; None if the registry says that it has none.
 
-        Raises ServiceUnavailableError, AccessRefusedError, SchemaRefusedError or ConfigurationError.
+        Raises ServiceUnavailableError, AccessRefusedError, SchemaRefusedError or ConfigurationError. GuidsUnknownError
+        is the answer to every GUID.
         """
 
 
@@ -36,4 +37,4 @@ class KeptSchemas(Protocol):
         """Keep a schema by its id, and return what is kept by then: another process may have been first."""
 
     def note_use(self, schema_id: SchemaId) -> None:
-        """Note that records of the attempt were written with a kept schema. Harmless to repeat."""
+        """Note that records of the attempt name a kept schema, or that it is the reader's. Harmless to repeat."""

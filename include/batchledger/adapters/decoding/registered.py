@@ -15,7 +15,7 @@ from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
 from batchledger.adapters.decoding.avro.proposing import declare_record, propose_avro_columns
 from batchledger.adapters.decoding.avro.resolution import ResolvingDecoder
-from batchledger.adapters.decoding.avro.schema import AvroSchemaError
+from batchledger.adapters.decoding.avro.schema import AvroSchemaError, parse_schema
 from batchledger.adapters.decoding.framing import (
     FIRST_MESSAGE,
     split_frames,
@@ -229,11 +229,7 @@ class RegisteredDecoder:
         if schema.type is not self.type:
             return f"{named} is of type {schema.type}, not {self.type}"
         try:
-            decoder = (
-                make_datum_decoder(schema, self.columns, writer.message)
-                if self.reader is None
-                else self._make_resolving(schema, self.reader)
-            )
+            decoder = make_datum_decoder(schema, self.columns, writer.message, self.find_reader())
             columns = decoder.written_columns if isinstance(decoder, ResolvingDecoder) else self.columns
             keeps = REST in columns
             names = frozenset[str]() if keeps else find_undeclared(schema, columns, writer.message)
@@ -243,19 +239,20 @@ class RegisteredDecoder:
             return _refuse(names)
         return _Known(decoder, names)
 
-    def _make_resolving(self, schema: WriterSchema, wanted: SubjectVersion) -> ResolvingDecoder:
-        """Return what also reads by the reader's schema. Raises ConfigurationError if there is none."""
-        reader = self._find_schema(wanted)
-        why = reader if isinstance(reader, str) else _explain_reader(reader)
-        if why is not None or isinstance(reader, str):
+    def find_reader(self) -> WriterSchema | None:
+        """Return the reader's schema, None if no file names one. Raises ConfigurationError if it cannot be used."""
+        if self.reader is None:
+            return None
+        found = self._find_schema(self.reader)
+        why = found if isinstance(found, str) else _explain_reader(found)
+        if why is not None or isinstance(found, str):
             raise ConfigurationError(
-                f"source.reader_schema: {wanted} cannot be used. Nothing was written.",
+                f"source.reader_schema: {self.reader} cannot be used. Nothing was written.",
                 why=f"{why}.",
                 advice="Write a version that the registry has of the schema of Avro.",
-                subject=str(wanted),
+                subject=str(self.reader),
             )
-        own, others = schema.text, schema.named_texts
-        return ResolvingDecoder((own, others), (reader.text, reader.named_texts), self.columns)
+        return found
 
     def _find_schema(self, schema_id: SchemaId | SubjectVersion) -> WriterSchema | str:
         schema = self.only_schema or (self.find_schema and self.find_schema(schema_id))
@@ -265,11 +262,16 @@ class RegisteredDecoder:
 
 
 def make_datum_decoder(
-    schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str
-) -> AvroDecoder | ProtobufDecoder:
-    """Return what decodes data of a writer's schema. Raises AvroSchemaError or ProtobufSchemaError."""
+    schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str, reader: WriterSchema | None
+) -> AvroDecoder | ProtobufDecoder | ResolvingDecoder:
+    """Return what decodes data of a writer's schema, for Avro also with a reader's.
+
+    Raises AvroSchemaError or ProtobufSchemaError.
+    """
     if schema.type is SchemaType.PROTOBUF:
         return ProtobufDecoder(schema.text, schema.named_texts, message, columns)
+    if reader is not None:
+        return ResolvingDecoder((schema.text, schema.named_texts), (reader.text, reader.named_texts), columns)
     return AvroDecoder(schema.text, schema.named_texts, columns)
 
 
@@ -296,9 +298,9 @@ def _explain_reader(schema: WriterSchema) -> str | None:
     if schema.type is not SchemaType.AVRO:
         return f"It is of type {schema.type}"
     try:
-        propose_avro_columns(schema.text, schema.named_texts)
+        parse_schema(schema.text, schema.named_texts, "The reader's schema")
     except AvroSchemaError as error:
-        return str(error).replace("the writer's schema", "it")
+        return str(error)
     return None
 
 

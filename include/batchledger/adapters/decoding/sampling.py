@@ -9,13 +9,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
+from batchledger.adapters.decoding.avro.resolution import name_by_writer
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
 from batchledger.adapters.decoding.framing import FIRST_MESSAGE
 from batchledger.adapters.decoding.meaning import Reader, UnfitError
-from batchledger.adapters.decoding.nested import elements, fields_given_once, make_path_reader, parse_fields
+from batchledger.adapters.decoding.nested import (
+    Declared,
+    declare_fields,
+    elements,
+    fields_given_once,
+    make_path_reader,
+    parse_fields,
+)
 from batchledger.adapters.decoding.objects import parse_object
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
-from batchledger.adapters.decoding.registered import make_datum_decoder, propose_columns
+from batchledger.adapters.decoding.registered import find_undeclared, make_datum_decoder, propose_columns
 from batchledger.model.records.columns import Column, decimal_size
 from batchledger.model.records.contract import Sample, SampledField
 from batchledger.model.records.nested import (
@@ -133,7 +141,7 @@ def _open(column: Column, token: bytes) -> Iterator[tuple[str, bytes]]:
 
 def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample:
     """Return what the values of records have; tombstones are passed over."""
-    declared = {column.source for column in columns}
+    declared = declare_fields(_without_parts(columns)).fields or {}
     places = {column.name: (column.source[0], _begin_declared(column)) for column in columns}
     fields: dict[str, _Place] = {}
     records = unreadable = 0
@@ -150,7 +158,7 @@ def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample
             if name in parsed:
                 place.take(parsed[name], records)
         for name, token in parsed.items():
-            if (name,) in declared or (name not in fields and len(fields) >= MOST_FIELDS):
+            if _is_taken(declared, name, token) or (name not in fields and len(fields) >= MOST_FIELDS):
                 continue
             known = fields.get(name) or fields.setdefault(name, _begin(name))
             known.take(token, records)
@@ -162,64 +170,107 @@ def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample
     )
 
 
+def _without_parts(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return columns that take their fields whole: what differs within a column is found there."""
+    return tuple(replace(each, type=_HOLDS_EVERYTHING) for each in columns)
+
+
+def _is_taken(declared: Mapping[str, Declared | None], name: str, token: bytes) -> bool:
+    """Whether columns take all of a field, as a whole or by paths."""
+    if name not in declared:
+        return False
+    within = declared[name]
+    return within is None or next(within.find_unknown(token), None) is None
+
+
 class _Written(NamedTuple):
-    """What a schema of ``records`` records has at a place: the type that holds all values."""
+    """What a schema of ``records`` records has at a place: the type that holds all values.
+
+    ``declared`` is the type that is declared there, by the writer's names of its fields.
+    """
 
     schema: WriterSchema
     records: int
     type: str
+    declared: str = ""
 
 
-def look_at_schemas(found: Mapping[WriterSchema, int], columns: Sequence[Column], unreadable: int = 0) -> Sample:
-    """Return what the schemas of records say of their values; ``found`` has the number of records by schema."""
-    declared = {column.source for column in columns}
-    written: list[_Written] = []
+def look_at_schemas(
+    found: Mapping[WriterSchema, int],
+    columns: Sequence[Column],
+    unreadable: int = 0,
+    reader: WriterSchema | None = None,
+) -> Sample:
+    """Return what the schemas of records say of their values; ``found`` has the number of records by schema.
+
+    ``reader`` is the schema of Avro that a pipeline reads them with.
+    """
+    records = 0
+    places: dict[str, list[_Written]] = {}
     fields: dict[str, list[_Written]] = {}
-    for schema, records in found.items():
+    for schema, count in found.items():
         try:
             # Most files of Protobuf have one message for their records, and it stands first.
             proposed = propose_columns(schema, FIRST_MESSAGE)
         except (AvroSchemaError, ProtobufSchemaError):
-            unreadable += records
+            unreadable += count
             continue
+        records += count
         whole = put_together(StructOf(tuple(StructField(each.name, each.type) for each in proposed)))
-        written.append(_Written(schema, records, whole))
+        own = []
+        for column in columns:
+            try:
+                named = _name_by_writer(schema, reader, column)
+                type_ = _follow(whole, named.source)
+            except AvroSchemaError:
+                # A default never becomes the column, as the decoder explains, whatever the writer has.
+                named, type_ = column, ""
+            own.append(named)
+            if type_ is not None:
+                places.setdefault(column.name, []).append(_Written(schema, count, type_, named.type))
+        undeclared = find_undeclared(schema, _without_parts(own), FIRST_MESSAGE)
+        first_names = {path.partition(".")[0] for path in undeclared}
         for each in proposed:
-            if (each.name,) not in declared:
-                fields.setdefault(each.name, []).append(_Written(schema, records, each.type))
-    places = {each.name: _follow(written, each.source) for each in columns}
+            if each.name in first_names:
+                fields.setdefault(each.name, []).append(_Written(schema, count, each.type))
     return Sample(
-        sum(each.records for each in written),
+        records,
         unreadable,
         {
-            each.name: _compare(places[each.name], each.type, partial(_with_type, each))[0]
+            each.name: _compare(places[each.name], each.type, partial(_explain_schema, reader, each))[0]
             for each in columns
-            if places[each.name]
+            if each.name in places
         },
         {name: _propose(each, if_json="jsonb") for name, each in fields.items()},
     )
 
 
-def _follow(written: Iterable[_Written], path: Sequence[str]) -> list[_Written]:
-    """Return what schemas have where a path ends; or on its way, if it cannot go on, which the decoder explains."""
-    ends = []
-    for each in written:
-        type_: str | None = each.type
-        for name in path:
-            inner = take_apart(type_ or "")
-            if isinstance(inner, StructOf):
-                type_ = dict(inner.fields).get(name)
-        if type_ is not None:
-            ends.append(each._replace(type=type_))
-    return ends
+def _name_by_writer(schema: WriterSchema, reader: WriterSchema | None, column: Column) -> Column:
+    if reader is None or schema.type is not reader.type:
+        return column
+    return name_by_writer((schema.text, schema.named_texts), (reader.text, reader.named_texts), column)
+
+
+def _follow(whole: str, path: Sequence[str]) -> str | None:
+    """Return the type at the end of a path, None if there is none; or on its way, if it cannot go on.
+
+    Why it cannot go on, the decoder explains.
+    """
+    type_: str | None = whole
+    for name in path:
+        inner = take_apart(type_ or "")
+        if isinstance(inner, StructOf):
+            type_ = dict(inner.fields).get(name)
+    return type_
 
 
 def _compare(
-    seen: Sequence[_Written], declared: str, alone: Callable[[str], Column]
+    seen: Sequence[_Written], declared: str, explain: Callable[[str, WriterSchema], str | None]
 ) -> tuple[SampledField, frozenset[WriterSchema]]:
     """Return what schemas have at a place that is declared as this type, and those that do not fit there or within.
 
-    ``alone`` returns, for a type at this place, a column that has nothing else: ``items array<struct<price int>>``.
+    ``explain`` returns why a schema does not fit a type at this place, in a column that has nothing else:
+    ``items array<struct<price int>>``.
     """
     inner = take_apart(declared)
     types = dict(list_within(inner))
@@ -227,17 +278,20 @@ def _compare(
     for each in seen:
         written = take_apart(each.type)
         if type(written) is type(inner):
-            for name, type_ in list_within(written):
-                parts.setdefault(name, []).append(each._replace(type=type_))
+            own = zip(list_within(take_apart(each.declared)), types, strict=True)
+            named = {by_writer: (name, type_) for (by_writer, type_), name in own}
+            for by_writer, type_ in list_within(written):
+                name, part = named.get(by_writer, (by_writer, ""))
+                parts.setdefault(name, []).append(each._replace(type=type_, declared=part))
     within: dict[str, SampledField] = {}
     failed: frozenset[WriterSchema] = frozenset()
     for name, found in parts.items():
         if name in types:
-            within[name], others = _compare(found, types[name], partial(_put_alone, alone, declared, name))
+            within[name], others = _compare(found, types[name], partial(_explain_part, explain, declared, name))
             failed |= others
         else:
             within[name] = _propose(found, if_json=_HOLDS_EVERYTHING)
-    faults = [(each, _explain_schema(each.schema, alone(declared))) for each in seen if each.schema not in failed]
+    faults = [(each, explain(declared, each.schema)) for each in seen if each.schema not in failed]
     unfit = [(each, why) for each, why in faults if why is not None]
     records = sum(each.records for each in seen)
     count, error = sum(each.records for each, _ in unfit), unfit[0][1] if unfit else None
@@ -245,18 +299,16 @@ def _compare(
     return fits, failed | {each.schema for each, _ in unfit}
 
 
-def _with_type(column: Column, type_: str) -> Column:
-    return replace(column, type=type_)
-
-
-def _put_alone(alone: Callable[[str], Column], outer: str, name: str, type_: str) -> Column:
+def _explain_part(
+    explain: Callable[[str, WriterSchema], str | None], outer: str, name: str, type_: str, schema: WriterSchema
+) -> str | None:
     match take_apart(outer):
         case ArrayOf():
-            return alone(put_together(ArrayOf(type_)))
+            return explain(put_together(ArrayOf(type_)), schema)
         case MapOf():
-            return alone(put_together(MapOf(type_)))
+            return explain(put_together(MapOf(type_)), schema)
         case _:
-            return alone(put_together(StructOf((StructField(name, type_),))))
+            return explain(put_together(StructOf((StructField(name, type_),))), schema)
 
 
 def _propose(seen: Sequence[_Written], if_json: str) -> SampledField:
@@ -267,10 +319,10 @@ def _propose(seen: Sequence[_Written], if_json: str) -> SampledField:
     return SampledField(records, if_json if _HAS_JSON.search(found) else found, values=records)
 
 
-def _explain_schema(schema: WriterSchema, column: Column) -> str | None:
-    """Return why a column cannot hold the values of its field, or None."""
+def _explain_schema(reader: WriterSchema | None, column: Column, type_: str, schema: WriterSchema) -> str | None:
+    """Return why a column of this type cannot hold the values of its field, or None."""
     try:
-        make_datum_decoder(schema, (column,), FIRST_MESSAGE)
+        make_datum_decoder(schema, (replace(column, type=type_),), FIRST_MESSAGE, reader)
     except (AvroSchemaError, ProtobufSchemaError) as error:
         return str(error)
     return None

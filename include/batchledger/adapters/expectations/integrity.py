@@ -33,7 +33,7 @@ from batchledger.model.checks import (
 from batchledger.model.offsets import count_covered
 from batchledger.model.records.numbering import NumberFacts, describe_numbers
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.unknown_fields import UnknownFields
+from batchledger.model.records.unknown_fields import NAMELESS, UnknownFields
 from batchledger.ports import Auditor
 
 RANGES_SHOWN = 8
@@ -233,9 +233,15 @@ def _annotate_unknown_fields(check: CheckResult, unknown: UnknownFields, rows: i
     fields = {
         name: {"records": each.records, "first": str(Offender(each.range))} for name, each in unknown.by_name.items()
     }
+    declare = "Declare them in source.schema, or"
+    if any(NAMELESS in name for name in fields):
+        declare = (
+            f"Declare what has a name in source.schema. A {NAMELESS} has none: let the producer write with a schema "
+            "that defines it. Or"
+        )
     return check.with_observed(rows=rows, fields=fields).with_note(
-        f"of {rows:,} rows: {unknown.describe()}. Their values are not in the rows. Declare them in source.schema, or "
-        "say with source.unknown_fields what becomes of such records"
+        f"of {rows:,} rows: {unknown.describe()}. Their values are not in the rows. {declare} say with "
+        "source.unknown_fields what becomes of such records"
     )
 
 

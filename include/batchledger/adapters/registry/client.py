@@ -13,13 +13,20 @@ import httpx
 from typing_extensions import override
 
 from batchledger.adapters.registry.requests import Session, open_session
-from batchledger.model.errors import BatchledgerError, SchemaRefusedError, ServiceUnavailableError
+from batchledger.model.errors import (
+    BatchledgerError,
+    GuidsUnknownError,
+    RightMissingError,
+    SchemaRefusedError,
+    ServiceUnavailableError,
+)
 from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.records.writer_schemas import Reference, SchemaId, SchemaType, SubjectVersion, WriterSchema
 from batchledger.ports import SchemaRegistrar, SchemaRegistry
 
 MOST_REFERENCES = 500
 
+_NO_WAY = (httpx.codes.BAD_REQUEST, httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
 _SUBJECT_UNKNOWN, _VERSION_UNKNOWN, _SCHEMA_UNKNOWN = 40401, 40402, 40403
 
 
@@ -127,20 +134,33 @@ def _ask_for_id(session: Session, schema_id: int) -> Mapping[str, Any] | None:
 def _ask_for_guid(session: Session, guid: str) -> Mapping[str, Any] | None:
     """Return the answer, None if the registry says that it has no such schema.
 
-    Raises SchemaRefusedError if the registry answers for ids and has no way to GUIDs. Otherwise one record with a GUID
-    would stop the pipeline for good.
+    Raises GuidsUnknownError if the registry is there and has no way to GUIDs, and SchemaRefusedError if it refuses this
+    one to a login that may read ids. Otherwise one record with a GUID would stop the pipeline for good.
     """
     path = f"/schemas/guids/{guid}"
     try:
         return session.ask("GET", path, unknown=(_SCHEMA_UNKNOWN,))
+    except RightMissingError:
+        _ask_for_id(session, 1)
+        advice = "Grant the user of its connection the right to read it, or let producers write ids into the header."
+        raise session.fail(SchemaRefusedError, "refuses it by its GUID, and answers requests by ids", advice) from None
     except ServiceUnavailableError:
-        if session.find_status(path) != httpx.codes.NOT_FOUND:
+        if session.look_at(path)[0] not in _NO_WAY:
             raise
-    # Fails if the address is wrong or the registry is away.
-    _ask_for_id(session, 1)
+    _require_registry(session)
     raise session.fail(
-        SchemaRefusedError, "knows schemas by their ids alone", "Let producers write ids into the header."
+        GuidsUnknownError, "knows schemas by their ids alone", "Let producers write ids into the header."
     )
+
+
+def _require_registry(session: Session) -> None:
+    """Raise an error if the address is wrong or the registry is away, and none if this login may not read the id."""
+    try:
+        _ask_for_id(session, 1)
+    except (RightMissingError, ServiceUnavailableError):
+        # A wrong path has no code, or its status for one.
+        if session.look_at("/schemas/ids/1")[1] in (None, httpx.codes.NOT_FOUND):
+            raise
 
 
 def _ask_for_version(session: Session, wanted: SubjectVersion) -> Mapping[str, Any] | None:

@@ -80,9 +80,10 @@ class Session:
             return found
         raise self._judge(status, found)
 
-    def find_status(self, path: str) -> int:
-        """Return the status of an answer, whatever else it says. Raises ServiceUnavailableError."""
-        return self._send("GET", path, None)[0]
+    def look_at(self, path: str) -> tuple[int, int | None]:
+        """Return the status of an answer and the ``error_code`` in it, if any. Raises ServiceUnavailableError."""
+        status, body = self._send("GET", path, None)
+        return status, _read_code(_read_object(body))
 
     def fail(self, kind: Callable[..., BatchledgerError], what: str, advice: str) -> BatchledgerError:
         """Return an error that says what the registry did."""
@@ -117,8 +118,8 @@ class Session:
             raise self._judge_connection(error) from None
 
     def _judge(self, status: int, found: Mapping[str, Any] | None) -> BatchledgerError:
-        code = found.get("error_code") if found else None
-        answered = f"answered with status {status}" + (f" and code {code}" if isinstance(code, int) else "")
+        code = _read_code(found)
+        answered = f"answered with status {status}" + ("" if code is None else f" and code {code}")
         match status:
             case httpx.codes.UNAUTHORIZED:
                 advice = "Correct login and password of its connection; a password without a login is a token."
@@ -226,6 +227,11 @@ def _read_object(body: bytes) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _read_code(found: Mapping[str, Any] | None) -> int | None:
+    code = found.get("error_code") if found else None
+    return code if isinstance(code, int) else None
 
 
 def _find_tls(error: BaseException | None) -> ssl.SSLError | None:

@@ -17,6 +17,8 @@ _NAMES_KEPT = NAMES_SHOWN + 1
 _MOST_NAMES = 2_000
 LONGEST_NAME = 100
 """A longer name is cut off."""
+NAMELESS = "field number"
+"""What a field of Protobuf is called, before its number, whose name no schema says."""
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""

@@ -50,7 +50,7 @@ def make_default(reader: AvroSchema, field: AvroField, within: tuple[str, ...], 
             type_, value = _take_branch(reader, type_.fields[place].type, value[place])
         if value is None:
             return None
-        require_fit(reader, type_, declared, name)
+        require_fit(reader, type_, declared, f"the reader's default of field {name}")
         return make_fit(reader, type_, Leaf(0, name, declared))(value)
     except (_MisfitError, RecursionError):
         raise AvroSchemaError(f"the reader's default of field {field.name} is no value of its type") from None

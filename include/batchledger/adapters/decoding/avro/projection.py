@@ -110,7 +110,7 @@ def _plan(
         here = (*path, field.name)
         for source, leaf in own:
             if len(source) == 1:
-                require_fit(schema, field.type, leaf.type, ".".join(here))
+                require_fit(schema, field.type, leaf.type, f"field {'.'.join(here)}")
         deeper = [(source[1:], leaf) for source, leaf in own if len(source) > 1]
         within = None
         if deeper:
@@ -125,31 +125,31 @@ def _plan(
     return AvroPlan(tuple(fields))
 
 
-def require_fit(schema: AvroSchema, type_: AvroType, declared: str, path: str) -> None:
-    """Refuse a type whose values never become a column of the declared one."""
+def require_fit(schema: AvroSchema, type_: AvroType, declared: str, subject: str) -> None:
+    """Refuse a type whose values never become a column of the declared one; ``subject`` begins the refusal."""
     found, apart = schema.resolve(type_), take_apart(declared)
     match found:
         case AvroUnion() if apart is None or without_null(found) is not found:
             for branch in found.branches:
                 if schema.resolve(branch) != AvroPrimitive("null"):
-                    require_fit(schema, branch, declared, path)
+                    require_fit(schema, branch, declared, subject)
             return
         case AvroArray() if isinstance(apart, ArrayOf):
-            require_fit(schema, found.items, apart.element, f"{path}[]")
+            require_fit(schema, found.items, apart.element, f"{subject}[]")
             return
         case AvroMap() if isinstance(apart, MapOf):
-            require_fit(schema, found.values, apart.value, f"{path}[]")
+            require_fit(schema, found.values, apart.value, f"{subject}[]")
             return
         case AvroRecord() if isinstance(apart, StructOf):
             by_name = {field.name: field.type for field in found.fields}
             for field in apart.fields:
                 if field.name in by_name:
-                    require_fit(schema, by_name[field.name], field.type, f"{path}.{field.name}")
+                    require_fit(schema, by_name[field.name], field.type, f"{subject}.{field.name}")
             return
         case _:
             pass
     if not _may_hold(found, declared):
-        raise AvroSchemaError(f"field {path} is {describe(found)}, which a column of type {declared} never holds")
+        raise AvroSchemaError(f"{subject} is {describe(found)}, which a column of type {declared} never holds")
 
 
 def _may_hold(type_: AvroType, declared: str) -> bool:

@@ -104,12 +104,13 @@ def make_fit(schema: AvroSchema, type_: AvroType, leaf: Leaf) -> Fit:
 
 def _make_struct(schema: AvroSchema, record: AvroRecord, name: str, struct_: StructOf) -> Fit:
     set_all = _make_setter(schema, plan_struct(schema, record, name, struct_))
-    names = [field.name for field in struct_.fields]
+    size = len(struct_.fields)
 
-    def fit(value: list[Any]) -> dict[str, Any]:
-        row: list[Any] = [None] * len(names)
+    def fit(value: list[Any]) -> tuple[Any, ...]:
+        row: list[Any] = [None] * size
         set_all(value, row)
-        return dict(zip(names, row, strict=True))
+        # By places and not by names: a reader's schema may lead two fields to one name of the writer.
+        return tuple(row)
 
     return fit
 

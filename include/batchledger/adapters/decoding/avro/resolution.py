@@ -35,7 +35,10 @@ _Finish = Callable[[pa.Array], pa.Array]
 
 
 class _Reading(NamedTuple):
-    """What is read by the writer's names, and what makes the declared values out of it; None if nothing is to do."""
+    """What is read by the writer's names, and what makes the declared values out of it; None if nothing is to do.
+
+    A struct of ``type`` has a name twice if two of the declared fields read the same field of the writer.
+    """
 
     type: str
     finish: _Finish | None = None
@@ -86,6 +89,20 @@ class ResolvingDecoder:
     def _resolved(self) -> Sequence[tuple[Column, _Finish | None]]:
         resolver = _Resolver(parse_schema(*self.writer), parse_schema(*self.reader))
         return [resolver.resolve_column(column) for column in self.columns]
+
+
+def name_by_writer(
+    writer: tuple[str, tuple[tuple[str, str], ...]], reader: tuple[str, tuple[tuple[str, str], ...]], column: Column
+) -> Column:
+    """Return the column by the writer's names of its fields, also if their types do not fit.
+
+    A field that the writer lacks keeps its name. Raises AvroSchemaError if a default can never become its column.
+    """
+    found, _ = _Resolver(parse_schema(*writer), parse_schema(*reader)).resolve_column(column)
+    way = len(found.source)
+    if way == len(column.source):
+        return found
+    return Column(column.name, column.type, (*found.source, *column.source[way:]))
 
 
 class _Resolver:
@@ -145,10 +162,6 @@ class _Resolver:
         names: list[str] = []
         for field in fields:
             theirs, own, part = _find_written(written, read, field.name), _find(read, field.name), _Reading(field.type)
-            others = {*names, *(each.name for each in fields if each is not field)}
-            if theirs is not None and theirs.name in others:
-                # A struct has each name once.
-                theirs = None
             if theirs is not None and own is not None:
                 part = self._resolve(field.type, theirs.type, own.type)
             elif own is not None and own.default is not None:

@@ -113,20 +113,22 @@ class AvroSchema:
         return self.named[type_.name] if isinstance(type_, AvroLink) else type_
 
 
-def parse_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroSchema:
-    """Read a writer's schema and the named types that it uses, each after what it uses itself.
+def parse_schema(
+    text: str, references: Sequence[tuple[str, str]] = (), subject: str = "the writer's schema"
+) -> AvroSchema:
+    """Read a schema and the named types that it uses, each after what it uses itself.
 
-    Raises AvroSchemaError.
+    Raises AvroSchemaError, which begins with ``subject``.
     """
-    parser = _Parser()
+    parser = _Parser(subject)
     try:
         for _, reference in references:
             parser.parse(_load(reference), "")
         root = parser.parse(_load(text), "")
     except (RecursionError, OverflowError):
-        raise AvroSchemaError("the writer's schema is nested too deep, or has a size that no value has") from None
+        raise AvroSchemaError(f"{subject} is nested too deep, or has a size that no value has") from None
     if not isinstance(root, AvroRecord):
-        raise AvroSchemaError("the writer's schema is not a record, and columns are the fields of one")
+        raise AvroSchemaError(f"{subject} is not a record, and columns are the fields of one")
     return AvroSchema(root, parser.named, parser.is_recursive)
 
 
@@ -158,7 +160,8 @@ def _load(text: str) -> Any:
 class _Parser:
     """Reads one schema after the other; a later one may use the names of those before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
         self.named: dict[str, AvroType] = {}
         self.is_recursive = False
         self._open: set[str] = set()
@@ -169,7 +172,7 @@ class _Parser:
                 return AvroPrimitive(schema) if schema in _KINDS else self._find(schema, namespace)
             case list():
                 if schema.count("null") > 1:
-                    raise AvroSchemaError("the writer's schema has a union with null twice, which Avro does not allow")
+                    raise AvroSchemaError(f"{self._subject} has a union with null twice, which Avro does not allow")
                 return AvroUnion(tuple(self.parse(each, namespace) for each in schema))
             case {"type": "record" | "error" | "enum" | "fixed"}:
                 return self._define(schema, namespace)
@@ -182,7 +185,7 @@ class _Parser:
             case {"type": inner}:
                 return self.parse(inner, namespace)
             case _:
-                raise AvroSchemaError("the writer's schema is not one of Avro: a type has neither a name nor a kind")
+                raise AvroSchemaError(f"{self._subject} is not one of Avro: a type has neither a name nor a kind")
 
     def _find(self, name: str, namespace: str) -> AvroType:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
@@ -191,13 +194,13 @@ class _Parser:
             self.is_recursive = True
             return AvroLink(full)
         if full not in self.named:
-            raise AvroSchemaError(f"the writer's schema uses the type {quote(name)}, which it does not define")
+            raise AvroSchemaError(f"{self._subject} uses the type {quote(name)}, which it does not define")
         return self.named[full]
 
     def _define(self, schema: Mapping[str, Any], namespace: str) -> AvroType:
         name = schema.get("name")
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise AvroSchemaError("the writer's schema has a record, an enum or a fixed without a name")
+            raise AvroSchemaError(f"{self._subject} has a record, an enum or a fixed without a name")
         if "." in name:
             namespace = name.rpartition(".")[0]
         elif isinstance(schema.get("namespace"), str):
@@ -218,7 +221,7 @@ class _Parser:
             case {"type": "record" | "error", "fields": [*fields]} if all(_is_field(each) for each in fields):
                 return AvroRecord(tuple(self._read_field(each, namespace) for each in fields))
             case _:
-                raise AvroSchemaError(f"the writer's schema does not say what {quote(full)} consists of")
+                raise AvroSchemaError(f"{self._subject} does not say what {quote(full)} consists of")
 
     def _read_field(self, field: Mapping[str, Any], namespace: str) -> AvroField:
         aliases = field.get("aliases")

@@ -17,6 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from batchledger.adapters.decoding.meaning import UnfitError
 from batchledger.adapters.decoding.protobuf.compiling import BUILT_IN
 from batchledger.adapters.decoding.protobuf.schema import is_many, is_map
+from batchledger.model.records.unknown_fields import NAMELESS
 
 NOT_UTF8_FIELD = "field {} has a text that is not valid UTF-8"
 OTHER_WIRE_TYPE = "field {} has bytes that its type does not have"
@@ -79,7 +80,7 @@ class MessageChecker:
                 known = type_.fields_by_number.get(each.field_number)
                 if known is not None:
                     raise UnfitError(_explain(known, each.wire_type).format(f"{path}{known.name}"))
-                yield f"{path}field number {each.field_number}"
+                yield f"{path}{NAMELESS} {each.field_number}"
         for field in parts.texts:
             _require_text(message, field, path)
         for inner in parts.within:

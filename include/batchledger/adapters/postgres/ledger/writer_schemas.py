@@ -54,7 +54,7 @@ class PostgresKeptSchemas(KeptSchemas):
 
 
 def list_used_schemas(dsn: str, pipeline: str, limit: int = 50) -> list[UsedSchema]:
-    """Return the schemas that records of a pipeline's batches have named, the last used first.
+    """Return the schemas that records of a pipeline's batches have named, and the readers'; the last used first.
 
     What became of these records plays no part: they may be set aside, or their batch may never be published.
     """

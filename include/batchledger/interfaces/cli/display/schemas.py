@@ -30,8 +30,8 @@ def describe_contract(
 ) -> Shown:
     """Show the differences, the schema that would take all sampled records, and the statements for the table.
 
-    ``versions`` are the schemas that batches were decoded with, the newest first; ``used`` are schemas that records
-    were written with.
+    ``versions`` are the schemas that batches were decoded with, the newest first; ``used`` are schemas that
+    records name, and the readers'.
     """
     pipeline = config.name
     differences = contract.differences
