@@ -103,6 +103,8 @@ def build_platform(
     dsn = ledger_dsn(pipeline)
     evidence = PostgresEvidence(dsn)
     sink = build_sink(pipeline, dsn)
+    # Here already, so that no batch is opened if the registry's connection is not defined.
+    find_schemas = open_schemas(pipeline, dsn)
 
     def make_stager() -> Stager:
         # Imported here because Spark takes seconds, and the other steps do without it.
@@ -115,7 +117,7 @@ def build_platform(
             transform=pipeline.transform,
             evidence=evidence,
             sink=sink,
-            open_schemas=open_schemas(pipeline, dsn),
+            open_schemas=find_schemas,
         )
 
     return Platform(

@@ -470,6 +470,18 @@ def test_row_is_updated_and_deleted_by_its_key(workplace: Workplace, registry_ur
     assert [row[:3] for row in read(pipeline)] == [("a", Decimal("1.50"), "Bern")]
 
 
+def test_registry_that_has_no_connection_is_refused_before_a_batch_is_opened(workplace: Workplace) -> None:
+    pipeline = create(workplace, source={"registry": "no_such_registry"})
+    send(pipeline, b"\0")
+    for command in ("plan", "run"):
+        refused = batchledger(command, pipeline.name)
+        assert refused.returncode != 0
+        assert "source.registry" in refused.stderr
+        assert "no_such_registry" in refused.stderr
+    batches = batchledger("batches", pipeline.name, "--json")
+    assert json.loads(batches.stdout) == []
+
+
 def test_schemas_of_writers_are_compared_and_listed(workplace: Workplace, registry_url: str) -> None:
     pipeline = create(workplace, source={"schema": "message_id string, amount decimal(8,2)"})
     three = register(registry_url, f"{pipeline.name}-value", THIRD)
@@ -483,7 +495,7 @@ def test_schemas_of_writers_are_compared_and_listed(workplace: Workplace, regist
         ("city", "city string"),
         ("tags", "tags array<string>"),
     ]
-    assert shown["differences"][0]["told"] == "1 of 1 schema have it, and it is not declared"
+    assert shown["differences"][0]["told"] == "1 of 1 schema has it, and it is not declared"
     (used,) = shown["writer_schemas"]
     assert (used["registry"], used["id"], used["batches"]) == ("registry_default", three, 1)
     send(pipeline, frame(other, b"\2a\1"))

@@ -209,7 +209,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             changed(
                 source__format="avro", source__registry="r", source__reader_schema=3, source__unknown_fields="keep"
             ),
-            "reader_schema does not go with unknown_fields: keep",
+            "source: reader_schema does not go with unknown_fields: keep",
         ),
         (
             changed(
@@ -242,7 +242,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(source__key={"format": "string", "columns": "id string"}), "column 'id' is in two of schema, key and"),
         (
             changed(source__key={"format": "bytes", "columns": "k string"}),
-            "source.key: a mapping: format bytes makes a binary column",
+            "source.key: format bytes makes a binary column",
         ),
         (changed(source__headers={"tenant": "tenant"}), "write 'header NAME TYPE'"),
         (

@@ -101,7 +101,7 @@ def test_value_that_does_not_fit_is_widening_if_a_wider_type_holds_all_and_else_
     (found,) = contract.differences
     assert (found.change, found.declare) == (change, declare)
     assert contract.is_broken is (change is SchemaChange.BREAKING)
-    assert "1 of 2 values do not fit" in found.told
+    assert "1 of 2 values does not fit" in found.told
 
 
 def test_name_that_no_column_can_have_is_told_and_not_proposed() -> None:

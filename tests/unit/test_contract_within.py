@@ -121,7 +121,7 @@ def test_records_are_counted_once_and_values_each() -> None:
     items = [{"price": 1}, {"price": 2**40, "code": 1}, {"price": 2**40, "code": 2}]
     price, code = compare("items array<struct<price int>>", {"items": items}, {"items": []}).differences
     assert price.told.startswith("declared as int, and 2 of 3 values do not fit: items[].price (int) cannot hold")
-    assert code.told == "1 of 2 records have it, and it is not declared"
+    assert code.told == "1 of 2 records has it, and it is not declared"
 
 
 def test_names_within_without_end_do_not_fill_the_memory() -> None:
@@ -203,9 +203,13 @@ def avro(**fields: Any) -> WriterSchema:
             },
         ),
         ("to struct<zip string>, to.zip as zip bigint", {"to": ADDRESS}, {"zip": (BREAKING, None)}),
-        ("to struct<zip string>, to.city as city string", {"to": ADDRESS}, {}),
+        ("to struct<zip string>, to.city as city string", {"to": ADDRESS}, {"city": (ADDITIVE, None)}),
         ("to.zip as zip string", {"to": ADDRESS}, {}),
-        ("to.city as city string", {"to": ADDRESS}, {"to": (ADDITIVE, "to struct<zip string>")}),
+        (
+            "to.city as city string",
+            {"to": ADDRESS},
+            {"city": (ADDITIVE, None), "to": (ADDITIVE, "to struct<zip string>")},
+        ),
         (
             "item.to as to struct<street string>",
             {"item": ITEM},
@@ -251,7 +255,7 @@ OLD_LINE = {"type": "record", "name": "line", "fields": [{"name": "price", "type
         ("town decimal(8,2)", {"city": "boolean"}, {"town": (BREAKING, None)}),
         ("town string", {"town": "string", "city": "string"}, {"city": (ADDITIVE, "city string")}),
         ("city string", {"city": "string"}, {}),
-        ("town string", {"tax": "int"}, {"tax": (ADDITIVE, "tax int")}),
+        ("town string", {"tax": "int"}, {"town": (ADDITIVE, None), "tax": (ADDITIVE, "tax int")}),
         ("town date", {"tax": "int"}, {"town": (BREAKING, None), "tax": (ADDITIVE, "tax int")}),
         (
             "line struct<town string, cost int>",
@@ -291,7 +295,7 @@ OLD_LINE = {"type": "record", "name": "line", "fields": [{"name": "price", "type
         (
             "line.town as town string, line.cost as cost int",
             {"item": {**OLD_LINE, "fields": OLD_LINE["fields"][:1]}},
-            {},
+            {"town": (ADDITIVE, None)},
         ),
         (
             "line.town as town date, line.cost as cost int",
@@ -323,7 +327,7 @@ def test_schemas_that_name_a_field_differently_are_compared_as_one() -> None:
     contract = Contract(columns, look_at_schemas(written, columns, reader=READER))
     assert contract.sample is not None
     (cost, *others) = contract.differences
-    assert (cost.column, cost.told[:52]) == ("line.cost", "declared as date, and 5 of 5 values do not fit: fiel")
+    assert (cost.column, cost.told[:52]) == ("line.cost", "declared as date, and 5 of 5 records have a schema t")
     assert [(each.column, each.told[:16]) for each in others] == [
         ("line.town", "2 of 5 records h"),
         ("line.tax", "2 of 5 records h"),
@@ -336,7 +340,7 @@ def test_schemas_are_summed_up_at_each_place() -> None:
     (found,) = compare_schemas("to struct<zip boolean>", old, new).differences
     assert found.column == "to.zip"
     assert found.told == (
-        "declared as boolean, and 1 of 2 values do not fit: "
+        "declared as boolean, and 1 of 2 records has a schema that does not fit: "
         "field to.zip is string, which a column of type boolean never holds"
     )
 
@@ -347,7 +351,7 @@ def test_type_within_itself_is_proposed_as_json() -> None:
         "name": "tree",
         "fields": [{"name": name, "type": ["null", "tree"]} for name in ("left", "right")],
     }
-    assert found_in(compare_schemas("id int", avro(tree=tree))) == {"tree": (ADDITIVE, "tree jsonb")}
+    assert found_in(compare_schemas("id int", avro(id="int", tree=tree))) == {"tree": (ADDITIVE, "tree jsonb")}
     text = 'syntax = "proto3"; message Tree { Tree left = 1; repeated Tree right = 2; int32 n = 3; }'
     contract = compare_schemas("left struct<n int>", WriterSchema(1, SchemaType.PROTOBUF, text))
     assert contract.proposal == "left struct<n int>, right jsonb, n int"

@@ -282,6 +282,13 @@ def test_s22_s23_missing_topic_is_refused_and_named(positions: tuple[Position, .
     assert ("batchledger produce" in str(refusal.value)) is not bool(positions)
 
 
+def test_records_for_a_trial_are_not_offered_to_a_pipeline_that_reads_no_json() -> None:
+    with pytest.raises(TopicChangedError) as refusal:
+        check_source("orders_copy", (), LogState({}, {}), ["orders"], is_json=False)
+    assert "Create the topic" in str(refusal.value)
+    assert "batchledger produce" not in str(refusal.value)
+
+
 def test_all_topics_that_are_missing_are_named() -> None:
     with pytest.raises(TopicChangedError, match="Topic orders, returns does not exist"):
         check_source("orders_copy", (), LogState({}, {}), ["orders", "returns"])

@@ -1,16 +1,30 @@
 """What ``batchledger schema`` prints: names of records as they are, and files that work as they stand."""
 
 import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from batchledger.adapters.decoding.sampling import look_at
+from batchledger.adapters.decoding.sampling import look_at, look_at_schemas
 from batchledger.config.pipeline_file import read_pipeline_file
-from batchledger.interfaces.cli.display.schemas import describe_proposal, differences_table
+from batchledger.interfaces.cli.display.schemas import describe_contract, describe_proposal, differences_table
 from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.records.columns import parse_columns
-from batchledger.model.records.contract import Contract
+from batchledger.model.records.contract import Contract, SchemaChange, TableColumn
+from batchledger.model.records.writer_schemas import SchemaId, SchemaType, SubjectVersion, UsedSchema, WriterSchema
+
+ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"amount","type":"double"}]}'
+WRITTEN = WriterSchema(1, SchemaType.AVRO, ORDER)
+
+
+def printed(contract: Contract, tmp_path: Path, capsys: pytest.CaptureFixture[str], *used: UsedSchema) -> str:
+    """What ``batchledger schema orders`` prints, with single spaces."""
+    path = tmp_path / "orders.yaml"
+    path.write_text('name: orders\nsource: {topics: [orders], schema: "id bigint"}\nsink: {table: orders}\n')
+    show(describe_contract(read_pipeline_file(path), contract, [], used), as_json=False)
+    return " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("topic", ["orders", "1Orders.x", "123", "_internal", "a-b.c"])
@@ -47,3 +61,76 @@ def test_field_with_the_name_of_a_column_of_key_or_headers_is_not_proposed() -> 
 def test_texts_of_digits_are_proposed_as_texts() -> None:
     sample = look_at([b'{"customer": "1001", "zip": "00123", "count": 7}'], ())
     assert Contract((), sample).proposal == "customer string, zip string, count bigint"
+
+
+def test_column_that_no_schema_has_is_named_and_breaks_nothing() -> None:
+    columns = parse_columns("id bigint, ammount double, id.deep as deep bigint")
+    contract = Contract(columns, look_at_schemas({WRITTEN: 3}, columns))
+    told = {each.column: each.told for each in contract.differences if each.declare is None}
+    assert told["ammount"].startswith("declared, and no schema has it: the column is null")
+    assert contract.is_broken is True  # deep: a path into a number, which the decoder explains
+    columns = parse_columns("id bigint, ammount double")
+    contract = Contract(columns, look_at_schemas({WRITTEN: 3}, columns))
+    assert [(each.column, each.change) for each in contract.differences] == [
+        ("ammount", SchemaChange.ADDITIVE),
+        ("amount", SchemaChange.ADDITIVE),
+    ]
+    # A record of JSON may lack any field, so a sample of them says nothing of one.
+    assert Contract(columns, look_at([b'{"id": 1}'], columns)).differences == []
+    assert Contract(columns, look_at_schemas({}, columns)).differences == []
+
+
+def test_schemas_of_records_are_not_counted_as_their_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = parse_columns("id boolean")
+    contract = Contract(columns, look_at_schemas({WRITTEN: 205}, columns))
+    text = printed(contract, tmp_path, capsys)
+    assert "205 of 205 records have a schema with it, and it is not declared" in text
+    assert "declared as boolean, and 205 of 205 records have a schema that does not fit: " in text
+    assert "Compared the schemas that wrote 205 records, the newest of each partition, and looked at no value" in text
+    assert "A schema that takes the fields of these schemas, but for what is breaking:" in text
+    of_json = printed(Contract(columns, look_at([b'{"id": 1}'], columns)), tmp_path, capsys)
+    assert "1 of 1 value does not fit" in of_json
+    assert "Looked at 1 record, the newest of each partition." in of_json
+
+
+def test_agreement_names_what_was_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = parse_columns("id bigint")
+    sample, table = look_at([b'{"id": 1}'], columns), [TableColumn("id", "bigint", "bigint", None)]
+    agreed = "No difference between source.schema and"
+    assert f"{agreed} these records and the table." in printed(Contract(columns, sample, table), tmp_path, capsys)
+    text = printed(Contract(columns, sample), tmp_path, capsys)
+    assert "The target orders is not compared: it has no columns, or is not there yet." in text
+    assert f"{agreed} these records." in text
+    assert agreed not in printed(Contract(columns), tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("schema_id", "parts"),
+    [
+        (7, [" 7 "]),
+        ("3fa85f64-5717-4562-b3fc-2c963f66afa6", ["3fa85f64-5717-4562", "-b3fc-2c963f66afa6"]),
+        (SubjectVersion("orders-value", 3), ["orders-value", "version 3"]),
+    ],
+    ids=["id", "GUID", "version"],
+)
+def test_list_of_writers_loses_nothing_on_80_columns(
+    schema_id: SchemaId,
+    parts: Sequence[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    used = UsedSchema("registry_default", schema_id, "f", datetime(2026, 11, 26, 11, 12, tzinfo=UTC), 1, 1234, 1000)
+    text = printed(Contract(parse_columns("id bigint")), tmp_path, capsys, used)
+    expected = ["registry_default", *parts, "batches", "1,000", "1..1,234", "2026-11-26 11:12"]
+    assert [each for each in expected if each not in text] == []
+
+
+def test_topic_that_is_no_json_gets_no_proposal_and_is_told_how_to_get_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(describe_proposal("orders", "shop", look_at([b"\0\0\0\0\1"], ())), as_json=False)
+    assert "schema PIPELINE --from-registry" in " ".join(capsys.readouterr().out.split())
+    show(describe_proposal("orders", "shop", look_at([b"\0", b'{"id": 1}'], ())), as_json=False)
+    assert "--from-registry" not in capsys.readouterr().out

@@ -247,6 +247,7 @@ class PipelineConfig(Section):
             mode=self.sink.sink_mode,
             quarantine_limit=self.quarantine.limit if self.quarantine else QuarantineLimit(),
             unknown_fields=self.source.unknown_fields,
+            is_json=self.source.schema_type is None,
         )
 
 
@@ -353,8 +354,9 @@ def _explain(fault: Any) -> str:
         case "union_tag_invalid":
             return f"{key}.type: {quote(fault['ctx']['tag'])} is not allowed; allowed: {fault['ctx']['expected_tags']}"
         case "value_error":
-            # A rule about several sections names its keys itself.
-            return f"{key}: {quote(fault['input'])}: {fault['ctx']['error']}" if place else str(fault["ctx"]["error"])
+            # A rule about several sections names its keys itself. A section is named by its key.
+            given = "" if isinstance(fault["input"], dict) else f"{quote(fault['input'])}: "
+            return f"{key}: {given}{fault['ctx']['error']}" if place else str(fault["ctx"]["error"])
         case _:
             return f"{key}: {quote(fault['input'])}: {fault['msg']}"
 

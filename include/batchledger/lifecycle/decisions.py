@@ -132,7 +132,7 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     epoch = platform.decisions.load_epoch(rules.name)
     positions = tuple(load_positions(platform).values())
     log = platform.source.read_log(rules.topics)
-    check_topics(rules.name, log, rules.topics, positions)
+    check_topics(rules.name, log, rules.topics, positions, is_json=rules.is_json)
     check_identity(positions, log)
     found_at = (
         platform.source.find_offsets(tuple(log.log_by_partition), asked.to) if isinstance(asked.to, datetime) else {}

@@ -57,7 +57,7 @@ def preview(platform: Platform, max_records: int | None = None, min_records: int
     # Positions first: a batch published in between would else stand beyond the log that was read before it.
     stored = load_positions(platform)
     log = platform.source.read_log(rules.topics)
-    check_source(rules.name, tuple(stored.values()), log, rules.topics)
+    check_source(rules.name, tuple(stored.values()), log, rules.topics, is_json=rules.is_json)
     first = _choose_first_positions(platform, stored, log)
     check_source(rules.name, first, log, rules.topics)
     size = _choose_size(platform) if max_records is None else None
@@ -107,7 +107,7 @@ def _read_for_replay(platform: Platform) -> tuple[LogState, Sequence[Position], 
     """Return the log, the stored positions, and the first positions that the pipeline has not stored yet."""
     rules, stored = platform.rules, load_positions(platform)
     log = platform.source.read_log(rules.topics)
-    check_topics(rules.name, log, rules.topics, tuple(stored.values()))
+    check_topics(rules.name, log, rules.topics, tuple(stored.values()), is_json=rules.is_json)
     first = _choose_first_positions(platform, stored, log)
     check_identity((*stored.values(), *first), log)
     return log, tuple(stored.values()), first

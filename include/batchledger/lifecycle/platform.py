@@ -47,6 +47,7 @@ class PipelineRules:
     mode: SinkMode = SinkMode.APPEND
     quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
     unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
+    is_json: bool = True
 
     @property
     def severity_of_numbers(self) -> Severity:

@@ -179,7 +179,7 @@ def _judge_book(
 ) -> PipelineHealth:
     positions = find_positions(rules, book, log)
     try:
-        check_source(rules.name, positions, log, rules.topics)
+        check_source(rules.name, positions, log, rules.topics, is_json=rules.is_json)
     except LossError as error:
         return PipelineHealth(rules.name, PipelineState.LOSS, str(error), None)
     except TopicChangedError as error:

@@ -120,13 +120,15 @@ def choose_first_positions(
     return tuple(first)
 
 
-def check_source(pipeline: str, positions: Sequence[Position], log: LogState, topics: Sequence[str]) -> None:
+def check_source(
+    pipeline: str, positions: Sequence[Position], log: LogState, topics: Sequence[str], *, is_json: bool = True
+) -> None:
     """Refuse to plan over a source that is not the one the positions belong to, or that lost unread offsets.
 
     Raises TopicChangedError (missing, other id, other cluster, fewer partitions, position beyond the end) or LossError
     (position below the log start) with every partition concerned and the choices.
     """
-    check_topics(pipeline, log, topics, positions)
+    check_topics(pipeline, log, topics, positions, is_json=is_json)
     check_identity(positions, log)
     ends = {each: held.end for each, held in log.log_by_partition.items()}
     beyond = [each for each in positions if each.next_offset > ends[each.partition]]
@@ -155,8 +157,13 @@ def check_source(pipeline: str, positions: Sequence[Position], log: LogState, to
         )
 
 
-def check_topics(pipeline: str, log: LogState, topics: Sequence[str], positions: Sequence[Position]) -> None:
-    """Raise TopicChangedError when a topic is missing; a topic with a position cannot be replaced by a new one."""
+def check_topics(
+    pipeline: str, log: LogState, topics: Sequence[str], positions: Sequence[Position], *, is_json: bool = True
+) -> None:
+    """Raise TopicChangedError when a topic is missing; a topic with a position cannot be replaced by a new one.
+
+    Sample records can be made for a pipeline whose values are JSON (``is_json``).
+    """
     missing = [topic for topic in topics if topic not in log.identity_by_topic]
     if missing:
         read = [f"{each.partition}@{each.next_offset}" for each in positions if each.partition.topic in missing]
@@ -168,10 +175,9 @@ def check_topics(pipeline: str, log: LogState, topics: Sequence[str], positions:
             advice = f"Bring the topic back.\n{_NEW_NAME}"
         else:
             why = ""
-            advice = (
-                "Create the topic, for example with kafka-topics.sh --create, or correct source.topics.\n"
-                f"For a trial with JSON, create it and write records: batchledger produce {pipeline} --records 1000"
-            )
+            advice = "Create the topic, for example with kafka-topics.sh --create, or correct source.topics."
+            if is_json:
+                advice += f"\nFor a trial, create it and write records: batchledger produce {pipeline} --records 1000"
         named = ", ".join(missing)
         raise TopicChangedError(
             f"Topic {named} does not exist in this Kafka cluster. Nothing was planned.",

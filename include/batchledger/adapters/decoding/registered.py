@@ -249,7 +249,7 @@ class RegisteredDecoder:
             raise ConfigurationError(
                 f"source.reader_schema: {self.reader} cannot be used. Nothing was written.",
                 why=f"{why}.",
-                advice="Write a version that the registry has of the schema of Avro.",
+                advice="Write the number of a version of this subject. Its schema must be a record of Avro.",
                 subject=str(self.reader),
             )
         return found

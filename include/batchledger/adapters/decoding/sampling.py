@@ -242,6 +242,7 @@ def look_at_schemas(
             if each.name in places
         },
         {name: _propose(each, if_json="jsonb") for name, each in fields.items()},
+        has_values=False,
     )
 
 

@@ -131,7 +131,8 @@ class SampledField:
 class Sample:
     """``records`` records were looked at, and ``unreadable`` more that cannot be read; or ``noun`` says what else.
 
-    ``columns`` are what records have for the declared columns that they have; ``fields`` are their other fields.
+    ``columns`` are what records have for the declared columns that they have; ``fields`` are their other fields. If
+    ``has_values`` is false, the schemas of records were looked at, and no value.
     """
 
     records: int
@@ -139,6 +140,28 @@ class Sample:
     columns: Mapping[str, SampledField]
     fields: Mapping[str, SampledField]
     noun: str = "record"
+    has_values: bool = True
+
+    @property
+    def _is_by_records(self) -> bool:
+        """Whether a schema counts as often as records have it."""
+        return not self.has_values and self.noun == "record"
+
+    def describe_found(self, records: int) -> str:
+        """Say how many have a field: ``204 of 1,000 records have it``."""
+        verb = "has" if records == 1 else "have"
+        what = "a schema with it" if self._is_by_records else "it"
+        return f"{records:,} of {describe_count(self.records, self.noun)} {verb} {what}"
+
+    def describe_unfit(self, found: SampledField) -> str:
+        """Say how many do not fit: ``3 of 1,000 values do not fit``."""
+        share = f"{found.unfit:,} of {describe_count(found.values, 'value' if self.has_values else self.noun)}"
+        if self._is_by_records:
+            return f"{share} {'has' if found.unfit == 1 else 'have'} a schema that does not fit"
+        return f"{share} {'does' if found.unfit == 1 else 'do'} not fit"
+
+
+_NO_SAMPLE = Sample(0, 0, {}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +212,10 @@ class Contract:
         return [*self._differences_of_columns(), *self._differences_of_fields(), *self._differences_of_table()]
 
     @property
+    def _looked(self) -> Sample:
+        return self.sample or _NO_SAMPLE
+
+    @property
     def is_broken(self) -> bool:
         """Whether a difference is breaking."""
         return any(each.change is SchemaChange.BREAKING for each in self.differences)
@@ -200,12 +227,15 @@ class Contract:
         return ", ".join([*kept, *(each.declare for each in self._differences_of_fields() if each.declare)])
 
     def _type_of(self, column: Column) -> str:
-        found = self.sample.columns.get(column.name) if self.sample else None
+        found = self._looked.columns.get(column.name)
         return widen(column.type, found) if found else column.type
 
     def _differences_of_columns(self) -> Iterator[Difference]:
         for column in self.declared:
-            found = self.sample.columns.get(column.name) if self.sample else None
+            found = self._looked.columns.get(column.name)
+            if found is None and not self._looked.has_values and self._looked.records:
+                told = "declared, and no schema has it: the column is null, or has a default of source.reader_schema"
+                yield Difference(column.name, SchemaChange.ADDITIVE, told)
             if found is not None:
                 declare = write_columns([replace(column, type=self._type_of(column))])
                 yield from self._differences_within(column.name, column.type, found, declare)
@@ -213,8 +243,7 @@ class Contract:
     def _differences_within(self, path: str, type_: str, found: SampledField, declare: str) -> Iterator[Difference]:
         """Yield what is different at a place that is declared as this type, and within it."""
         if found.unfit:
-            share = f"{found.unfit:,} of {describe_count(found.values, 'value')}"
-            told = f"declared as {type_}, and {share} do not fit: {found.error}"
+            told = f"declared as {type_}, and {self._looked.describe_unfit(found)}: {found.error}"
             change = SchemaChange.BREAKING if found.type is None else SchemaChange.WIDENING
             yield Difference(path, change, told, found.type and declare)
         inner = take_apart(type_)
@@ -227,8 +256,7 @@ class Contract:
 
     def _new(self, path: str, found: SampledField, fault: str | None, declare: str) -> Difference:
         """Return the difference of a field that is not declared. A ``fault`` begins with what it cannot be."""
-        records, noun = (self.sample.records, self.sample.noun) if self.sample else (0, "record")
-        told = f"{found.records:,} of {describe_count(records, noun)} have it, and it is not declared"
+        told = f"{self._looked.describe_found(found.records)}, and it is not declared"
         told = f"{told}. It cannot be a {fault}" if fault else told
         return Difference(path, SchemaChange.ADDITIVE, told, None if fault else declare)
 
@@ -237,7 +265,7 @@ class Contract:
         by_lower = {column.name.lower(): column.name for column in self.declared}
         declared = {column.name for column in self.declared}
         taken = {name.lower() for name in self.taken}
-        for name, found in (self.sample.fields if self.sample else {}).items():
+        for name, found in self._looked.fields.items():
             fault = explain_name(name) or (None if found.type else _NO_TYPE)
             other = by_lower.setdefault(name.lower(), name)
             fault = fault or (None if other == name else f"{other} has the same letters")

@@ -22,6 +22,10 @@ from batchledger.model.records.writer_schemas import UsedSchema
 if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
 
+_NOT_JSON = (
+    "A proposal reads JSON alone. For Avro or Protobuf, write a pipeline file with source.format, source.registry "
+    "and one column, then let the registry propose the others: batchledger schema PIPELINE --from-registry"
+)
 _STYLES = {SchemaChange.ADDITIVE: "green", SchemaChange.WIDENING: "yellow", SchemaChange.BREAKING: "bold red"}
 
 
@@ -38,7 +42,7 @@ def describe_contract(
     notes = [
         _describe_sample(contract.sample) if contract.sample else None,
         None if contract.table is not None else _explain_missing_table(config.sink.target, config.transform),
-        None if differences else f"{pipeline}: no difference.",
+        None if differences else _describe_agreement(contract),
     ]
     document = {
         "pipeline": pipeline,
@@ -57,7 +61,7 @@ def describe_contract(
     if any(each.declare for each in differences):
         but = ", but for what is breaking" if contract.is_broken else ""
         parts += [
-            Text(f"A schema that takes these records{but}:"),
+            Text(f"A schema that takes {_name_sampled(contract.sample)}{but}:"),
             _unbroken(_yaml(contract.proposal)),
         ]
     statements = [each.statement for each in differences if each.statement]
@@ -87,6 +91,7 @@ def describe_proposal(topic: str, connection: str, sample: Sample) -> Shown:
             differences_table("Fields that cannot be columns", left_out),
             Text("A pipeline file:" if contract.proposal else "No field was found, so there is nothing to propose."),
             _unbroken(file) if contract.proposal else None,
+            Text(_NOT_JSON) if sample.unreadable and not contract.proposal else None,
         ],
     )
 
@@ -115,9 +120,8 @@ def _versions_table(versions: Sequence[SchemaVersion]) -> Part:
 def _used_table(used: Sequence[UsedSchema]) -> Part:
     if not used:
         return None
-    table = new_table(
-        "Schemas that records were written with", "registry", "id", "batches", "first to last", "since UTC"
-    )
+    title = "Schemas that records were written with"
+    table = new_table(title, "registry", "id", "batches", "first to last", "since UTC")
     for each in used:
         span = f"{each.first_batch_id:,}..{each.last_batch_id:,}"
         since = f"{each.first_used_at:%Y-%m-%d %H:%M}"
@@ -127,14 +131,34 @@ def _used_table(used: Sequence[UsedSchema]) -> Part:
 
 def _describe_sample(sample: Sample) -> str:
     unreadable = f" Values that cannot be read: {sample.unreadable:,}." if sample.unreadable else ""
-    newest = "partition" if sample.noun == "record" else "subject"
-    return f"Looked at {describe_count(sample.records, sample.noun)}, the newest of each {newest}.{unreadable}"
+    looked = describe_count(sample.records, sample.noun)
+    if sample.has_values:
+        return f"Looked at {looked}, the newest of each partition.{unreadable}"
+    seen = (
+        f"{looked}, the newest of each subject"
+        if sample.noun == "schema"
+        else (f"the schemas that wrote {looked}, the newest of each partition")
+    )
+    return f"Compared {seen}, and looked at no value: one may be absent, or not fit its column.{unreadable}"
+
+
+def _name_sampled(sample: Sample | None) -> str:
+    return "these records" if sample is None or sample.has_values else "the fields of these schemas"
+
+
+def _describe_agreement(contract: Contract) -> str | None:
+    """Say between what there is no difference; None if nothing was compared."""
+    compared = [
+        *([_name_sampled(contract.sample)] if contract.sample else []),
+        *(["the table"] if contract.table is not None else []),
+    ]
+    return f"No difference between source.schema and {' and '.join(compared)}." if compared else None
 
 
 def _explain_missing_table(target: str, transform: str | None) -> str:
     if transform is not None:
-        return f"{target} is not compared: {transform} makes its rows."
-    return f"{target} is not compared: it has no columns, or is not there yet."
+        return f"The target {target} is not compared: {transform} makes its rows."
+    return f"The target {target} is not compared: it has no columns, or is not there yet."
 
 
 def _count(sample: Sample | None) -> dict[str, Any] | None:
