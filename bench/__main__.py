@@ -33,6 +33,7 @@ from bench.parts import (
     latency,
     pages,
     scaling,
+    starts,
     throughput,
     types,
 )
@@ -127,6 +128,7 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
     types.PART: types.measure,
     formats.PART: formats.measure,
     airflow_trigger.PART: airflow_trigger.measure,
+    starts.PART: starts.measure,
     pages.PART: pages.measure,
     bookkeeping.PART: bookkeeping.measure,
 }

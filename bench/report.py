@@ -12,6 +12,7 @@ from bench.about import About
 from bench.figures import Figures
 from bench.formats import FORMATS
 from bench.goals import Verdict, judge
+from bench.parts import starts
 from bench.services import ROOT
 
 RESULTS = ROOT / ".local" / "bench-results"
@@ -56,6 +57,7 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
         _contenders_table(figures, titles, "who", ("throughput", "limits")),
         _contenders_table(figures, titles, "into another sink", ("sinks",)),
         _latency_table(figures, titles),
+        _starts_table(figures),
         _kills_table(figures, titles),
         _steps_table(figures, "throughput", "exactly_once", "where the time of a batch goes"),
         _steps_table(figures, "sinks", "into_kafka", "where the time of a batch into Kafka goes"),
@@ -159,6 +161,23 @@ def _latency_table(figures: Figures, titles: Titles) -> str:
         for subject in figures.subjects("latency")
     ]
     return table(["produce to visible, 2,000 records/s", "p50", "p99"], rows)
+
+
+def _starts_table(figures: Figures) -> str:
+    rows = []
+    for name, title in starts.TITLES.items():
+        cuts = (
+            [
+                figures.median(starts.PART, starts.subject_of(name, rate), f"{cut}_milliseconds")
+                for cut in ("p50", "p99")
+            ]
+            for rate in starts.RATES
+        )
+        cells = [f"{to_text(p50, 'ms')}, {to_text(p99, 'ms')}" for p50, p99 in cuts]
+        if any(name == each.rpartition(" at ")[0] for each in figures.subjects(starts.PART)):
+            rows.append([title, *cells])
+    headings = ["produce to visible through Airflow: p50, p99", *(f"{rate:,} records/s" for rate in starts.RATES)]
+    return table(headings, rows)
 
 
 def _kills_table(figures: Figures, titles: Titles) -> str:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import yaml
 from typing_extensions import override
@@ -44,8 +45,8 @@ class Batchledger(OneProgram):
         write_pipeline(self.services, order)
 
 
-def write_pipeline(services: Services, order: Order) -> None:
-    """Write the pipeline file of an order, with the keys that differ from the defaults only."""
+def write_pipeline(services: Services, order: Order, **more: object) -> Path:
+    """Write the pipeline file of an order, with the keys that differ from the defaults only, and ``more`` keys."""
     content = {
         "name": order.name,
         "source": {
@@ -56,8 +57,11 @@ def write_pipeline(services: Services, order: Order) -> None:
         "sink": {"type": str(order.sink), **_section(order)},
         "delivery": order.settings["delivery"],
         "limits": {"max_records": int(order.settings["max_records"])},
+        **more,
     }
-    (services.home.pipelines / f"{order.name}.yaml").write_text(yaml.safe_dump(content))
+    path = services.home.pipelines / f"{order.name}.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
 
 
 def _section(order: Order) -> Mapping[str, object]:

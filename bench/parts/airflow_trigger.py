@@ -87,9 +87,9 @@ def _time_trigger(bench: Bench, airflow: AirflowApi) -> dict[str, float]:
     with watching(bench.services.dsn, WARM, TAIL_PAGES) as watch:
         posted = time.time()
         run = airflow.trigger(WARM)
-        _wait_until(lambda: watch.look() == ends, SECONDS_BETWEEN_LOOKS)
+        wait_until(lambda: watch.look() == ends, SECONDS_BETWEEN_LOOKS)
         visible = time.time()
-    _wait_until(lambda: not any(each.is_active for each in airflow.list_runs(WARM)), SECONDS_BETWEEN_QUESTIONS)
+    wait_until(lambda: not any(each.is_active for each in airflow.list_runs(WARM)), SECONDS_BETWEEN_QUESTIONS)
     started = next(each.started_at for each in airflow.list_runs(WARM) if each.run_id == run.run_id)
     tasks = _ask(airflow, f"/dags/{WARM}/dagRuns/{quote(run.run_id)}/taskInstances")["task_instances"]
     times = {
@@ -127,11 +127,12 @@ def _time_cold(bench: Bench, number: int) -> float:
                 require_alive()
                 return watch.look() == ends
 
-            _wait_until(is_there, SECONDS_BETWEEN_LOOKS)
+            wait_until(is_there, SECONDS_BETWEEN_LOOKS)
             return time.time() - started
 
 
-def _wait_until(holds: Callable[[], bool], seconds_between: float) -> None:
+def wait_until(holds: Callable[[], bool], seconds_between: float) -> None:
+    """Return once the condition holds. Raises RuntimeError after ``RUN_SECONDS``."""
     deadline = time.monotonic() + RUN_SECONDS
     while not holds():
         if time.monotonic() > deadline:

@@ -50,17 +50,17 @@ def measure(bench: Bench, contenders: Sequence[Contender]) -> Iterator[Figure]:
             warm_up(bench, contender.subject, running, bench.topic)
             for number in range(min(bench.rounds, ROUNDS_AT_MOST)):
                 name = f"latency_{contender.subject.name}_{number}"
-                topic = _plan_topic(name, RECORDS_PER_SECOND * (SECONDS_IF_SMALL if bench.is_small else SECONDS))
+                topic = plan_topic(name, RECORDS_PER_SECOND * (SECONDS_IF_SMALL if bench.is_small else SECONDS))
                 create_topic(bench.services, name)
                 order = new_order(contender.subject, topic)
                 with fresh_table(bench.services.dsn, order.target):
                     running.prepare(order)
                     running.begin(order)
-                    with _Looking(bench.services.dsn, order.target) as looks:
-                        _produce_steadily(bench, topic)
+                    with Looking(bench.services.dsn, order.target) as looks:
+                        produce_steadily(bench, topic, RECORDS_PER_SECOND)
                         running.finish()
                         looks.wait_for(topic.end_by_partition)
-                milliseconds = find_delays(looks.seen, _read_times(bench, topic))
+                milliseconds = find_delays(looks.seen, read_times(bench, topic))
                 cuts = quantiles(milliseconds, n=100)
                 bench.say(f"{contender.subject.title}: p50 {cuts[49]:,.0f} ms, p99 {cuts[98]:,.0f} ms")
                 yield from describe(PART, contender.subject.name, p50_milliseconds=cuts[49], p99_milliseconds=cuts[98])
@@ -78,12 +78,12 @@ def find_delays(looks: Sequence[Look], times_by_partition: Mapping[int, Sequence
     return delays
 
 
-class _Looking(threading.Thread):
-    """A reader that looks until it has seen everything that it waits for."""
+class Looking(threading.Thread):
+    """A reader that looks until it has seen all that it waits for, ``patience_seconds`` after the last record."""
 
-    def __init__(self, dsn: str, table: str) -> None:
+    def __init__(self, dsn: str, table: str, patience_seconds: float = 60) -> None:
         super().__init__(daemon=True)
-        self.dsn, self.table = dsn, table
+        self.dsn, self.table, self.patience_seconds = dsn, table, patience_seconds
         self.seen: list[Look] = []
         self.awaited: Mapping[int, int] | None = None
         self.stopping = threading.Event()
@@ -101,7 +101,7 @@ class _Looking(threading.Thread):
     def wait_for(self, end_by_partition: Mapping[int, int]) -> None:
         """Return when everything up to these offsets was seen."""
         self.awaited = end_by_partition
-        self.join(60)
+        self.join(self.patience_seconds)
         if self.is_alive():
             raise RuntimeError(f"rows of {self.table} are missing, or became visible outside of the newest pages")
 
@@ -114,19 +114,20 @@ class _Looking(threading.Thread):
         self.join()
 
 
-def _plan_topic(name: str, records: int) -> Topic:
+def plan_topic(name: str, records: int) -> Topic:
     """Where every partition will end."""
     ends = Counter(choose_partition(to_record(number).key, PARTITIONS) for number in range(records))
     return Topic(name, dict(sorted(ends.items())), 0)
 
 
-def _produce_steadily(bench: Bench, topic: Topic) -> None:
-    """Send the records a hundred times a second, each with the moment of its sending."""
+def produce_steadily(bench: Bench, topic: Topic, records_per_second: int) -> None:
+    """Send the records in bursts, a hundred a second at most, each with the moment of its sending."""
     producer = Producer({**bench.services.kafka_options, "linger.ms": 0, "acks": "all", "enable.idempotence": True})
-    at_once = RECORDS_PER_SECOND // BURSTS_PER_SECOND
+    bursts_per_second = min(BURSTS_PER_SECOND, records_per_second)
+    at_once = records_per_second // bursts_per_second
     started = time.monotonic()
     for burst, first in enumerate(range(0, topic.records, at_once)):
-        time.sleep(max(0.0, started + burst / BURSTS_PER_SECOND - time.monotonic()))
+        time.sleep(max(0.0, started + burst / bursts_per_second - time.monotonic()))
         for number in range(first, min(first + at_once, topic.records)):
             record = to_record(number, int(time.time() * 1000))
             partition = choose_partition(record.key, PARTITIONS)
@@ -135,7 +136,7 @@ def _produce_steadily(bench: Bench, topic: Topic) -> None:
     producer.flush(30)
 
 
-def _read_times(bench: Bench, topic: Topic) -> dict[int, list[float]]:
+def read_times(bench: Bench, topic: Topic) -> dict[int, list[float]]:
     """Return the time of every offset, from its record."""
     options = {**bench.services.kafka_options, "group.id": topic.name, "enable.auto.commit": False}
     times: dict[int, list[float]] = {partition: [] for partition in topic.end_by_partition}

@@ -160,7 +160,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(shedule="@daily"), "shedule: unknown key 'shedule'; did you mean 'schedule'?"),
         (changed(source__topcs=["x"]), "source.topcs: unknown key 'topcs'; did you mean 'topics'?"),
         (changed(limits__max_record=5), "limits.max_record: unknown key 'max_record'; did you mean 'max_records'?"),
-        (changed(zzz=1), "zzz: unknown key 'zzz'; allowed: name, schedule, source"),
+        (changed(zzz=1), "zzz: unknown key 'zzz'; allowed: name, schedule, start_on_records, source"),
         (changed(source={"schema": "a int"}), "source.topics: this key is required"),
         (changed(source__topics=[]), "source.topics: []"),
         (changed(source__topics="orders"), "source.topics: 'orders': Input should be a valid list"),

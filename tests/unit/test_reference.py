@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from batchledger.config import sections, sink_sections
+from batchledger.config import schedules, sections, sink_sections
 from batchledger.config.pipeline_file import PipelineConfig
 from tests.conftest import ROOT
 
@@ -18,6 +18,7 @@ TABLE_BY_SINK = {
     "an Iceberg table": sink_sections.IcebergSinkConfig,
 }
 SECTIONS = {
+    "start_on_records": schedules.StartOnRecordsConfig,
     "source": sections.SourceConfig,
     "limits": sections.LimitsConfig,
     "dedupe": sections.DedupeConfig,

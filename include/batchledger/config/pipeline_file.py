@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from croniter import croniter
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 from typing_extensions import override
 
 from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
 from batchledger.config.documents import read_yaml
 from batchledger.config.places import default_pipelines_folder
+from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
     AuditConfig,
     ConnectionId,
@@ -49,17 +49,7 @@ from batchledger.planning.live import StartPolicy
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = default_pipelines_folder()
 
-SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
-
-_LONGEST_SCHEDULE = 200
 _MOST_FAULTS = 20
-
-
-def _check_cron(value: str) -> str:
-    is_short = len(value) <= _LONGEST_SCHEDULE
-    if value not in SCHEDULE_PRESETS and not (is_short and croniter.is_valid(value)):
-        raise ValueError(f'not a cron expression; write for example "*/5 * * * *", or {", ".join(SCHEDULE_PRESETS)}')
-    return value
 
 
 class PipelineConfig(Section):
@@ -68,7 +58,8 @@ class PipelineConfig(Section):
     name: Annotated[
         str, written_as(r"[a-z][a-z0-9_]{0,62}", "a small letter, then small letters, digits and _, 63 at most")
     ]
-    schedule: Annotated[str, AfterValidator(_check_cron)] | None = None
+    schedule: Annotated[str, AfterValidator(check_cron)] | None = None
+    start_on_records: StartOnRecordsConfig | None = None
     source: SourceConfig
     transform: (
         Annotated[str, written_as(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "module:function, such as shop.orders:clean")] | None
@@ -94,6 +85,14 @@ class PipelineConfig(Section):
     def model_post_init(self, context: Any, /) -> None:
         """Remember where the file lies: modules and suites of checks lie beside it."""
         self._folder = (context or {}).get("folder", self._folder)
+
+    @model_validator(mode="after")
+    def _starts_fit(self) -> "PipelineConfig":
+        if self.start_on_records is not None and self.schedule in SCHEDULES_WITHOUT_INTERVAL:
+            raise ValueError(
+                f"schedule: {self.schedule} does not go with start_on_records; write a cron expression, or leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _columns_can_be_stored(self) -> "PipelineConfig":

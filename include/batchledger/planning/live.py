@@ -219,8 +219,7 @@ def plan_batch(
     lags = [log.log_by_partition[each.partition].end - each.next_offset for each in ordered]
     total = sum(lags)
     held_back = {each: held.end for each, held in log.log_by_partition.items() if held.held_back}
-    has_waited = seconds_since_published is None or seconds_since_published >= limits.max_delay_seconds
-    if total == 0 or (total < limits.min_records and not has_waited):
+    if not is_enough(total, limits, seconds_since_published):
         return Plan((), total, first_positions, held_back)
     rotation = sum(each.next_offset for each in ordered) % len(ordered)
     ranges = tuple(
@@ -229,6 +228,12 @@ def plan_batch(
         if share > 0
     )
     return Plan(ranges, total - count_offsets(ranges), first_positions, held_back)
+
+
+def is_enough(unread_records: int, limits: Limits, seconds_since_published: float | None) -> bool:
+    """Whether so many records make a batch: ``min_records``, or any after ``max_delay_seconds`` without a batch."""
+    has_waited = seconds_since_published is None or seconds_since_published >= limits.max_delay_seconds
+    return unread_records > 0 and (unread_records >= limits.min_records or has_waited)
 
 
 def describe_idle(planned: Plan, limits: Limits) -> str:

@@ -109,11 +109,12 @@ def list_offsets(
     It is negative if there is no such record. ``EARLIEST`` asks for the log start, and ``LATEST`` for the last
     stable offset, or the high watermark, as ``isolation`` says (S21).
     """
-    with closing(_open_consumer(options, isolation)) as consumer:
+    with closing(open_consumer(options, isolation)) as consumer:
         return ask_offsets(consumer, partitions, at)
 
 
-def _open_consumer(options: Mapping[str, str], isolation: Isolation) -> Consumer:
+def open_consumer(options: Mapping[str, str], isolation: Isolation) -> Consumer:
+    """Return a consumer in no group, which asks and commits nothing."""
     return Consumer({**client_options(options), **OUTSIDE_OF_GROUPS, "isolation.level": isolation})
 
 
@@ -149,8 +150,8 @@ def list_bounds(
     The high watermark is never below the last stable offset.
     """
     with (
-        closing(_open_consumer(options, Isolation.COMMITTED)) as committed,
-        closing(_open_consumer(options, Isolation.UNCOMMITTED)) as uncommitted,
+        closing(open_consumer(options, Isolation.COMMITTED)) as committed,
+        closing(open_consumer(options, Isolation.UNCOMMITTED)) as uncommitted,
     ):
         starts = ask_offsets(committed, partitions, EARLIEST)
         # In this order: records that arrive in between would otherwise look as if a transaction held them back.

@@ -51,7 +51,7 @@ def _build_pipeline(pipeline: PipelineConfig) -> DAG:
 
     @dag(
         dag_id=pipeline.name,
-        schedule=triggers.choose_timetable(pipeline.schedule),
+        schedule=triggers.choose_schedule(pipeline),
         params=triggers.make_form(),
         catchup=False,
         max_active_runs=1,

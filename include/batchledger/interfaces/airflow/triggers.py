@@ -1,4 +1,4 @@
-"""How runs of a pipeline's DAG are started: its timetable, and the form behind its Trigger button and its backfills.
+"""How runs of a pipeline's DAG are started: its schedule, and the form behind its Trigger button and its backfills.
 
 The form is Airflow's own, made from params. JSON schema refuses there what it can express; ``trigger_form`` refuses the
 rest in the first task.
@@ -6,8 +6,11 @@ rest in the first task.
 
 from typing import Any
 
-from airflow.sdk import CronDataIntervalTimetable, Param
+from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronDataIntervalTimetable, Param
 
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL
+from batchledger.interfaces.airflow.records_trigger import RecordsTrigger
 from batchledger.interfaces.trigger_form import Action, Field
 
 LABEL_BY_ACTION = {
@@ -19,23 +22,29 @@ LABEL_BY_ACTION = {
     Action.RETRY_BATCH: "Try a blocked batch again",
 }
 
-# Without an interval that Airflow could hand to a run: the first run only, and one run after the other.
-SCHEDULES_WITHOUT_INTERVAL = ("@once", "@continuous")
-
 # Airflow checks the format date-time only if an optional package is installed; the pattern is checked everywhere.
 MOMENT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
 # Also the empty line that is left when one presses Enter behind the last range.
 RANGE_OR_NOTHING = r"^\s*([A-Za-z0-9._-]+\[\d+\] \d+\.\.\d+)?\s*$"
 
 
-def choose_timetable(schedule: str | None) -> CronDataIntervalTimetable | str | None:
+def choose_schedule(
+    pipeline: PipelineConfig,
+) -> AssetOrTimeSchedule | CronDataIntervalTimetable | list[Asset] | str | None:
     """Let each scheduled run stand for the interval that has just ended, so that a backfill knows what to take again.
 
-    A bare cron expression would give intervals of length zero. All schedules are in UTC.
+    A bare cron expression would give intervals of length zero. All schedules are in UTC. A pipeline that starts on
+    records waits for an asset of its own, whose events say in Airflow why a run began.
     """
-    if schedule is None or schedule in SCHEDULES_WITHOUT_INTERVAL:
+    schedule, start = pipeline.schedule, pipeline.start_on_records
+    if schedule in SCHEDULES_WITHOUT_INTERVAL:
         return schedule
-    return CronDataIntervalTimetable(schedule, timezone="UTC")
+    timetable = None if schedule is None else CronDataIntervalTimetable(schedule, timezone="UTC")
+    if start is None:
+        return timetable
+    trigger = RecordsTrigger(pipeline.name, pipeline.source.connection, start.check_every)
+    waiting = Asset(name=f"{pipeline.name}_records", watchers=[AssetWatcher(name="records", trigger=trigger)])
+    return [waiting] if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=[waiting])
 
 
 def make_form() -> dict[str, Param]:

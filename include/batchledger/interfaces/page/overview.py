@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from time import monotonic
 
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.postgres.ledger.overview import list_waiting_replays, load_books
 from batchledger.config.connections import kafka_options, load_connection
-from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.config.pipeline_files import PipelineFiles
 from batchledger.interfaces.page.airflow_state import find_active_runs, find_switched_off
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog
@@ -69,7 +69,7 @@ def _spare_what_stays() -> None:
 class OverviewFinder:
     """Finds the overview; between two times it keeps what was read of files, and the moments of unread records."""
 
-    _files: dict[Path, tuple[int, PipelineConfig | str]] = field(default_factory=dict)
+    _files: PipelineFiles = field(default_factory=PipelineFiles)
     _moments: dict[str, Mapping[TopicPartition, PartitionHealth]] = field(default_factory=dict)
     _wanted: dict[str, float] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class OverviewFinder:
     def find(self, _: Overview | None) -> Overview:
         """Ask every ledger and every cluster."""
         _spare_what_stays()
-        configs, refused = self._read_files()
+        configs, refused = self._files.read()
         with keep_connections():
             ledgers = _read_ledgers(configs)
         logs, silent = _read_clusters(configs)
@@ -99,22 +99,6 @@ class OverviewFinder:
             *(_stand(each, found) for each in configs),
         ]
         return Overview(tuple(sorted(standings, key=_urgency)), tuple(dict.fromkeys(found.ledgers.problems.values())))
-
-    def _read_files(self) -> tuple[list[PipelineConfig], dict[str, str]]:
-        """Return the pipelines, and the errors of refused files by the id of their DAG; only changed files are read."""
-        read = {path: self._read_file(path) for path in find_pipeline_files()}
-        self._files = read
-        configs = [found for _, found in read.values() if isinstance(found, PipelineConfig)]
-        refused = {name_in_airflow(path): found for path, (_, found) in read.items() if isinstance(found, str)}
-        return configs, refused
-
-    def _read_file(self, path: Path) -> tuple[int, PipelineConfig | str]:
-        try:
-            changed_ns = path.stat().st_mtime_ns
-            known = self._files.get(path)
-            return known if known and known[0] == changed_ns else (changed_ns, read_pipeline_file(path))
-        except (OSError, BatchledgerError) as error:
-            return 0, str(error)
 
     def _date(
         self,

@@ -1,0 +1,27 @@
+"""What the ledger has of pipelines that matters for the start of their next runs. Reads only."""
+
+from collections.abc import Sequence
+
+from batchledger.adapters.postgres.database import read_statement
+from batchledger.adapters.postgres.ledger.schema import transaction
+from batchledger.model.batch import BatchState
+from batchledger.model.offsets import TopicPartition
+from batchledger.monitoring.starting import StartFacts
+
+
+def load_start_facts(dsn: str, pipelines: Sequence[str]) -> dict[str, StartFacts]:
+    """Return the facts of each of these pipelines, in one statement. Raises ServiceUnavailableError."""
+    with transaction(dsn, "look which pipelines have records to read") as cursor:
+        cursor.execute(read_statement(__package__, "list_start_facts"), [list(pipelines)])
+        return {
+            name: StartFacts(
+                {
+                    TopicPartition(topic, partition): offset
+                    for topic, partition, offset in zip(topics, partitions, offsets, strict=True)
+                },
+                is_paused,
+                None if batch_id is None else (batch_id, BatchState(state)),
+                seconds,
+            )
+            for name, is_paused, batch_id, state, seconds, topics, partitions, offsets in cursor
+        }

@@ -1,0 +1,35 @@
+"""When runs of a pipeline begin: at times, and when there are records."""
+
+from typing import Annotated
+
+from croniter import croniter
+from pydantic import AfterValidator
+
+from batchledger.config.sections import Duration, Section
+
+SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
+# Without an interval that Airflow could hand to a run: the first run only, and one run after the other.
+SCHEDULES_WITHOUT_INTERVAL = ("@once", "@continuous")
+
+_LONGEST_SCHEDULE = 200
+_LONGEST_INTERVAL_SECONDS = 3600
+
+
+def check_cron(value: str) -> str:
+    """Return a schedule that Airflow takes. Raises ValueError."""
+    is_short = len(value) <= _LONGEST_SCHEDULE
+    if value not in SCHEDULE_PRESETS and not (is_short and croniter.is_valid(value)):
+        raise ValueError(f'not a cron expression; write for example "*/5 * * * *", or {", ".join(SCHEDULE_PRESETS)}')
+    return value
+
+
+def _check_interval(value: float) -> float:
+    if not 1 <= value <= _LONGEST_INTERVAL_SECONDS:
+        raise ValueError("an interval is 1s at least and 1h at most")
+    return value
+
+
+class StartOnRecordsConfig(Section):
+    """A run starts when there are records for it, beside ``schedule`` or without one."""
+
+    check_every: Annotated[Duration, AfterValidator(_check_interval)] = 1.0

@@ -1,0 +1,182 @@
+"""Looks which pipelines of a Kafka cluster have records to read: at log ends and at the ledger, and at no record.
+
+While nothing arrives, a look is one question to each broker. The ledger is asked about pipelines whose topics have
+grown, about those that still wait for a run, and about all of them now and then. What cannot be asked is logged, and
+the next look tries again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from time import monotonic
+from typing import Any
+
+from batchledger.adapters.kafka.ends import LogEnds
+from batchledger.adapters.postgres.ledger.starting import load_start_facts
+from batchledger.config.connections import kafka_options, load_connection
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.config.pipeline_files import PipelineFiles
+from batchledger.model.errors import BatchledgerError
+from batchledger.model.offsets import TopicPartition
+from batchledger.monitoring.starting import (
+    AwaitedRun,
+    StartFacts,
+    await_run,
+    count_unread,
+    expect_run,
+    is_patient,
+    may_start,
+)
+from batchledger.wiring import ledger_dsn
+
+logger = logging.getLogger(__name__)
+
+# How often pipeline files, connections and the partitions of topics are looked up again, and every pipeline's ledger.
+REFRESH_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A pipeline, its partitions, and the places of these in what the log answers."""
+
+    config: PipelineConfig
+    partitions: Sequence[TopicPartition]
+    places: Sequence[int]
+
+
+@dataclass
+class _Cluster:
+    """What was found out at the last refresh, ``at`` a moment of the monotonic clock."""
+
+    at: float
+    pipelines: Sequence[_Watched]
+    log: LogEnds
+    dsn_by_warehouse: Mapping[str, str] = field(repr=False)
+
+
+@dataclass
+class RecordWatch:
+    """The pipelines of one Kafka connection that start on records, and what is remembered of them between looks.
+
+    ``has_run`` says whether Airflow has a run of a DAG that is queued or running.
+    """
+
+    connection: str
+    check_every: float
+    has_run: Callable[[str], bool]
+    clock: Callable[[], float] = monotonic
+    _files: PipelineFiles = field(default_factory=PipelineFiles)
+    _cluster: _Cluster | None = None
+    # The ends at which a pipeline had nothing to do; absent while it has.
+    _settled: dict[str, list[int]] = field(default_factory=dict)
+    _awaited: dict[str, AwaitedRun] = field(default_factory=dict)
+    _trouble: str = ""
+
+    def find_starts(self) -> dict[str, dict[str, Any]]:
+        """Return what each pipeline that shall start now has to do, for people to read. Raises nothing."""
+        try:
+            return self._look()
+        except BatchledgerError as error:
+            self._tell(str(error))
+        except Exception:
+            logger.exception("no run is started for now")
+        if self._cluster is not None:
+            self._cluster.at = -inf
+        return {}
+
+    def _look(self) -> dict[str, dict[str, Any]]:
+        cluster = self._refresh()
+        ends = cluster.log.read()
+        grown: dict[str, tuple[_Watched, list[int]]] = {}
+        for each in cluster.pipelines:
+            # A partition that does not answer just now is no partition that is gone.
+            own = [end for place in each.places if (end := ends[place]) is not None]
+            if len(own) == len(each.places) and own != self._settled.get(each.config.name):
+                grown[each.config.name] = each, own
+        facts = self._load_facts(cluster, [each.config for each, _ in grown.values()])
+        decided = {name: self._decide(*grown[name], facts[name]) for name in grown if name in facts}
+        return {name: start for name, start in decided.items() if start is not None}
+
+    def _decide(self, pipeline: _Watched, ends: list[int], facts: StartFacts) -> dict[str, Any] | None:
+        """Return what to say of a start, or None if the pipeline shall not start now."""
+        name, now = pipeline.config.name, self.clock()
+        facts = _keep_topics(facts, pipeline.config.source.topics)
+        end_by_partition = dict(zip(pipeline.partitions, ends, strict=True))
+        unread = count_unread(facts, end_by_partition)
+        if not may_start(facts, end_by_partition, pipeline.config.rules.limits):
+            self._awaited.pop(name, None)
+            if unread == 0:
+                self._settled[name] = ends
+            return None
+        self._settled.pop(name, None)
+        before = self._awaited.get(name)
+        if is_patient(before, facts, now):
+            return None
+        if self.has_run(name):
+            self._awaited[name] = await_run(before, facts, now)
+            return None
+        self._awaited[name] = expect_run(before, facts, now)
+        return {"pipeline": name, "unread_records": unread, "open_batch": facts.open_batch and facts.open_batch[0]}
+
+    def _refresh(self) -> _Cluster:
+        """Return the cluster; look everything up again if that was long ago."""
+        known, now = self._cluster, self.clock()
+        if known is not None and now < known.at + REFRESH_SECONDS:
+            return known
+        configs, _ = self._files.read()
+        pipelines = [each for each in configs if self._is_mine(each)]
+        options = kafka_options(load_connection(self.connection, ("kafka",)))
+        log = known.log if known and known.log.options == options else LogEnds(options)
+        partitions = log.list_partitions({topic for each in pipelines for topic in each.source.topics})
+        places: dict[str, list[int]] = {}
+        for place, partition in enumerate(partitions):
+            places.setdefault(partition.topic, []).append(place)
+        watched = []
+        for each in pipelines:
+            own = [place for topic in each.source.topics for place in places.get(topic, ())]
+            watched.append(_Watched(each, [partitions[place] for place in own], own))
+        self._settled.clear()
+        self._cluster = _Cluster(now, watched, log, self._find_dsns(pipelines))
+        self._trouble = ""
+        return self._cluster
+
+    def _is_mine(self, pipeline: PipelineConfig) -> bool:
+        start = pipeline.start_on_records
+        return (
+            start is not None
+            and pipeline.source.connection == self.connection
+            and start.check_every == self.check_every
+        )
+
+    def _find_dsns(self, pipelines: Iterable[PipelineConfig]) -> dict[str, str]:
+        found = {}
+        for each in {each.warehouse: each for each in pipelines}.values():
+            try:
+                found[each.warehouse] = ledger_dsn(each)
+            except BatchledgerError as error:
+                self._tell(str(error))
+        return found
+
+    def _load_facts(self, cluster: _Cluster, asked: Sequence[PipelineConfig]) -> dict[str, StartFacts]:
+        """Return the facts by pipeline; a ledger that does not answer leaves its own pipelines out."""
+        found: dict[str, StartFacts] = {}
+        for warehouse, dsn in cluster.dsn_by_warehouse.items():
+            names = [each.name for each in asked if each.warehouse == warehouse]
+            try:
+                found |= load_start_facts(dsn, names) if names else {}
+            except BatchledgerError as error:
+                self._tell(str(error))
+        return found
+
+    def _tell(self, trouble: str) -> None:
+        """Log a trouble once for as long as it lasts."""
+        if trouble != self._trouble:
+            logger.warning("no run is started for now: %s", trouble)
+        self._trouble = trouble
+
+
+def _keep_topics(facts: StartFacts, topics: Sequence[str]) -> StartFacts:
+    """Leave positions out that belong to topics which the pipeline does not read any more."""
+    kept = {each: offset for each, offset in facts.next_offset_by_partition.items() if each.topic in topics}
+    return replace(facts, next_offset_by_partition=kept)

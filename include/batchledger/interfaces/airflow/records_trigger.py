@@ -1,0 +1,74 @@
+"""What Airflow's triggerer runs for pipelines that start on records: one look an interval for a whole Kafka cluster.
+
+DAG files import this module, so nothing heavy is imported here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from typing import Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from typing_extensions import override
+
+ACTIVE_STATES = ["queued", "running"]
+
+
+class RecordsTrigger(BaseEventTrigger):
+    """Fires when a run of the pipeline has something to do, and Airflow has none.
+
+    Pipelines of one Kafka connection with the same interval share one look. An event that is lost is followed by
+    another one while records wait, so nothing is kept here, and a triggerer may die at any moment.
+    """
+
+    def __init__(self, pipeline: str, connection: str, check_every: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.pipeline = pipeline
+        self.connection = connection
+        self.check_every = check_every
+
+    @override
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        settings = {"pipeline": self.pipeline, "connection": self.connection, "check_every": self.check_every}
+        return f"{type(self).__module__}.{type(self).__qualname__}", settings
+
+    @override
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look alone, if the triggerer shares no streams."""
+        async for event in self.filter_shared_stream(self.open_shared_stream(self.serialize()[1])):
+            yield event
+
+    @override
+    def shared_stream_key(self) -> Hashable:
+        return ("batchledger", self.connection, self.check_every)
+
+    @override
+    @classmethod
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[dict[str, dict[str, Any]]]:
+        """Yield what each pipeline that shall start has to do, by its name, whenever there is one."""
+        from batchledger.interfaces.airflow.record_watch import RecordWatch
+
+        check_every = kwargs["check_every"]
+        watch = RecordWatch(kwargs["connection"], check_every, _has_run)
+        clock = asyncio.get_running_loop().time
+        while True:
+            next_look = clock() + check_every
+            # What it asks blocks, Airflow's API included.
+            starts = await asyncio.to_thread(watch.find_starts)
+            if starts:
+                yield starts
+            await asyncio.sleep(max(0.0, next_look - clock()))
+
+    @override
+    async def filter_shared_stream(
+        self, shared_stream: AsyncIterator[dict[str, dict[str, Any]]]
+    ) -> AsyncIterator[TriggerEvent]:
+        async for starts in shared_stream:
+            if self.pipeline in starts:
+                yield TriggerEvent(starts[self.pipeline])  # type: ignore[no-untyped-call]
+
+
+def _has_run(dag_id: str) -> bool:
+    """Ask Airflow whether a run of the DAG is queued or running."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, states=ACTIVE_STATES) > 0

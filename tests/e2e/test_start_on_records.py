@@ -1,0 +1,164 @@
+"""Runs that begin because records are there: a real triggerer looks at the log, and Airflow says why a run began."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from batchledger.local.airflow_api import AirflowApi, Run
+from batchledger.local.stack import airflow_components, processes
+from batchledger.local.stack.processes import ServiceRecord
+from batchledger.model.batch import Decision
+from tests.conftest import TestServices
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, switch_on, trigger, wait_until_idle
+from tests.support import TestPipeline, Workplace, wait_until
+
+pytestmark = PATIENT
+
+EVERY_SECOND = {"check_every": "1s"}
+DECISION = Decision("a person", "because")
+
+
+def begin(airflow: AirflowApi, workplace: Workplace, **changes: Any) -> TestPipeline:
+    """A pipeline that starts on records, and whose first run has noted where it begins."""
+    pipeline = workplace.create(start_on_records=EVERY_SECOND, **changes)
+    switch_on(airflow, pipeline)
+    wait_until(lambda: pipeline.platform().ledger.load_positions(pipeline.name), DEADLINE_SECONDS, every=0.5)
+    wait_until_idle(airflow, pipeline)
+    return pipeline
+
+
+def wait_for_rows(airflow: AirflowApi, pipeline: TestPipeline) -> None:
+    """Wait until everything that was sent is visible, and the runs are over."""
+    wait_until(lambda: pipeline.count_target_rows() >= len(pipeline.sent), DEADLINE_SECONDS, every=0.2)
+    wait_until_idle(airflow, pipeline)
+    pipeline.assert_exact()
+
+
+def ask(airflow: AirflowApi, path: str) -> Any:
+    """Ask Airflow's API what its pages show."""
+    answer = airflow.client.get(f"/api/v2{path}")
+    answer.raise_for_status()
+    return answer.json()
+
+
+def list_causes(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> list[Mapping[str, Any]]:
+    """The events that Airflow shows on the page of the run."""
+    return ask(airflow, f"/dags/{pipeline.name}/dagRuns/{run.run_id}/upstreamAssetEvents")["asset_events"]
+
+
+def kinds_of(airflow: AirflowApi, pipeline: TestPipeline) -> Counter[str]:
+    """How many runs began for which reason."""
+    return Counter(run.kind for run in airflow.list_runs(pipeline.name))
+
+
+def test_one_record_starts_a_run_and_airflow_says_why(airflow: AirflowApi, workplace: Workplace) -> None:
+    pipeline = begin(airflow, workplace)
+    before = airflow.list_runs(pipeline.name)
+    pipeline.send(1)
+    wait_for_rows(airflow, pipeline)
+    (run,) = airflow.list_runs(pipeline.name)[len(before) :]
+    assert (run.kind, run.state) == ("asset_triggered", "success")
+    cause = max(list_causes(airflow, pipeline, run), key=lambda each: each["id"])
+    assert cause["name"] == f"{pipeline.name}_records"
+    assert cause["extra"]["payload"] == {"pipeline": pipeline.name, "unread_records": 1, "open_batch": None}
+
+
+def test_pipeline_without_the_key_waits_for_a_person(airflow: AirflowApi, workplace: Workplace) -> None:
+    """The negative control: another pipeline on the same cluster starts meanwhile."""
+    alone = workplace.create()
+    alone.send(3)
+    switch_on(airflow, alone)
+    other = begin(airflow, workplace)
+    other.send(1)
+    wait_for_rows(airflow, other)
+    assert airflow.list_runs(alone.name) == []
+
+
+def test_what_arrives_during_a_run_is_taken_by_the_next_and_nothing_piles_up(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    """With a schedule beside it, which Airflow shows as well, and a person who triggers a run in between."""
+    pipeline = begin(airflow, workplace, schedule="0 0 1 1 *")
+    for _ in range(5):
+        pipeline.send(20)
+        wait_until(lambda: any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS, every=0.1)
+        pipeline.send(20)
+        wait_until_idle(airflow, pipeline)
+    wait_for_rows(airflow, pipeline)
+    trigger(airflow, pipeline)
+    published = [each for each in batches_of(pipeline) if each.state == "published"]
+    kinds = kinds_of(airflow, pipeline)
+    assert kinds["manual"] == 1
+    assert kinds["asset_triggered"] <= len(published) + 3, "a doubled event costs a skipped run, and these are few"
+
+
+def test_paused_dag_piles_nothing_up_and_a_paused_pipeline_starts_nothing(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    off, held = begin(airflow, workplace), begin(airflow, workplace)
+    airflow.client.patch(f"/api/v2/dags/{off.name}", json={"is_paused": True}).raise_for_status()
+    held.platform().decisions.pause(held.name, DECISION)
+    known = {each.name: airflow.list_runs(each.name) for each in (off, held)}
+    off.send(5)
+    held.send(5)
+    other = begin(airflow, workplace)
+    other.send(1)
+    wait_for_rows(airflow, other)
+    assert {each.name: airflow.list_runs(each.name) for each in (off, held)} == known
+    held.platform().decisions.resume(held.name, DECISION)
+    airflow.unpause(off.name)
+    for each in (off, held):
+        wait_for_rows(airflow, each)
+        started = airflow.list_runs(each.name)[len(known[each.name]) :]
+        assert len(started) <= 2, "one run, and at most one that finds nothing to do"
+
+
+def test_blocked_pipeline_starts_nothing_until_a_person_has_decided(airflow: AirflowApi, workplace: Workplace) -> None:
+    """A commit marker on a topic that declares no holes."""
+    pipeline = begin(airflow, workplace, partitions=1)
+    pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
+    wait_until(lambda: [each.state for each in batches_of(pipeline)] == ["blocked"], DEADLINE_SECONDS, every=0.5)
+    wait_until_idle(airflow, pipeline)
+    blocked = airflow.list_runs(pipeline.name)
+    pipeline.send(5, partitions=1)
+    other = begin(airflow, workplace)
+    other.send(1)
+    wait_for_rows(airflow, other)
+    assert airflow.list_runs(pipeline.name) == blocked
+
+
+@contextmanager
+def second(services: TestServices, component: str) -> Iterator[ServiceRecord]:
+    """Another process of a component, on the same Airflow database."""
+    name = f"second-{component}"
+    command = airflow_components._COMMAND_BY_COMPONENT[component]
+    record = processes.start(services.home, name, airflow_components._launch(services.home, command))
+    try:
+        yield record
+    finally:
+        processes.stop(lambda: processes.find_members(services.home, [name])[name], 10)
+
+
+def test_two_schedulers_and_two_triggerers_publish_every_record_once_and_one_that_is_killed_is_replaced(
+    airflow: AirflowApi, workplace: Workplace, services: TestServices
+) -> None:
+    with second(services, "scheduler"), second(services, "triggerer"):
+        pipelines = [begin(airflow, workplace) for _ in range(3)]
+        for _ in range(4):
+            for each in pipelines:
+                each.send(10)
+            for each in pipelines:
+                wait_for_rows(airflow, each)
+        record = ServiceRecord.read(services.home, "triggerer")
+        assert record is not None
+        assert record.leader is not None
+        for process in (*record.leader.children(recursive=True), record.leader):
+            process.kill()
+        for each in pipelines:
+            each.send(10)
+        for each in pipelines:
+            wait_for_rows(airflow, each)
+            published = [batch for batch in batches_of(each) if batch.state == "published"]
+            assert kinds_of(airflow, each)["asset_triggered"] <= len(published) + 4
+    services.up("triggerer")
