@@ -78,7 +78,7 @@ class NoTeams:
 
 def let_in(patches: pytest.MonkeyPatch, *users: User) -> FastAPI:
     """Return the real application; a request names which of these has sent it, the first one when it names none."""
-    for module in (security, access, app, reading):
+    for module in (security, access, app):
         patches.setattr(module, "get_auth_manager", Auth)
     for module in (security, access):
         patches.setattr(module, "DagModel", NoTeams)

@@ -22,6 +22,7 @@ from batchledger.interfaces.cli.commands import (
     batches,
     decisions,
     docs,
+    metrics,
     quarantine,
     records,
     replays,
@@ -49,6 +50,7 @@ _COMMANDS = {
     "Run it": (batches.plan, batches.run, replays.replay, batches.migrate),
     "Look": (
         local.status,
+        metrics.metrics,
         batches.batches,
         batches.batch,
         records.records,

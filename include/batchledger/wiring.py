@@ -1,9 +1,10 @@
 """From configuration to concrete adapters: the only place that names concrete classes."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,7 @@ from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
-from batchledger.lifecycle.platform import Platform, StageStep
+from batchledger.lifecycle.platform import Deadlines, Platform, StageStep
 from batchledger.model.errors import (
     BatchledgerError,
     ConfigurationError,
@@ -244,18 +245,32 @@ def open_channel(connection_id: str) -> Channel:
             )
 
 
-def survey_pipelines(now: datetime) -> list[PipelineHealth]:
-    """Return the state of every pipeline of the folder, ordered by name. A refused file is ``unknown``."""
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """How a pipeline stands, its deadlines, and the database of its ledger; None if its file is refused."""
 
-    def look(path: Path) -> PipelineHealth:
+    health: PipelineHealth
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    dsn: str | None = field(default=None, repr=False)
+
+
+def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveyed]:
+    """Return how every pipeline of the folder stands, or each of these names, ordered by name.
+
+    A pipeline whose file is refused is ``unknown``.
+    """
+
+    def look(path: Path) -> Surveyed:
         try:
-            return survey(build_platform(read_pipeline_file(path)), now)
+            pipeline = read_pipeline_file(path)
+            health = survey(build_platform(pipeline), now)
+            return Surveyed(health, pipeline.deadlines.rules, ledger_dsn(pipeline))
         except BatchledgerError as error:
             missing = find_missing_service(error)
-            return PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None, missing_service=missing)
+            return Surveyed(PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None, missing_service=missing))
 
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
-        return list(pool.map(look, find_pipeline_files()))
+        return list(pool.map(look, (each for each in find_pipeline_files() if not names or each.stem in names)))
 
 
 def list_open_incidents() -> list[Incident]:

@@ -20,7 +20,7 @@ def status(as_json: AsJson = False) -> None:
     if not as_json:
         # The services are known at once; asking the pipelines takes seconds.
         show(services, as_json)
-    pipelines = describe_pipelines(survey_pipelines(now), now)
+    pipelines = describe_pipelines([each.health for each in survey_pipelines(now)], now)
     incidents = describe_open(list_open_incidents())
     document = {**services.document, "pipelines": pipelines.document, "incidents": incidents.document}
     show(Shown(document, [*pipelines.parts, *incidents.parts]), as_json)

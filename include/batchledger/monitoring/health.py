@@ -49,12 +49,13 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Threats:
-    """What threatens the unread records of a pipeline: waiting for ever, or being deleted."""
+    """What threatens the unread records of a pipeline: waiting for ever, or being deleted; ``partitions`` have each."""
 
     unread_records: int
     transactions: tuple[OpenTransaction, ...]
     oldest_unread: PartitionHealth | None
     first_to_expire: PartitionHealth | None
+    partitions: tuple[PartitionHealth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ def find_threats(partitions: Sequence[PartitionHealth], positions: Sequence[Posi
         transactions=transactions,
         oldest_unread=min(dated, key=lambda each: each.oldest_unread_at or now, default=None),
         first_to_expire=min(expiring, key=lambda each: each.expires_at or now, default=None),
+        partitions=tuple(partitions),
     )
 
 

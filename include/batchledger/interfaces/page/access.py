@@ -4,6 +4,7 @@ Airflow guards no route of a plugin, so every route asks for a user itself. A re
 from a page of the same origin, in a browser that says so, or with a header that no foreign page can send.
 """
 
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +17,11 @@ from fastapi import Depends, HTTPException, Request, status
 TO_ENTER = Depends(requires_access_view(AccessView.WEBSITE))
 TO_READ = Depends(requires_access_dag("GET"))
 TO_ACT = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
+
+
+def list_readable(user: Any) -> Collection[str]:
+    """Return the ids of the DAGs that the user may read, and so the names of the pipelines."""
+    return get_auth_manager().get_authorized_dag_ids(user=user)
 
 
 def may_act(user: Any, dag_id: str) -> bool:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException as AnyHTTPError
 from batchledger.interfaces.page import acting, data_docs, reading
 from batchledger.interfaces.page.access import AS_TEXT, FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
 from batchledger.interfaces.page.lookout import Lookout
+from batchledger.interfaces.page.metrics import show_metrics
 from batchledger.interfaces.page.rendering import HEADERS, read_static, show
 from batchledger.model.errors import AccessRefusedError, BatchledgerError, ServiceUnavailableError, UnknownBatchError
 
@@ -42,6 +43,7 @@ def build_app() -> FastAPI:
     of_pipeline = [TO_READ]
     app.get("/")(_lead_in)
     app.get("/static/{name}")(_send_static)
+    app.get("/metrics")(show_metrics)
     app.get("/pipelines")(reading.show_pipelines)
     app.get("/pipelines/{dag_id}", dependencies=of_pipeline)(reading.show_pipeline)
     app.get("/pipelines/{dag_id}/partitions/{topic}/{partition}", dependencies=of_pipeline)(reading.show_partition)

@@ -18,7 +18,7 @@ from batchledger.config.connections import kafka_options, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
 from batchledger.interfaces.page.airflow_state import find_active_runs, find_switched_off
-from batchledger.lifecycle.platform import PipelineRules
+from batchledger.lifecycle.platform import Deadlines, PipelineRules
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.findings import PipelineState
@@ -34,11 +34,12 @@ _WANTED_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One pipeline: how it stands, and what else is to be known of it."""
+    """One pipeline: how it stands, and what else is known of it; ``dsn`` is None if its ledger does not answer."""
 
     health: PipelineHealth
     notes: tuple[str, ...] = ()
     dsn: str | None = field(default=None, repr=False)
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
     @property
     def name(self) -> str:
@@ -113,9 +114,10 @@ class OverviewFinder:
             lagging: dict[TopicPartition, int] = {}
             for each in wanted:
                 if each.source.connection == connection:
-                    # If two pipelines are at different offsets of a partition, one of them is dated.
                     concerned = _choose(log, each.source.topics)
-                    lagging = find_lagging(each.rules, books[each.name], concerned) | lagging
+                    for partition, offset in find_lagging(each.rules, books[each.name], concerned).items():
+                        # If two pipelines are at different offsets of a partition, the one that is behind is dated.
+                        lagging[partition] = min(offset, lagging.get(partition, offset))
             self._moments[connection] = date_unread(connection, lagging, self._moments.get(connection, {}))
 
 
@@ -134,25 +136,25 @@ def date_unread(
     next_offset_by_partition: Mapping[TopicPartition, int],
     known: Mapping[TopicPartition, PartitionHealth],
 ) -> Mapping[TopicPartition, PartitionHealth]:
-    """Return when the oldest unread records were written, and expire.
+    """Return when the oldest unread records were written, and expire; in the order of asking.
 
-    What is ``known`` of a position that has not moved is not asked again; of the others ``PARTITIONS_DATED`` are asked
-    at a time. A cluster that does not answer leaves the moments unknown: its own error stands elsewhere.
+    What is ``known`` of a position that has not moved is not asked again. At a time ``PARTITIONS_DATED`` others are
+    asked: first the ones that never were, then the ones that wait longest. Until it is asked, a position that has moved
+    keeps what is known of the earlier one. A cluster that does not answer adds nothing: its own error stands elsewhere.
     """
-    kept = {
-        each: known[each]
-        for each, offset in next_offset_by_partition.items()
-        if each in known and known[each].next_offset == offset
-    }
-    unknown = [each for each in next_offset_by_partition.items() if each[0] not in kept]
-    if not unknown:
+    kept = {each: found for each, found in known.items() if each in next_offset_by_partition}
+    moved = [each for each, found in kept.items() if found.next_offset != next_offset_by_partition[each]]
+    asked = [*(each for each in next_offset_by_partition if each not in kept), *moved][:PARTITIONS_DATED]
+    if not asked:
         return kept
     try:
         log = KafkaLog(kafka_options(load_connection(connection, ("kafka",))))
-        found = log.read_health(dict(unknown[:PARTITIONS_DATED]))
+        found = log.read_health({each: next_offset_by_partition[each] for each in asked})
     except BatchledgerError:
         return kept
-    return {**kept, **{each.partition: each for each in found}}
+    again = set(asked)
+    left = {each: health for each, health in kept.items() if each not in again}
+    return {**left, **{each.partition: each for each in found}}
 
 
 @dataclass(frozen=True)
@@ -182,12 +184,13 @@ def _stand(config: PipelineConfig, found: _Found) -> Standing:
     if errors := [ledgers.problems[each] for each in (config.warehouse, source.connection) if each in ledgers.problems]:
         quarantine = ledgers.books.get(name, Book()).quarantine
         unknown = PipelineHealth(name, PipelineState.UNKNOWN, "\n".join(errors), None, quarantine)
-        return Standing(unknown, dsn=ledgers.dsns.get(name))
+        dsn = None if config.warehouse in ledgers.problems else ledgers.dsns.get(name)
+        return Standing(unknown, dsn=dsn, deadlines=config.deadlines.rules)
     book, log = ledgers.books[name], _choose(found.logs[source.connection], source.topics)
     health = judge(config.rules, book, log, found.moments.get(source.connection, {}), found.now)
     notes = [f"a replay waits for a person: batch {each}" for each in ledgers.waiting.get(name, ())]
     notes += ["its DAG is switched off in Airflow"] if name in found.switched_off else []
-    return Standing(for_page(health, book.open_batch), tuple(notes), ledgers.dsns[name])
+    return Standing(for_page(health, book.open_batch), tuple(notes), ledgers.dsns[name], config.deadlines.rules)
 
 
 def _read_ledgers(configs: Sequence[PipelineConfig]) -> _Ledgers:

@@ -6,7 +6,6 @@ They are plain functions, which the server runs in threads, because what they as
 from typing import Annotated
 from urllib.parse import urlencode
 
-from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, HTTPException, Query, Request, status
 from fastapi import Path as InPath
@@ -19,7 +18,7 @@ from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
 from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
 from batchledger.interfaces.data_docs.folder import DocsFolder
-from batchledger.interfaces.page.access import may_act
+from batchledger.interfaces.page.access import list_readable, may_act
 from batchledger.interfaces.page.airflow_state import find_switched_off
 from batchledger.interfaces.page.batch_list import BATCHES_ARRANGED, COMPARED, NEWEST_FIRST, BatchColumn, BatchQuery
 from batchledger.interfaces.page.batch_view import BatchView, look_at_batch
@@ -87,7 +86,7 @@ def show_pipelines(
     lookout: Lookout = request.app.state.lookout
     order = read_order(sort, PipelineColumn, WORST_FIRST)
     sight = lookout.overview.look(_PATIENCE_SECONDS)
-    readable = get_auth_manager().get_authorized_dag_ids(user=user)
+    readable = list_readable(user)
     mine = [each for each in (sight.value.standings if sight.value else ()) if each.name in readable]
     named = choose(mine, q or "", "")
     chosen = choose(named, "", state or "")

@@ -31,6 +31,7 @@ from batchledger.adapters.postgres.ledger.rows import (
     store_balances,
 )
 from batchledger.adapters.postgres.ledger.schema import transaction
+from batchledger.adapters.postgres.ledger.totals import add_to_totals
 from batchledger.model import effects
 from batchledger.model.balance import Balance, give_up_unexplained
 from batchledger.model.batch import (
@@ -136,6 +137,7 @@ class PostgresDecisions(Decisions):
             store_balances(cursor, batch_id, [Balance(each, accepted_loss=len(each)) for each in ranges])
             cursor.execute(read_statement(__package__, "advance_positions"), {"batch_id": batch_id})
             cursor.execute(read_statement(__package__, "hold_unheld"), {"batch_id": batch_id})
+            add_to_totals(cursor, batch_id)
             effect = effects.giving_up(ranges) | effects.discarding_too(concerned)
             return Decided(insert_decision(cursor, load_batch(cursor, batch_id), kind, decision, effect))
 

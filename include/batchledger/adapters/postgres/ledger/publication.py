@@ -28,6 +28,7 @@ from batchledger.adapters.postgres.ledger.rows import (
     read_targets,
     require_none_committing,
 )
+from batchledger.adapters.postgres.ledger.totals import add_to_totals
 from batchledger.model.batch import (
     Attempt,
     Batch,
@@ -256,6 +257,7 @@ class PostgresPublication(Publication):
                 "published_rows = %s where batch_id = %s",
                 [self.accepted_rows, batch.batch_id],
             )
+            add_to_totals(cursor, batch.batch_id)
             end_attempt(cursor, self.attempt, "published")
 
     def _read_mark(self) -> tuple[str | None, str]:
@@ -301,6 +303,7 @@ def discard_batch(cursor: psycopg.Cursor[Any], batch: Batch, decision: Decision)
     if batch.state is BatchState.COMMITTING:
         raise outcome_pending(batch)
     cursor.execute("update batchledger.batch set state = 'discarded' where batch_id = %s", [batch.batch_id])
+    add_to_totals(cursor, batch.batch_id)
     end_attempt(cursor, Attempt(batch, batch.attempt, ""), "fenced")
     return insert_decision(cursor, batch, DecisionKind.DISCARD, decision, discarding(batch))
 

@@ -1,0 +1,21 @@
+"""The totals of many pipelines: one question to each ledger, as metrics need them."""
+
+from collections.abc import Mapping
+
+from batchledger.adapters.postgres.database import keep_connections
+from batchledger.adapters.postgres.ledger.totals import PipelineTotals, load_totals
+from batchledger.model.errors import BatchledgerError
+
+
+def ask_ledgers(dsn_by_pipeline: Mapping[str, str]) -> dict[str, PipelineTotals]:
+    """Return the totals by pipeline; without the pipelines of a ledger that does not answer."""
+    found: dict[str, PipelineTotals] = {}
+    with keep_connections():
+        for dsn in dict.fromkeys(dsn_by_pipeline.values()):
+            names = [name for name, own in dsn_by_pipeline.items() if own == dsn]
+            try:
+                found.update(load_totals(dsn, names))
+            except BatchledgerError:
+                # The state of these pipelines says so.
+                continue
+    return found

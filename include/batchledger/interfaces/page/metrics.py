@@ -1,0 +1,47 @@
+"""The metrics, for Prometheus: of the pipelines whose DAGs the account may read.
+
+A request asks the ledgers for their totals, and Kafka for nothing: it takes the newest look of the overview, and has
+the next one begin. So counters never go back, also if several workers of the API server answer in turn.
+"""
+
+from datetime import UTC, datetime
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import Request
+from fastapi.responses import Response
+from prometheus_client.exposition import choose_encoder
+
+from batchledger.interfaces.metrics.families import (
+    Families,
+    Look,
+    WatchedPipeline,
+    build_families,
+    build_partition_families,
+)
+from batchledger.interfaces.metrics.totals import ask_ledgers
+from batchledger.interfaces.page.access import list_readable
+from batchledger.interfaces.page.lookout import Lookout
+
+# Prometheus gives up after 10 s unless its configuration says otherwise.
+FIRST_LOOK_SECONDS = 5.0
+
+
+def show_metrics(request: Request, user: GetUserDep, *, partitions: bool = False) -> Response:
+    """Write the metrics in the format that the request accepts: OpenMetrics, else Prometheus' text.
+
+    Only the first request of a process waits, ``FIRST_LOOK_SECONDS`` at most, and then says ``batchledger_up 0``.
+    """
+    lookout: Lookout = request.app.state.lookout
+    readable = list_readable(user)
+    lookout.finder.want(readable)
+    sight = lookout.overview.look(0.0)
+    if sight.value is None:
+        sight = lookout.overview.look(FIRST_LOOK_SECONDS)
+    mine = [each for each in (sight.value.standings if sight.value else ()) if each.name in readable]
+    totals = ask_ledgers({each.name: each.dsn for each in mine if each.dsn})
+    pipelines = tuple(WatchedPipeline(each.health, each.deadlines, totals.get(each.name)) for each in mine)
+    look = Look(pipelines, sight.found_at, is_current=sight.value is not None and sight.error is None)
+    now = datetime.now(UTC)
+    families = build_families(look, now) + (build_partition_families(look, now) if partitions else [])
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(Families(families)), media_type=content_type)

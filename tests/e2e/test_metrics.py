@@ -1,0 +1,92 @@
+"""Debian's Prometheus scrapes Airflow with the token of an account that may only read."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from batchledger.interfaces.metrics.shipped import RULES, read_shipped
+from batchledger.local.airflow_api import AirflowApi
+from batchledger.local.stack.airflow_components import VIEWER
+from tests.conftest import TestServices
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, run_to_the_end, switch_on
+from tests.integration.test_cli import ask
+from tests.prometheus import PrometheusServer, serve_prometheus
+from tests.support import TestPipeline, Workplace, wait_until
+
+pytestmark = PATIENT
+
+
+@pytest.fixture
+def pipeline(workplace: Workplace, airflow: AirflowApi) -> TestPipeline:
+    """Three records in quarantine, forty published by Airflow, and thirteen unread."""
+    pipeline = workplace.create(deadlines={"lag": "1s"})
+    switch_on(airflow, pipeline)
+    pipeline.send(40)
+    pipeline.send_raw([(0, b"no document")] * 3)
+    run_to_the_end(airflow, pipeline)
+    pipeline.send(13)
+    return pipeline
+
+
+@pytest.fixture
+def token_file(airflow: AirflowApi, services: TestServices, tmp_path: Path) -> Path:
+    """The token of the user who may only look, got as the documentation says."""
+    password = json.loads(services.home.airflow_password_file.read_text())[VIEWER]
+    login = {"username": VIEWER, "password": password}
+    answer = httpx.post(f"{airflow.url}/auth/token", json=login, timeout=60, trust_env=False)
+    file = tmp_path / "token"
+    file.write_text(answer.json()["access_token"])
+    return file
+
+
+@pytest.fixture
+def server(airflow: AirflowApi, token_file: Path, tmp_path: Path) -> Iterator[PrometheusServer]:
+    """A Prometheus with the rules of the package, which scrapes each partition, too."""
+    rules, target = read_shipped(RULES), httpx.URL(airflow.url).netloc.decode()
+    with serve_prometheus(tmp_path, target, token_file, rules, params={"partitions": ["true"]}) as server:
+        yield server
+
+
+def test_prometheus_has_the_numbers_that_status_prints_and_its_rules_fire(
+    pipeline: TestPipeline, server: PrometheusServer
+) -> None:
+    of_pipeline = f'{{pipeline="{pipeline.name}"}}'
+    wait_until(
+        lambda: list(server.query(f"batchledger_lag_records{of_pipeline}").values()) == [13],
+        DEADLINE_SECONDS,
+        every=0.5,
+    )
+    wait_until(lambda: server.query(f"batchledger_lag_seconds{of_pipeline}"), DEADLINE_SECONDS, every=0.5)
+    (told,) = [each for each in ask("status")["pipelines"] if each["pipeline"] == pipeline.name]
+    name = ("pipeline", pipeline.name)
+    assert server.query(f"batchledger_lag_records{of_pipeline}") == {(name,): told["threats"]["unread_records"]}
+    assert server.query(f"batchledger_quarantine_records{of_pipeline}") == {(name,): told["quarantine"]["records"]}
+    assert server.query(f"batchledger_pipeline_state{of_pipeline}") == {(name, ("state", told["state"])): 1}
+    batches = [each for each in ask("batches", pipeline.name)["batches"] if each["state"] == "published"]
+    offsets = {
+        dict(labels)["kind"]: value for labels, value in server.query(f"batchledger_offsets_total{of_pipeline}").items()
+    }
+    assert (offsets["accepted"], offsets["quarantined"]) == (sum(each["rows"] for each in batches), 3)
+    published = f'batchledger_batches_total{{pipeline="{pipeline.name}",state="published"}}'
+    assert list(server.query(published).values()) == [len(batches)]
+    assert server.query(f"batchledger_unexplained_offsets{of_pipeline}") == {(name,): 0}
+    partitions = server.query(f"batchledger_partition_lag_records{of_pipeline}")
+    assert sum(partitions.values()) == 13
+    assert server.query("batchledger_up") == {(): 1}
+    wait_until(lambda: server.list_alerts().get("BatchledgerLagTooOld") == "firing", DEADLINE_SECONDS, every=0.5)
+    assert server.list_targets() == [("up", "")]
+
+
+def test_without_a_valid_token_prometheus_gets_nothing(server: PrometheusServer, token_file: Path) -> None:
+    """The token is read again for each scrape, so one that was renewed is used at once."""
+    wait_until(lambda: server.list_targets() == [("up", "")], DEADLINE_SECONDS, every=0.5)
+    good = token_file.read_text()
+    token_file.write_text(f"{good[:-4]}xxxx")
+    wait_until(lambda: server.list_targets()[0][0] == "down", DEADLINE_SECONDS, every=0.5)
+    ((_, error),) = server.list_targets()
+    assert "401" in error or "403" in error
+    token_file.write_text(good)
+    wait_until(lambda: server.list_targets() == [("up", "")], DEADLINE_SECONDS, every=0.5)

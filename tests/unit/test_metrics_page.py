@@ -1,0 +1,78 @@
+"""The page of metrics: who sees which pipeline, in which format, and what it says without a look.
+
+With Kafka and a ledger: tests/integration/test_metrics.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Event
+
+import pytest
+from fastapi.testclient import TestClient
+
+from batchledger.interfaces.page import metrics
+from batchledger.interfaces.page.overview import Overview, Standing
+from batchledger.interfaces.page.watch import Watch
+from batchledger.model.errors import ServiceUnavailableError
+from tests.pages import User, let_in, open_browser
+from tests.unit.test_metrics import HEALTH
+
+MINE, OTHER = Standing(HEALTH), Standing(replace(HEALTH, pipeline="payments"))
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+
+
+def open_page(patches: pytest.MonkeyPatch, *looks: Sequence[Standing] | Exception) -> TestClient:
+    """The page of an account that may read the DAG orders; each look finds the next of these."""
+    account, left = User("prometheus", may_act=False, dags=frozenset({"orders"})), list(looks)
+
+    def find(_: Overview | None) -> Overview:
+        found = left.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return Overview(tuple(found))
+
+    pages = let_in(patches, account)
+    pages.state.lookout.overview = Watch(find, fresh_seconds=3600.0)
+    return open_browser(pages, account)
+
+
+def test_account_sees_the_pipelines_whose_dags_it_may_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = open_page(monkeypatch, [MINE, OTHER]).get("/metrics?partitions=true").text
+    assert 'batchledger_lag_records{pipeline="orders"} 15.0' in text
+    assert 'batchledger_partition_lag_records{partition="0",pipeline="orders",topic="orders"} 15.0' in text
+    assert "payments" not in text
+
+
+def test_partitions_are_left_out_unless_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "batchledger_partition" not in open_page(monkeypatch, [MINE]).get("/metrics").text
+
+
+def test_format_is_openmetrics_for_prometheus_and_its_text_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = open_page(monkeypatch, [MINE])
+    scraped = page.get("/metrics", headers={"Accept": OPENMETRICS})
+    assert scraped.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    assert scraped.text.endswith("# EOF\n")
+    plain = page.get("/metrics", headers={"Accept": "*/*"})
+    assert plain.headers["content-type"].startswith("text/plain; version=0.0.4; charset=utf-8")
+    assert "# EOF" not in plain.text
+
+
+def test_look_that_does_not_end_is_not_waited_for_beyond_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "FIRST_LOOK_SECONDS", 0.0)
+    page, end = open_page(monkeypatch), Event()
+    page.app.state.lookout.overview = Watch(lambda _: Overview(()) if end.wait(60) else None, 3600.0)  # type: ignore[attr-defined]
+    lines = [line for line in page.get("/metrics").text.splitlines() if not line.startswith("#")]
+    end.set()
+    assert lines == ["batchledger_up 0.0"]
+
+
+def test_failed_look_keeps_the_numbers_of_the_look_before_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = open_page(monkeypatch, [MINE], ServiceUnavailableError("the password is hunter2"))
+    assert "batchledger_up 1.0\n" in page.get("/metrics").text
+    watch = page.app.state.lookout.overview  # type: ignore[attr-defined]
+    watch.expire()
+    assert watch.look(30.0).error is not None
+    text = page.get("/metrics").text
+    assert "batchledger_up 0.0\n" in text
+    assert 'batchledger_lag_records{pipeline="orders"} 15.0' in text
+    assert "hunter2" not in text
