@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,12 +21,16 @@ HOST = "127.0.0.1"
 
 @dataclass
 class Webhook:
-    """What a web server has received. ``status`` is its answer, which waits for ``may_answer``."""
+    """What a web server has received. ``status`` is its answer, which waits for ``may_answer``.
+
+    ``arrived`` has everything with the moment of its arrival, also what is not answered yet or never.
+    """
 
     port: int
     status: int = 200
     received: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    arrived: list[tuple[datetime, dict[str, Any]]] = field(default_factory=list)
     may_answer: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -46,6 +51,7 @@ def serve_webhook(port: int = 0) -> Iterator[Webhook]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            endpoint.arrived.append((datetime.now(UTC), json.loads(body)))
             endpoint.may_answer.wait()
             if endpoint.status < 300:
                 endpoint.received.append(json.loads(body))

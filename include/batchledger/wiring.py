@@ -304,7 +304,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             )
         case KafkaSinkConfig() as sink:
             topic = KafkaOutputTopic(
-                kafka_options(load_named(pipeline, "sink.connection", sink.connection, "kafka")),
+                sink_options(pipeline, sink),
                 sink.topic,
                 pipeline.name,
                 sink.transaction_timeout,
@@ -318,13 +318,22 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             from batchledger.adapters.iceberg.table import IcebergTable
             from batchledger.adapters.postgres.sinks.lake import LakeSink
 
-            catalog = open_catalog(load_named(pipeline, "sink.catalog", sink.catalog, "iceberg"))
-            lend = partial(_lend_maintenance, pipeline, sink)
-            name, key = tuple(sink.table.split(".")), tuple(sink.key or ())
-            table = IcebergTable(catalog, name, sink.partitions, sink.evolve, key, lend)
+            catalog, lend = sink_catalog(pipeline, sink), partial(_lend_maintenance, pipeline, sink)
+            key = tuple(sink.key or ())
+            table = IcebergTable(catalog, sink.identifier, sink.partitions, sink.evolve, key, lend)
             return LakeSink(
                 dsn, table, pipeline.deduplication, sink.upsert, pipeline.numbering, has_checks=bool(pipeline.checks)
             )
+
+
+def sink_options(pipeline: PipelineConfig, sink: KafkaSinkConfig) -> dict[str, str]:
+    """The checked options of the Kafka that the pipeline writes to. Raises ConfigurationError."""
+    return kafka_options(load_named(pipeline, "sink.connection", sink.connection, "kafka"))
+
+
+def sink_catalog(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "LakeCatalog":
+    """Return the catalog of the pipeline's Iceberg table. Raises ConfigurationError."""
+    return open_catalog(load_named(pipeline, "sink.catalog", sink.catalog, "iceberg"))
 
 
 def _make_avro_output(pipeline: PipelineConfig, sink: KafkaSinkConfig) -> "AvroOutput | None":

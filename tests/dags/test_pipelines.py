@@ -33,6 +33,11 @@ print(json.dumps({{
     "defaults": {{name: dag.params.validate() for name, dag in dags.items()}},
     "timetables": {{name: type(dag.timetable).__name__ for name, dag in dags.items()}},
     "catchup": {{name: dag.catchup for name, dag in dags.items()}},
+    "assets": {{
+        name: {{task.task_id: [[each.name for each in task.inlets], [each.name for each in task.outlets]]
+                for task in dag.tasks if task.inlets or task.outlets}}
+        for name, dag in dags.items()
+    }},
     "file": batchledger_dags.__file__,
     "upkeep": sorted(each.dag_id for each in found if "upkeep" in each.tags),
     "modules": sorted(set(sys.modules) - before),
@@ -66,6 +71,20 @@ def of_two(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[ty
     write_pipeline(folder, "orders", schedule="*/5 * * * *")
     write_pipeline(folder, "clicks")
     return parse(folder)
+
+
+def test_assets_are_named_by_the_file_alone_so_that_no_connection_is_looked_up_and_pipelines_meet_in_a_topic(
+    tmp_path: Path,
+) -> None:
+    """None of these connections exists; whether it does may change from minute to minute, and no DAG may change so."""
+    write_pipeline(tmp_path, "raw", sink={"type": "kafka", "connection": "nowhere", "topic": "clean"})
+    write_pipeline(tmp_path, "clean", source={"topics": ["clean"], "connection": "nowhere", "schema": SCHEMA})
+    write_pipeline(tmp_path, "lake", sink={"type": "iceberg", "catalog": "nowhere", "table": "shop.orders"})
+    assert parse(tmp_path)["assets"] == {
+        "raw": {"publish": [["kafka_default/raw"], ["nowhere/clean"]]},
+        "clean": {"publish": [["nowhere/clean"], ["warehouse/public.clean"]]},
+        "lake": {"publish": [["kafka_default/lake"], ["nowhere/shop.orders"]]},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +126,7 @@ def test_fifty_files_are_parsed_without_importing_spark_kafka_or_checks(tmp_path
         write_pipeline(tmp_path, f"pipeline_{number}")
     report = parse(tmp_path)
     assert len(report["chains"]) == 50
-    heavy = {"pyspark", "confluent_kafka", "great_expectations", "psycopg", "pgpq", "pyarrow", "grpc"}
+    heavy = {"pyspark", "confluent_kafka", "great_expectations", "psycopg", "pgpq", "pyarrow", "grpc", "openlineage"}
     assert heavy.isdisjoint(report["modules"])
 
 

@@ -17,7 +17,6 @@ REPORT = """
 import json, sys
 sys.path.insert(0, {dags!r})
 import airflow.sdk
-NOTHING = airflow.sdk.AssetAll()
 before = set(sys.modules)
 import batchledger_dags
 found = [each for each in vars(batchledger_dags).values() if isinstance(each, airflow.sdk.DAG)]
@@ -27,15 +26,15 @@ print(json.dumps({{
         "tasks": {{task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks}},
         "settings": [dag.catchup, dag.max_active_runs, sorted(dag.tags)],
         "params": dag.params.validate(),
-        "waits_for": [asset.name for asset in (dag.timetable.asset_condition or NOTHING).objects],
+        "timetable": type(dag.timetable).__name__,
         "modules": sorted(set(sys.modules) - before),
     }}
     for dag in dags
 }} | {{
-    "tells": {{
-        f"{{dag.dag_id}}.{{task.task_id}}": [asset.name for asset in task.outlets]
+    "starts": {{
+        f"{{dag.dag_id}}.{{task.task_id}}": task.trigger_dag_id
         for dag in found
-        for task in dag.tasks if task.outlets
+        for task in dag.tasks if hasattr(task, "trigger_dag_id")
     }}
 }}))
 """
@@ -85,13 +84,18 @@ def test_each_pipeline_is_audited_by_a_task_of_its_own_and_waits_for_no_other(re
 def test_pages_are_written_after_the_report_of_each_run_in_a_run_of_their_own(report: dict) -> None:  # type: ignore[type-arg]
     """So that no run waits for its pages; the report comes to its end whatever became of the batch."""
     assert report["batchledger-data-docs"]["tasks"] == {"write": []}
-    assert report["batchledger-data-docs"]["waits_for"] == ["batchledger_reports"]
-    assert report["tells"] == {"clicks.report": ["batchledger_reports"], "orders.report": ["batchledger_reports"]}
+    assert report["batchledger-data-docs"]["timetable"] == "NullTimetable"
+    assert report["starts"] == {
+        "clicks.catch_up": "clicks",
+        "clicks.report": DATA_DOCS,
+        "orders.catch_up": "orders",
+        "orders.report": DATA_DOCS,
+    }
     assert DATA_DOCS in report
 
 
 def test_all_are_without_catching_up_run_one_at_a_time_and_import_nothing_heavy(report: dict) -> None:  # type: ignore[type-arg]
-    for name in report.keys() - {"tells"}:
+    for name in report.keys() - {"starts"}:
         assert report[name]["settings"] == [False, 1, ["batchledger", "upkeep"]]
         assert HEAVY.isdisjoint(report[name]["modules"])
     assert report["batchledger-ledger-audit"]["params"] == {"newest": None}
@@ -99,6 +103,6 @@ def test_all_are_without_catching_up_run_one_at_a_time_and_import_nothing_heavy(
 
 def test_no_pipeline_can_have_the_name_of_one_of_them(report: dict) -> None:  # type: ignore[type-arg]
     """The id of a pipeline's DAG is its name, which has no hyphen."""
-    ids = report.keys() - {"tells"}
+    ids = report.keys() - {"starts"}
     assert len(ids) == 3
     assert all("-" in each for each in ids)

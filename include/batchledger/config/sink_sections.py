@@ -126,6 +126,11 @@ class IcebergSinkConfig(TableSinkConfig):
         return f"{self.catalog}.{self.table}"
 
     @property
+    def identifier(self) -> tuple[str, ...]:
+        """Namespace and name of the table."""
+        return tuple(self.table.split("."))
+
+    @property
     def partitions(self) -> tuple[PartitionField, ...]:
         """The declared partitions."""
         return tuple(map(parse_partition, self.partition_by))

@@ -50,17 +50,17 @@ def find_branch(table: Table, attempt: Attempt) -> Snapshot:
 
 def is_committed(table: Table, attempt: Attempt) -> bool:
     """Whether a batch was committed, as the metadata say."""
-    return find_committed(table, attempt) is not None
+    return find_committed(table, attempt.batch) is not None
 
 
-def find_committed(table: Table, attempt: Attempt) -> Snapshot | None:
+def find_committed(table: Table, batch: Batch) -> Snapshot | None:
     """Return the snapshot of the batch, by its tag or from the history of the table.
 
     The tag may belong to a batch with the same number in another ledger.
     """
-    tagged = table.metadata.snapshot_by_name(tag_of(attempt.batch))
+    tagged = table.metadata.snapshot_by_name(tag_of(batch))
     for each in chain([tagged] if tagged else [], read_history(table)):
-        if each.summary and is_of(each.summary.additional_properties, attempt.batch):
+        if each.summary and is_of(each.summary.additional_properties, batch):
             return each
     return None
 

@@ -185,7 +185,7 @@ class IcebergTable(LakeTable):
                 return None
             # In a later state, rows are brought once more, on top of what the table has now.
             is_asked = attempt.batch.state is BatchState.COMMITTING
-            committed = find_committed(table, attempt) if is_asked else None
+            committed = find_committed(table, attempt.batch) if is_asked else None
             before = committed and table.metadata.snapshot_by_id(committed.parent_snapshot_id or 0)
             # An expired snapshot cannot be looked at.
             return (before or head_of(table)).snapshot_id

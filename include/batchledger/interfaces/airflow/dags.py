@@ -12,7 +12,7 @@ from pathlib import Path
 from airflow.sdk import DAG, dag, get_parsing_context, task
 
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
-from batchledger.interfaces.airflow import links, tasks, triggers, upkeep_dags
+from batchledger.interfaces.airflow import lineage, links, tasks, triggers, upkeep_dags
 from batchledger.model.errors import ConfigurationError
 
 RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
@@ -72,21 +72,15 @@ def _build_pipeline(pipeline: PipelineConfig) -> DAG:
         def audit(batch_id: int) -> int:
             return tasks.audit(pipeline, batch_id)
 
-        @task
-        def publish(batch_id: int) -> int:
-            return tasks.publish(pipeline, batch_id)
-
-        @task(trigger_rule="all_done", outlets=[tasks.REPORTS])
-        def report() -> None:
-            tasks.report(pipeline)
-
         audited = audit(stage(plan()))
         audited.operator.operator_extra_links = (links.DataDocsLink(),)
-        published = publish(audited)
-        tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=published)
-        published >> report()
+        publish = tasks.PublishOperator(task_id="publish", pipeline=pipeline, batch_id=audited)
+        tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=publish.output)
+        publish >> tasks.ReportOperator(
+            task_id="report", pipeline=pipeline, trigger_dag_id=upkeep_dags.DATA_DOCS, trigger_rule="all_done"
+        )
 
-    return life_of_a_batch()
+    return lineage.silence(life_of_a_batch())
 
 
 def _build_refused(dag_id: str, error: ConfigurationError) -> DAG:

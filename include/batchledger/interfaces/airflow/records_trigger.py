@@ -5,10 +5,13 @@ DAG files import this module, so nothing heavy is imported here.
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from batchledger.interfaces.airflow.record_watch import RecordWatch
 
 ACTIVE_STATES = ["queued", "running"]
 
@@ -45,10 +48,9 @@ class RecordsTrigger(BaseEventTrigger):
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[dict[str, dict[str, Any]]]:
         """Yield what each pipeline that shall start has to do, by its name, whenever there is one."""
-        from batchledger.interfaces.airflow.record_watch import RecordWatch
-
         check_every = kwargs["check_every"]
-        watch = RecordWatch(kwargs["connection"], check_every, _has_run)
+        # Its imports would hold up all triggers for a second.
+        watch = await asyncio.to_thread(_open_watch, kwargs["connection"], check_every)
         clock = asyncio.get_running_loop().time
         while True:
             next_look = clock() + check_every
@@ -65,6 +67,12 @@ class RecordsTrigger(BaseEventTrigger):
         async for starts in shared_stream:
             if self.pipeline in starts:
                 yield TriggerEvent(starts[self.pipeline])  # type: ignore[no-untyped-call]
+
+
+def _open_watch(connection: str, check_every: float) -> "RecordWatch":
+    from batchledger.interfaces.airflow.record_watch import RecordWatch
+
+    return RecordWatch(connection, check_every, _has_run)
 
 
 def _has_run(dag_id: str) -> bool:

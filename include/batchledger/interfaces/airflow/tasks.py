@@ -12,10 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import Asset, get_current_context
+from airflow.sdk import BaseOperator, DagRunState, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from typing_extensions import override
 
+from batchledger.interfaces.airflow import assets, lineage
 from batchledger.interfaces.trigger_form import RunFacts, read_request
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
@@ -24,21 +25,20 @@ from batchledger.model.counting import describe_count
 from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
-    from airflow.sdk.types import DagRunProtocol
+    from airflow.sdk.types import DagRunProtocol, RuntimeTaskInstanceProtocol
 
     from batchledger.config.pipeline_file import PipelineConfig
     from batchledger.lifecycle.platform import Platform
     from batchledger.model.batch import Batch, Decision
+    from batchledger.model.published import PublishedBatch
     from batchledger.planning.replay import Replay
 
 logger = logging.getLogger(__name__)
 
 # The type of a run says it, never its id: a scheduled run that a backfill takes again is still called scheduled__….
 BACKFILL = "backfill"
-
-# The end of each run's last task is an event of it, whatever became of the batch.
-REPORTS = Asset("batchledger_reports")
 
 
 def plan(pipeline: "PipelineConfig") -> int:
@@ -85,16 +85,6 @@ def audit(pipeline: "PipelineConfig", batch_id: int) -> int:
         return run_batch.audit(build_platform(pipeline), batch_id, _run()).batch_id
 
 
-def publish(pipeline: "PipelineConfig", batch_id: int) -> int:
-    """Make rows and offsets visible together."""
-    from batchledger.adapters.postgres.database import keep_connections
-    from batchledger.lifecycle import run_batch
-    from batchledger.wiring import build_platform
-
-    with _in_airflow_terms(), keep_connections():
-        return run_batch.publish(build_platform(pipeline), batch_id, _run()).batch_id
-
-
 def audit_ledger(name: str, newest: int | None = None) -> None:
     """Prove a pipeline and look at what is going on; fail for good if something was found.
 
@@ -126,10 +116,7 @@ def keep_house() -> None:
 
 
 def report(pipeline: "PipelineConfig") -> None:
-    """Tell people what has begun and what is over. The batch is as it was, whatever becomes of a channel.
-
-    Its end is an event of ``REPORTS``, after which the pages are brought up to date.
-    """
+    """Tell people what has begun and what is over. The batch is as it was, whatever becomes of a channel."""
     from batchledger.adapters.postgres.database import keep_connections
     from batchledger.monitoring import alerting
     from batchledger.wiring import build_alerting, build_platform
@@ -142,8 +129,8 @@ def report(pipeline: "PipelineConfig") -> None:
 def write_docs() -> None:
     """Bring Data Docs of all pipelines up to date, and fail if that was not possible for one of them.
 
-    It takes all pipelines, not the one that has reported: if two reports come close together, Airflow hands over the
-    first one only. Pages without a change cost next to nothing. A refused file is left out; its own DAG says why.
+    It takes all pipelines, not the one that has reported: reports that come while a run waits have no run of their own.
+    Pages without a change cost next to nothing. A refused file is left out; its own DAG says why.
     """
     from batchledger.interfaces.data_docs.site import build_all_docs
 
@@ -159,13 +146,78 @@ def fail(error: BatchledgerError) -> None:
     raise AirflowFailException(str(error)) from error
 
 
+class PublishOperator(BaseOperator):
+    """Make rows and offsets visible together; the target's asset then has one event of the batch."""
+
+    template_fields = ("batch_id",)
+
+    def __init__(self, *, pipeline: "PipelineConfig", batch_id: Any, **settings: Any) -> None:
+        target = assets.name_target(pipeline)
+        super().__init__(inlets=assets.name_sources(pipeline), outlets=[target], **settings)
+        self.pipeline = pipeline
+        self.batch_id = batch_id
+        self.target = target
+        self.published: PublishedBatch | None = None
+
+    @override
+    def execute(self, context: "Context") -> int:
+        """Publish, and return the id of the batch."""
+        from batchledger.adapters.postgres.database import keep_connections
+        from batchledger.interfaces.published import describe_published
+        from batchledger.lifecycle import run_batch
+        from batchledger.wiring import build_platform
+
+        lineage.let_through(self)
+        with _in_airflow_terms(), keep_connections():
+            batch = run_batch.publish(build_platform(self.pipeline), int(self.batch_id), _run())
+            self.published = describe_published(self.pipeline, batch.batch_id)
+        if not assets.announce(context, self.target, self.published):
+            self.log.info("the event of %s is there already, from an earlier try of this task", batch.label)
+        return batch.batch_id
+
+    def get_openlineage_facets_on_complete(
+        self, ti: "RuntimeTaskInstanceProtocol"
+    ) -> "OperatorLineage[Any, Any] | None":
+        """Return what OpenLineage hears of the batch. Airflow's provider calls it when the task has ended."""
+        from batchledger.interfaces.airflow.lineage_facets import describe_lineage, send_start
+
+        send_start(ti)
+        return None if self.published is None else describe_lineage(self.published)
+
+
+class ReportOperator(TriggerDagRunOperator):
+    """Tell people what has begun and what is over, then start the run that brings Data Docs up to date.
+
+    A run that waits already looks at the ledger after this report, so it does that for this one, too.
+    """
+
+    # The link to the run that was started would log an error if none was.
+    operator_extra_links = []  # noqa: RUF012 (as Airflow declares it)
+
+    def __init__(self, *, pipeline: "PipelineConfig", **settings: Any) -> None:
+        # Otherwise the provider writes the parent in lineage into the configuration of the run.
+        super().__init__(logical_date=None, openlineage_inject_parent_info=False, **settings)
+        self.pipeline = pipeline
+
+    @override
+    def execute(self, context: "Context") -> None:
+        """Report, and start the run. Airflow knows it before this task is over."""
+        report(self.pipeline)
+        if context["ti"].get_dr_count(dag_id=self.trigger_dag_id, states=[DagRunState.QUEUED.value]):
+            self.log.info("a run of %s waits already", self.trigger_dag_id)
+            return
+        super().execute(context)
+
+
 class CatchUpOperator(TriggerDagRunOperator):
     """Start the pipeline's next run when the batch left records behind; skip otherwise."""
 
     template_fields = (*TriggerDagRunOperator.template_fields, "batch_id")
 
     def __init__(self, *, pipeline: "PipelineConfig", batch_id: Any, **settings: Any) -> None:
-        super().__init__(trigger_dag_id=pipeline.name, logical_date=None, **settings)
+        super().__init__(
+            trigger_dag_id=pipeline.name, logical_date=None, openlineage_inject_parent_info=False, **settings
+        )
         self.pipeline = pipeline
         self.batch_id = batch_id
 

@@ -76,11 +76,11 @@ def build_housekeeping() -> DAG:
 
 
 def build_data_docs() -> DAG:
-    """Bring Data Docs up to date after runs of pipelines, in a run of its own: no run waits for its pages."""
+    """Bring Data Docs up to date, in a run that the last task of a pipeline's run starts and does not wait for."""
 
     @dag(
         dag_id=DATA_DOCS,
-        schedule=[tasks.REPORTS],
+        schedule=None,
         catchup=False,
         max_active_runs=1,
         default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
@@ -88,7 +88,7 @@ def build_data_docs() -> DAG:
         description="Writes the pages of batches and pipelines that have changed",
     )
     def data_docs() -> None:
-        """One pass over all pipelines; reports that arrive meanwhile are one run together."""
+        """One pass over all pipelines; reports that come while a run waits are this run together."""
 
         @task
         def write() -> None:

@@ -1,0 +1,61 @@
+"""The target of a pipeline as an asset of Airflow: what a DAG file names, and the event of a published batch.
+
+A DAG file is parsed without a connection, so it names the place of an asset by the pipeline file alone: an alias, such
+as ``warehouse/public.orders``. The task that has published a batch knows the URI, and its event goes to the asset of
+that URI. Imports nothing heavy, because DAG files are parsed through this module.
+"""
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.execution_time.context import InletEventsAccessor
+
+from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from batchledger.config.pipeline_file import PipelineConfig
+    from batchledger.model.published import PublishedBatch
+
+
+def name_target(pipeline: "PipelineConfig") -> AssetAlias:
+    """Return the alias of the pipeline's target: its connection, and the table or topic there."""
+    match pipeline.sink:
+        case PostgresSinkConfig() as sink:
+            return AssetAlias(f"{sink.connection}/{'.'.join(sink.qualified_table)}")
+        case KafkaSinkConfig() as sink:
+            return _name_topic(sink.connection, sink.topic)
+        case IcebergSinkConfig() as sink:
+            return AssetAlias(f"{sink.catalog}/{sink.table}")
+
+
+def name_sources(pipeline: "PipelineConfig") -> list[AssetAlias]:
+    """Return the alias of each topic that the pipeline reads: the one that a pipeline into this topic has, too."""
+    return [_name_topic(pipeline.source.connection, topic) for topic in pipeline.source.topics]
+
+
+def announce(context: "Context", target: AssetAlias, published: "PublishedBatch") -> bool:
+    """Let the success of this task be the one event of a batch; return whether it is.
+
+    Airflow stores the event with the success of the task, or neither. If an earlier try of the task has succeeded, for
+    example before a person cleared it, its event is there, and there is no second one.
+    """
+    asset = Asset(published.target.uri)
+    if context["ti"].try_number > 1 and _is_announced(target, asset, published):
+        return False
+    context["outlet_events"][target].add(asset, extra=dict(published.to_event()))
+    return True
+
+
+def _is_announced(target: AssetAlias, asset: Asset, published: "PublishedBatch") -> bool:
+    """Ask Airflow for the event of the batch. The ones of other batches with this asset lie around it."""
+    batch = published.batch
+    events = InletEventsAccessor(alias_name=target.name).after(batch.planned_at.isoformat())
+    wanted = (asset.uri, batch.pipeline, batch.batch_id)
+    told = [(each.asset.uri, each.extra or {}) for each in events]
+    return wanted in [(uri, extra.get("pipeline"), extra.get("batch_id")) for uri, extra in told]
+
+
+def _name_topic(connection_id: str, topic: str) -> AssetAlias:
+    return AssetAlias(f"{connection_id}/{topic}")

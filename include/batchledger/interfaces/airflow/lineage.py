@@ -1,0 +1,28 @@
+"""Which events Airflow's OpenLineage provider sends of a pipeline's tasks, if it is installed and configured.
+
+The provider sends a START event before a task does its work, and waits up to ``execution_timeout`` for the server. So
+tasks send nothing by default, and no batch waits. The task that publishes lets its events through when it has begun:
+the provider sends them when Airflow has stored how the task has ended. Imports nothing of the provider, because
+DAG files are parsed through this module.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG, BaseOperator
+
+EMISSION_POLICY = "_openlineage_emission_policy"
+"""The provider looks for its policy under this param (``OL_EMISSION_POLICY_PARAM``); importing it takes seconds."""
+_SENDS_EVENTS = "emit_task_events"
+
+
+def silence(dag: "DAG") -> "DAG":
+    """Let the tasks of a DAG send no events of their own; the scheduler still sends events of its runs."""
+    for task in dag.tasks:
+        task.params[EMISSION_POLICY] = {_SENDS_EVENTS: False}
+    return dag
+
+
+def let_through(task: "BaseOperator") -> None:
+    """Let the events of a task through from now on, in this process."""
+    task.params[EMISSION_POLICY] = {_SENDS_EVENTS: True}
