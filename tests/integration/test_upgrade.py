@@ -15,6 +15,7 @@ import pytest
 
 from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.adapters.postgres.ledger.schema import known_revisions
+from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas
 from tests.conftest import ROOT
 from tests.integration.test_cli import batchledger, read_answer
 from tests.second_server import SecondServer, serve_second_postgres
@@ -111,6 +112,21 @@ def test_migrated_ledger_proves_and_lists_what_the_older_version_did(earlier: Ea
         assert {key: after[key] for key in before if key in after} == before
         listed = [(each["batch_id"], each["state"], each["rows"]) for each in earlier.ask("batches", name)["batches"]]
         assert listed == [(each["batch_id"], each["state"], each["rows"]) for each in earlier.said["batches"][name]]
+
+
+@pytest.mark.parametrize(
+    "earlier", [each for each in FIXTURES if each.stem >= "0023"], ids=lambda file: file.stem, indirect=True
+)
+def test_migrated_ledger_has_the_schemas_of_records_as_before(earlier: Earlier) -> None:
+    """Since migration 0023 it keeps the schemas that records name, and which attempts had these records."""
+    earlier.ask("migrate", "shipments")
+    for name, before in earlier.said["writer_schemas"].items():
+        assert earlier.ask("schema", name)["writer_schemas"] == before
+        assert len(before) == (2 if name == "shipments" else 0)
+        for each in before:
+            kept = PostgresKeptSchemas(earlier.dsn, each["registry"], batch_id=0, number=0).find(each["id"])
+            assert kept is not None
+            assert (kept.id, kept.fingerprint) == (each["id"], each["fingerprint"])
 
 
 def test_row_that_is_lost_on_the_way_is_found_after_the_migration(earlier: Earlier) -> None:
