@@ -255,10 +255,7 @@ class Surveyed:
 
 
 def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveyed]:
-    """Return how every pipeline of the folder stands, or each of these names, ordered by name.
-
-    A pipeline whose file is refused is ``unknown``.
-    """
+    """Return how each pipeline of the folder stands, or of these ``names``; a refused file is ``unknown``."""
 
     def look(path: Path) -> Surveyed:
         try:

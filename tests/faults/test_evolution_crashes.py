@@ -126,7 +126,14 @@ def test_killed_at_every_point_the_table_has_changed_with_the_rows_or_not_at_all
     assert values_of(pipeline) == ALL_VALUES
 
 
-@pytest.mark.parametrize("point", ["audited", "before_commit"])
+SUPERSEDED = {
+    "audited": ("FencedError: ", "Attempt 2 of run overtaking has taken it over and has it published"),
+    "before_commit": ("ServiceUnavailableError: could not publish ", "terminating connection"),
+}
+"""How the error of the superseded run begins, and what it says, by the point at which it was paused."""
+
+
+@pytest.mark.parametrize("point", SUPERSEDED)
 def test_superseded_attempt_that_adds_the_same_fields_as_its_successor_changes_nothing(
     workplace: Workplace, point: str
 ) -> None:
@@ -146,7 +153,9 @@ def test_superseded_attempt_that_adds_the_same_fields_as_its_successor_changes_n
     run_batch.run_once(platform, "overtaking")
     columns = pipeline.read_columns()
     paused.wake()
-    assert paused.wait() != "done"
+    error, (kind, why) = paused.wait(), SUPERSEDED[point]
+    assert error.startswith(kind)
+    assert why in error
     assert len(ended) == (point == "before_commit")
     assert columns_of(pipeline) == AFTER["lake"]
     assert pipeline.read_columns() == columns

@@ -479,7 +479,7 @@ def test_registry_that_has_no_connection_is_refused_before_a_batch_is_opened(wor
         assert "source.registry" in refused.stderr
         assert "no_such_registry" in refused.stderr
     batches = batchledger("batches", pipeline.name, "--json")
-    assert json.loads(batches.stdout) == []
+    assert json.loads(batches.stdout)["batches"] == []
 
 
 def test_schemas_of_writers_are_compared_and_listed(workplace: Workplace, registry_url: str) -> None:

@@ -2,8 +2,9 @@
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -13,6 +14,7 @@ from batchledger.adapters.postgres.ledger import starting
 from batchledger.interfaces.airflow import record_watch
 from batchledger.interfaces.airflow.record_watch import REFRESH_SECONDS, RecordWatch
 from batchledger.lifecycle import plans
+from batchledger.lifecycle.at_work import begin_work
 from batchledger.model.batch import Decision
 from batchledger.model.offsets import TopicPartition
 from batchledger.monitoring.starting import FIRST_PATIENCE_SECONDS, LONGEST_PATIENCE_SECONDS, StartFacts
@@ -31,9 +33,10 @@ class Watched:
     running: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
 
-    def open(self, connection: str = "kafka_default") -> RecordWatch:
-        """A watch as the triggerer has it."""
-        return RecordWatch(connection, 1.0, self.has_run, lambda: self.now)
+    def open(self, *pipelines: TestPipeline, connection: str = "kafka_default") -> Callable[[], dict[str, Any]]:
+        """A look as the triggerer has it, whose triggers listen for these pipelines."""
+        watch, names = RecordWatch(connection, self.has_run, lambda: self.now), [each.name for each in pipelines]
+        return lambda: watch.find_starts(names)
 
     def has_run(self, pipeline: str) -> bool:
         """Say what Airflow would say."""
@@ -75,35 +78,90 @@ def test_one_record_starts_a_run_and_nothing_else_does(
     workplace: Workplace, watched: Watched, questions: list[list[str]]
 ) -> None:
     one, other = create(workplace), create(workplace)
-    watch = watched.open()
-    assert watch.find_starts() == {}
+    look = watched.open(one, other)
+    assert look() == {}
     questions.clear()
-    assert [watch.find_starts() for _ in range(3)] == [{}] * 3
+    assert [look() for _ in range(3)] == [{}] * 3
     assert questions == [], "while nothing arrives, the ledger is left alone"
     one.send(1)
-    assert watch.find_starts() == {one.name: {"pipeline": one.name, "unread_records": 1, "open_batch": None}}
+    assert look() == {one.name: {"pipeline": one.name, "unread_records": 1, "open_batch": None}}
     assert questions == [[one.name]]
     assert other.name not in watched.asked
 
 
-def test_pipeline_without_the_key_never_starts(workplace: Workplace, watched: Watched) -> None:
-    """The negative control of all others."""
-    pipeline = workplace.create()
+def test_pipeline_that_no_trigger_listens_for_is_not_looked_at(
+    workplace: Workplace, watched: Watched, questions: list[list[str]]
+) -> None:
+    """Its DAG is switched off, or another triggerer has it. The negative control of all others."""
+    pipeline, other = create(workplace), create(workplace)
     pipeline.send(10)
-    watch = watched.open()
-    assert watch.find_starts() == {}
+    watch = RecordWatch("kafka_default", watched.has_run, lambda: watched.now)
+    for second in range(100):
+        watched.now = float(second)
+        assert watch.find_starts([other.name]) == {}
+    assert pipeline.name not in {name for names in questions for name in names}
+    assert list(watch.find_starts([pipeline.name, other.name])) == [pipeline.name], "at once, without any patience"
+
+
+def test_airflow_that_does_not_answer_for_one_pipeline_harms_no_other(
+    workplace: Workplace, watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = create(workplace), create(workplace)
+    one.send(1)
+    other.send(1)
+
+    def has_run(name: str) -> bool:
+        if name == one.name:
+            raise ConnectionError
+        return False
+
+    watch = RecordWatch("kafka_default", has_run, lambda: watched.now)
+    assert list(watch.find_starts([one.name, other.name])) == [other.name]
+    for _ in range(5):
+        assert watch.find_starts([one.name, other.name]) == {}
+    assert sum("Airflow does not say" in each for each in caplog.messages) == 1
+
+
+def test_run_of_the_command_line_is_left_alone(workplace: Workplace, watched: Watched) -> None:
+    pipeline = create(workplace)
+    pipeline.send(1)
+    platform = pipeline.platform()
+    batch = plans.plan(platform, "cli__1")
+    assert batch is not None
+    look = watched.open(pipeline)
+    with begin_work(platform, batch.batch_id, "cli__1"):
+        assert look() == {}
+        assert watched.asked == []
+    pipeline.query("delete from batchledger.presence where batch_id = %s returning 1", batch.batch_id)
+    assert look()[pipeline.name]["open_batch"] == batch.batch_id
+
+
+def test_position_that_the_log_does_not_have_is_confirmed_by_a_second_look(
+    workplace: Workplace, watched: Watched
+) -> None:
+    """A batch that was published between the two questions looks like it; nothing starts for that."""
+    pipeline = create(workplace)
+    look = watched.open(pipeline)
+    pipeline.query("update batchledger.position set next_offset = 5 where pipeline = %s returning 1", pipeline.name)
+    assert look() == {}
+    pipeline.query("update batchledger.position set next_offset = 0 where pipeline = %s returning 1", pipeline.name)
+    assert look() == {}
+    pipeline.query("update batchledger.position set next_offset = 5 where pipeline = %s returning 1", pipeline.name)
+    watched.now += REFRESH_SECONDS
+    assert look() == {}
+    assert list(look()) == [pipeline.name]
 
 
 def test_new_pipeline_starts_a_run_that_notes_where_it_begins(workplace: Workplace, watched: Watched) -> None:
     pipeline = workplace.create(start_on_records=EVERY_SECOND, source={"start": "latest"})
-    watch = watched.open()
-    assert list(watch.find_starts()) == [pipeline.name]
+    look = watched.open(pipeline)
+    assert list(look()) == [pipeline.name]
     begin(pipeline)
     watched.now += FIRST_PATIENCE_SECONDS
-    assert watch.find_starts() == {}
+    assert look() == {}
     add_partitions(workplace.kafka_options, pipeline.name, 3)
     watched.now += REFRESH_SECONDS
-    assert list(watch.find_starts()) == [pipeline.name], "a new partition belongs to it, too"
+    assert list(look()) == [pipeline.name], "a new partition belongs to it, too"
 
 
 def test_start_that_has_no_effect_is_asked_for_again_and_more_and_more_rarely(
@@ -112,11 +170,11 @@ def test_start_that_has_no_effect_is_asked_for_again_and_more_and_more_rarely(
     """Airflow has lost the event, or each run fails: an hour of looks, one a second."""
     pipeline = create(workplace)
     pipeline.send(1)
-    watch = watched.open()
+    look = watched.open(pipeline)
     starts = []
     for second in range(1200):
         watched.now = float(second)
-        starts += [second] if watch.find_starts() else []
+        starts += [second] if look() else []
     assert starts == [0, 5, 15, 35, 75, 155, 315, 615, 915]
     assert starts[-1] - starts[-2] == LONGEST_PATIENCE_SECONDS
     assert len(watched.asked) == len(starts)
@@ -127,20 +185,20 @@ def test_run_at_work_is_left_alone_and_what_arrived_meanwhile_starts_the_next(
 ) -> None:
     pipeline = create(workplace)
     pipeline.send(1)
-    watch = watched.open()
+    look = watched.open(pipeline)
     watched.running = {pipeline.name}
     for second in range(10):
         watched.now = float(second)
-        assert watch.find_starts() == {}
+        assert look() == {}
     plans.plan(pipeline.platform(), "at work")
     pipeline.send(1)
     for second in range(10, 60):
         watched.now = float(second)
-        assert watch.find_starts() == {}
+        assert look() == {}
     assert len(watched.asked) < 30
     watched.running = set()
     watched.now += 60 / 4
-    assert watch.find_starts()[pipeline.name]["open_batch"] is not None
+    assert look()[pipeline.name]["open_batch"] is not None
 
 
 def test_few_records_wait_as_the_limits_say(workplace: Workplace, watched: Watched) -> None:
@@ -151,24 +209,24 @@ def test_few_records_wait_as_the_limits_say(workplace: Workplace, watched: Watch
         pipeline.name,
     )
     pipeline.send(9)
-    watch = watched.open()
-    assert watch.find_starts() == {}
+    look = watched.open(pipeline)
+    assert look() == {}
     pipeline.send(1)
-    assert watch.find_starts()[pipeline.name]["unread_records"] == 10
+    assert look()[pipeline.name]["unread_records"] == 10
 
 
 def test_records_of_an_open_transaction_start_nothing_until_it_ends(workplace: Workplace, watched: Watched) -> None:
     pipeline = create(workplace)
-    watch = watched.open()
+    look = watched.open(pipeline)
     producer = Producer({**workplace.kafka_options, "transactional.id": pipeline.name})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(pipeline.name, value=b"{}", partition=0)
     producer.flush(30)
     pipeline.send_raw([(0, b"{}")])
-    assert watch.find_starts() == {}, "the open transaction holds back what came after it, too"
+    assert look() == {}, "the open transaction holds back what came after it, too"
     producer.commit_transaction(30)
-    wait_until(lambda: pipeline.name in watch.find_starts())
+    wait_until(lambda: pipeline.name in look())
 
 
 def test_paused_pipeline_starts_nothing_until_it_is_resumed(workplace: Workplace, watched: Watched) -> None:
@@ -176,40 +234,39 @@ def test_paused_pipeline_starts_nothing_until_it_is_resumed(workplace: Workplace
     decisions = pipeline.platform().decisions
     decisions.pause(pipeline.name, BOSS)
     pipeline.send(5)
-    watch = watched.open()
-    assert watch.find_starts() == {}
+    look = watched.open(pipeline)
+    assert look() == {}
     decisions.resume(pipeline.name, BOSS)
-    assert list(watch.find_starts()) == [pipeline.name]
+    assert list(look()) == [pipeline.name]
 
 
 def test_rewind_is_noticed_although_no_record_arrives(workplace: Workplace, watched: Watched) -> None:
     pipeline = create(workplace)
     pipeline.send(4)
-    watch = watched.open()
+    look = watched.open(pipeline)
     pipeline.query("update batchledger.position set next_offset = 2 where pipeline = %s returning 1", pipeline.name)
-    assert watch.find_starts() == {}
+    assert look() == {}
     pipeline.query(
         "update batchledger.position set next_offset = 1 where pipeline = %s and partition = 0 returning 1",
         pipeline.name,
     )
-    assert watch.find_starts() == {}
+    assert look() == {}
     watched.now += REFRESH_SECONDS
-    assert watch.find_starts()[pipeline.name]["unread_records"] == 1
+    assert look()[pipeline.name]["unread_records"] == 1
 
 
 def test_deleted_topic_starts_a_run_that_says_so_and_harms_no_other_pipeline(
     workplace: Workplace, watched: Watched
 ) -> None:
     gone, other = create(workplace), create(workplace)
-    gone.send(1)
-    begin_again = watched.open()
-    assert list(begin_again.find_starts()) == [gone.name]
+    alone, both = watched.open(gone), watched.open(gone, other)
+    assert (alone(), both()) == ({}, {})
     delete_topic(workplace.kafka_options, gone.name)
     other.send(1)
     watched.now += REFRESH_SECONDS
-    wait_until(lambda: other.name in begin_again.find_starts())
-    watched.now += LONGEST_PATIENCE_SECONDS
-    assert {gone.name, other.name} == set(begin_again.find_starts())
+    started: set[str] = set()
+    wait_until(lambda: started.update(both()) or started == {gone.name, other.name})
+    wait_until(lambda: gone.name in alone())
 
 
 def test_kafka_away_and_ledger_away_are_told_once_and_it_recovers_by_itself(
@@ -224,19 +281,19 @@ def test_kafka_away_and_ledger_away_are_told_once_and_it_recovers_by_itself(
     lead_to(workplace.kafka_options)
     pipeline = create(workplace, source={"connection": name})
     pipeline.send(1)
-    watch = watched.open(name)
+    look = watched.open(pipeline, connection=name)
     lead_to({"bootstrap.servers": f"127.0.0.1:{free_port()}"})
     monkeypatch.setattr("batchledger.adapters.kafka.ends.REQUEST_TIMEOUT_SECONDS", 1.0)
-    assert [watch.find_starts() for _ in range(2)] == [{}, {}]
+    assert [look() for _ in range(2)] == [{}, {}]
     assert len([each for each in caplog.messages if "no run is started for now" in each]) == 1
     lead_to(workplace.kafka_options)
     with monkeypatch.context() as ledger_away:
         ledger_away.setattr(
             record_watch, "ledger_dsn", lambda _: f"host=127.0.0.1 port={free_port()} connect_timeout=1"
         )
-        assert watch.find_starts() == {}
+        assert look() == {}
     watched.now += REFRESH_SECONDS
-    assert list(watch.find_starts()) == [pipeline.name]
+    assert list(look()) == [pipeline.name]
 
 
 def test_looks_read_no_record_and_join_no_group(workplace: Workplace, watched: Watched) -> None:

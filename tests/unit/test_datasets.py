@@ -71,6 +71,7 @@ def test_topic_is_named_by_the_first_bootstrap_server(servers: str, namespace: s
         ("hdfs://name:8020/shop/orders", Dataset("hdfs://name:8020", "/shop/orders", "hdfs://name:8020/shop/orders")),
         ("file:///data/shop/orders", Dataset("file", "/data/shop/orders", "file:///data/shop/orders")),
         ("/data/shop/orders", Dataset("file", "/data/shop/orders", "file:///data/shop/orders")),
+        ("/data/a#b?c/orders", Dataset("file", "/data/a#b?c/orders", "file:///data/a%23b%3Fc/orders")),
         (
             "abfss://lake@acme.dfs.core.windows.net/shop/orders",
             Dataset(
@@ -93,7 +94,7 @@ def test_iceberg_table_is_named_by_where_its_files_lie(location: str, expected: 
         name_database_table("host=db user=ana password=s3cret dbname=shop options=s3cret", TABLE),
         name_topic("SASL_SSL://ana:s3cret@broker:9092", "orders"),
         name_location("s3://ana:s3cret@lake/shop/orders?token=s3cret#s3cret"),
-        name_location("/data/shop?token=s3cret"),
+        name_location("file:///data/shop?token=s3cret"),
     ],
     ids=lambda found: found.namespace,
 )

@@ -6,7 +6,7 @@ name holds a user, a password or a query. No I/O here.
 """
 
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 POSTGRES_PORT = 5432
 KAFKA_PORT = 9092
@@ -50,9 +50,12 @@ def name_topic(servers: str, topic: str) -> Dataset:
 
 def name_location(location: str) -> Dataset:
     """Return the names of a table whose files lie at ``location``: a URI, or the path of a folder."""
-    parts = urlsplit(location.rstrip("/"))
+    location = location.rstrip("/")
+    if location.startswith("/"):
+        return Dataset("file", location, f"file://{quote(location)}")
+    parts = urlsplit(location)
     if parts.scheme in ("", "file"):
-        return Dataset("file", parts.path, f"file://{parts.path}")
+        return Dataset("file", unquote(parts.path), f"file://{parts.path}")
     scheme = _SAME_STORE.get(parts.scheme, parts.scheme)
     host = parts.netloc if scheme in _CONTAINER_STORES else parts.netloc.rpartition("@")[2]
     namespace = f"{scheme}://{host}"

@@ -21,12 +21,14 @@ _SHARE_OF_RUN = 0.25
 class StartFacts:
     """What the ledger has of a pipeline that matters for a start; empty for one that it does not know.
 
-    ``seconds_since_published`` is None if nothing was ever published.
+    ``is_at_work``: a run is at the open batch, in Airflow or on the command line. ``seconds_since_published`` is None
+    if nothing was ever published.
     """
 
     next_offset_by_partition: Mapping[TopicPartition, int]
     is_paused: bool = False
     open_batch: tuple[int, BatchState] | None = None
+    is_at_work: bool = False
     seconds_since_published: float | None = None
 
     @property
@@ -64,11 +66,18 @@ def may_start(facts: StartFacts, end_by_partition: Mapping[TopicPartition, int],
         return False
     if facts.open_batch is not None:
         return facts.open_batch[1] is not BatchState.BLOCKED
-    known = facts.next_offset_by_partition
-    is_new = any(each not in known for each in end_by_partition)
-    is_lost = any(offset > end_by_partition.get(each, -1) for each, offset in known.items())
+    is_new = any(each not in facts.next_offset_by_partition for each in end_by_partition)
     unread = count_unread(facts, end_by_partition)
-    return is_new or is_lost or is_enough(unread, limits, facts.seconds_since_published)
+    is_due = is_new or is_enough(unread, limits, facts.seconds_since_published)
+    return is_due or has_lost(facts, end_by_partition)
+
+
+def has_lost(facts: StartFacts, end_by_partition: Mapping[TopicPartition, int]) -> bool:
+    """Whether the log does not have a position any more.
+
+    If the ends were read before the positions, it may also be that a batch was published in between.
+    """
+    return any(offset > end_by_partition.get(each, -1) for each, offset in facts.next_offset_by_partition.items())
 
 
 def is_patient(patience: AwaitedRun | None, facts: StartFacts, now: float) -> bool:

@@ -20,7 +20,7 @@ from batchledger.adapters.kafka.requests import (
     open_consumer,
     split,
     to_kafka,
-    wait,
+    wait_if_present,
 )
 from batchledger.model.offsets import TopicPartition
 
@@ -36,9 +36,13 @@ class LogEnds:
     _consumer: Consumer | None = None
     _partitions: list[TopicPartition] = field(default_factory=list)
     _questions: list[list[KafkaTopicPartition]] = field(default_factory=list)
+    _refused: frozenset[str] = frozenset()
 
     def list_partitions(self, topics: Collection[str]) -> Sequence[TopicPartition]:
-        """Return the partitions that the topics have now. Raises ServiceUnavailableError, AccessRefusedError."""
+        """Return the partitions that the topics have now; none of a topic that is absent or refused.
+
+        Raises ServiceUnavailableError, and AccessRefusedError if every topic is refused.
+        """
         found: list[TopicPartition] = []
         if not topics:
             return found
@@ -48,13 +52,16 @@ class LogEnds:
             refused: dict[str, KafkaException] = {}
             for topic, future in asked.items():
                 try:
-                    found += [TopicPartition(topic, each.id) for each in wait(future).partitions]
+                    answer = wait_if_present(future)
                 except KafkaException as error:
                     refused[topic] = error
-            if refused and not found:
+                else:
+                    found += [] if answer is None else [TopicPartition(topic, each.id) for each in answer.partitions]
+            if refused and len(refused) == len(asked):
                 raise next(iter(refused.values()))
-        for topic, refusal in refused.items():
-            logger.warning("topic %s starts no run: Kafka says: %s", topic, refusal.args[0].str())
+        if refused.keys() - self._refused:
+            logger.warning("no record of topic %s starts a run: Kafka refuses to describe it", ", ".join(refused))
+        self._refused = frozenset(refused)
         if found != self._partitions:
             # A client that has seen a topic would not learn of its new partitions for minutes.
             self._consumer = open_consumer(self.options, Isolation.COMMITTED)

@@ -5,13 +5,12 @@ all partitions in lists, so that 10,000 of them take a second.
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, TopicCollection
 from confluent_kafka.admin import AdminClient
 from typing_extensions import override
 
@@ -19,7 +18,6 @@ from batchledger.adapters.kafka import health, second_read, time_search
 from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
 from batchledger.adapters.kafka.records import read_bytes
 from batchledger.adapters.kafka.requests import (
-    Result,
     kafka_call,
     list_bounds,
     list_offsets,
@@ -27,6 +25,7 @@ from batchledger.adapters.kafka.requests import (
     split,
     to_kafka,
     wait,
+    wait_if_present,
 )
 from batchledger.model.balance import HoleEvidence
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
@@ -35,7 +34,6 @@ from batchledger.model.records.times import Searched, TimeSpan, to_milliseconds
 from batchledger.ports import SourceLog
 
 OFFSETS_IN_COMMIT = 500
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class KafkaLog(SourceLog):
             cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)
             described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_SECONDS)
             cluster_id = wait(cluster).cluster_id
-            found = {topic: answer for topic, future in described.items() if (answer := _wait_if_present(future))}
+            found = {topic: answer for topic, future in described.items() if (answer := wait_if_present(future))}
             partitions = [
                 TopicPartition(topic, partition.id)
                 for topic, answer in found.items()
@@ -99,12 +97,3 @@ class KafkaLog(SourceLog):
 
     def _admin(self) -> AdminClient:
         return open_admin(client_options(self.options))
-
-
-def _wait_if_present(future: "Future[Result]") -> Result | None:
-    try:
-        return wait(future)
-    except KafkaException as error:
-        if error.args[0].code() in _ABSENT:
-            return None
-        raise

@@ -33,6 +33,8 @@ REQUESTS_AT_ONCE = 8
 # A list of offsets is asked for these instead of a moment; the protocol has the same numbers.
 EARLIEST, LATEST = OFFSET_BEGINNING, OFFSET_END
 
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
 _left_behind: list[AdminClient] = []
 
 Item = TypeVar("Item")
@@ -92,6 +94,16 @@ def open_admin(options: Mapping[str, Any]) -> AdminClient:
 def wait(future: "Future[Result]") -> Result:
     """Return the answer to a request. Its client has to live as long, else it fails with "Handle is terminating"."""
     return future.result(timeout=REQUEST_TIMEOUT_SECONDS + 2)
+
+
+def wait_if_present(future: "Future[Result]") -> Result | None:
+    """Return the answer to a request about a topic; None if there is no such topic. Otherwise as ``wait``."""
+    try:
+        return wait(future)
+    except KafkaException as error:
+        if error.args[0].code() in _ABSENT:
+            return None
+        raise
 
 
 def _is_settling(error: BaseException) -> bool:

@@ -6,7 +6,7 @@ the next look tries again.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
@@ -25,6 +25,7 @@ from batchledger.monitoring.starting import (
     await_run,
     count_unread,
     expect_run,
+    has_lost,
     is_patient,
     may_start,
 )
@@ -47,9 +48,10 @@ class _Watched:
 
 @dataclass
 class _Cluster:
-    """What was found out at the last refresh, ``at`` a moment of the monotonic clock."""
+    """What was found out at the last refresh, ``at`` a moment of the monotonic clock, for pipelines of these names."""
 
     at: float
+    names: frozenset[str]
     pipelines: Sequence[_Watched]
     log: LogEnds
     dsn_by_warehouse: Mapping[str, str] = field(repr=False)
@@ -63,7 +65,6 @@ class RecordWatch:
     """
 
     connection: str
-    check_every: float
     has_run: Callable[[str], bool]
     clock: Callable[[], float] = monotonic
     _files: PipelineFiles = field(default_factory=PipelineFiles)
@@ -71,22 +72,26 @@ class RecordWatch:
     # The ends at which a pipeline had nothing to do; absent while it has.
     _settled: dict[str, list[int]] = field(default_factory=dict)
     _awaited: dict[str, AwaitedRun] = field(default_factory=dict)
-    _trouble: str = ""
+    # Pipelines whose position the log did not have at the last look.
+    _suspected: set[str] = field(default_factory=set)
+    _told: dict[str, str] = field(default_factory=dict)
 
-    def find_starts(self) -> dict[str, dict[str, Any]]:
-        """Return what each pipeline that shall start now has to do, for people to read. Raises nothing."""
+    def find_starts(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Return what each of these pipelines that shall start now has to do, for people to read. Raises nothing."""
         try:
-            return self._look()
+            found = self._look(frozenset(names))
         except BatchledgerError as error:
-            self._tell(str(error))
+            self._tell(self.connection, str(error))
         except Exception:
             logger.exception("no run is started for now")
-        if self._cluster is not None:
-            self._cluster.at = -inf
+        else:
+            self._told.pop(self.connection, None)
+            return found
+        self._refresh_soon()
         return {}
 
-    def _look(self) -> dict[str, dict[str, Any]]:
-        cluster = self._refresh()
+    def _look(self, names: frozenset[str]) -> dict[str, dict[str, Any]]:
+        cluster = self._refresh(names)
         ends = cluster.log.read()
         grown: dict[str, tuple[_Watched, list[int]]] = {}
         for each in cluster.pipelines:
@@ -103,6 +108,8 @@ class RecordWatch:
         name, now = pipeline.config.name, self.clock()
         facts = _keep_topics(facts, pipeline.config.source.topics)
         end_by_partition = dict(zip(pipeline.partitions, ends, strict=True))
+        if facts.is_at_work or self._is_doubtful(name, has_lost(facts, end_by_partition)):
+            return None
         unread = count_unread(facts, end_by_partition)
         if not may_start(facts, end_by_partition, pipeline.config.rules.limits):
             self._awaited.pop(name, None)
@@ -113,19 +120,44 @@ class RecordWatch:
         before = self._awaited.get(name)
         if is_patient(before, facts, now):
             return None
-        if self.has_run(name):
-            self._awaited[name] = await_run(before, facts, now)
+        is_running = self._ask_airflow(name)
+        if is_running is None:
             return None
-        self._awaited[name] = expect_run(before, facts, now)
+        self._awaited[name] = (await_run if is_running else expect_run)(before, facts, now)
+        if is_running:
+            return None
         return {"pipeline": name, "unread_records": unread, "open_batch": facts.open_batch and facts.open_batch[0]}
 
-    def _refresh(self) -> _Cluster:
-        """Return the cluster; look everything up again if that was long ago."""
+    def _is_doubtful(self, name: str, is_lost: bool) -> bool:
+        """Whether the next look has to confirm that the log does not have a position any more.
+
+        The ends were read before the position, and the partitions at the last refresh.
+        """
+        if not is_lost:
+            self._suspected.discard(name)
+        elif name not in self._suspected:
+            self._suspected.add(name)
+            self._refresh_soon()
+            return True
+        return False
+
+    def _ask_airflow(self, name: str) -> bool | None:
+        """Return whether a run of the pipeline is queued or at work; None if Airflow does not say."""
+        try:
+            found = self.has_run(name)
+        except Exception as error:  # noqa: BLE001 (its clients have no family of errors, and no other pipeline shall suffer)
+            self._tell(f"run of {name}", f"Airflow does not say whether {name} has one: {type(error).__name__}")
+            return None
+        self._told.pop(f"run of {name}", None)
+        return found
+
+    def _refresh(self, names: frozenset[str]) -> _Cluster:
+        """Return the cluster; look everything up again if that was long ago, or for other pipelines."""
         known, now = self._cluster, self.clock()
-        if known is not None and now < known.at + REFRESH_SECONDS:
+        if known is not None and known.names == names and now < known.at + REFRESH_SECONDS:
             return known
         configs, _ = self._files.read()
-        pipelines = [each for each in configs if self._is_mine(each)]
+        pipelines = [each for each in configs if each.name in names and each.source.connection == self.connection]
         options = kafka_options(load_connection(self.connection, ("kafka",)))
         log = known.log if known and known.log.options == options else LogEnds(options)
         partitions = log.list_partitions({topic for each in pipelines for topic in each.source.topics})
@@ -137,17 +169,14 @@ class RecordWatch:
             own = [place for topic in each.source.topics for place in places.get(topic, ())]
             watched.append(_Watched(each, [partitions[place] for place in own], own))
         self._settled.clear()
-        self._cluster = _Cluster(now, watched, log, self._find_dsns(pipelines))
-        self._trouble = ""
+        # What has left may come back: then its first event is not late.
+        self._awaited = {name: each for name, each in self._awaited.items() if name in names}
+        self._cluster = _Cluster(now, names, watched, log, self._find_dsns(pipelines))
         return self._cluster
 
-    def _is_mine(self, pipeline: PipelineConfig) -> bool:
-        start = pipeline.start_on_records
-        return (
-            start is not None
-            and pipeline.source.connection == self.connection
-            and start.check_every == self.check_every
-        )
+    def _refresh_soon(self) -> None:
+        if self._cluster is not None:
+            self._cluster.at = -inf
 
     def _find_dsns(self, pipelines: Iterable[PipelineConfig]) -> dict[str, str]:
         found = {}
@@ -155,7 +184,7 @@ class RecordWatch:
             try:
                 found[each.warehouse] = ledger_dsn(each)
             except BatchledgerError as error:
-                self._tell(str(error))
+                self._tell(each.warehouse, str(error))
         return found
 
     def _load_facts(self, cluster: _Cluster, asked: Sequence[PipelineConfig]) -> dict[str, StartFacts]:
@@ -163,17 +192,21 @@ class RecordWatch:
         found: dict[str, StartFacts] = {}
         for warehouse, dsn in cluster.dsn_by_warehouse.items():
             names = [each.name for each in asked if each.warehouse == warehouse]
+            if not names:
+                continue
             try:
-                found |= load_start_facts(dsn, names) if names else {}
+                found |= load_start_facts(dsn, names)
             except BatchledgerError as error:
-                self._tell(str(error))
+                self._tell(warehouse, str(error))
+            else:
+                self._told.pop(warehouse, None)
         return found
 
-    def _tell(self, trouble: str) -> None:
-        """Log a trouble once for as long as it lasts."""
-        if trouble != self._trouble:
+    def _tell(self, source: str, trouble: str) -> None:
+        """Log the trouble with a connection, or with the runs of a pipeline, once for as long as it lasts."""
+        if self._told.get(source) != trouble:
             logger.warning("no run is started for now: %s", trouble)
-        self._trouble = trouble
+        self._told[source] = trouble
 
 
 def _keep_topics(facts: StartFacts, topics: Sequence[str]) -> StartFacts:

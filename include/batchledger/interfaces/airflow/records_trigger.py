@@ -4,6 +4,7 @@ DAG files import this module, so nothing heavy is imported here.
 """
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from batchledger.interfaces.airflow.record_watch import RecordWatch
 
 ACTIVE_STATES = ["queued", "running"]
+
+_listening: defaultdict[Hashable, Counter[str]] = defaultdict(Counter)
+"""By shared stream, how many triggers of this process listen for each pipeline: no other pipeline is looked at."""
 
 
 class RecordsTrigger(BaseEventTrigger):
@@ -48,14 +52,14 @@ class RecordsTrigger(BaseEventTrigger):
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[dict[str, dict[str, Any]]]:
         """Yield what each pipeline that shall start has to do, by its name, whenever there is one."""
-        check_every = kwargs["check_every"]
+        check_every, listening = kwargs["check_every"], _listening[cls(**kwargs).shared_stream_key()]
         # Its imports would hold up all triggers for a second.
-        watch = await asyncio.to_thread(_open_watch, kwargs["connection"], check_every)
+        watch = await asyncio.to_thread(_open_watch, kwargs["connection"])
         clock = asyncio.get_running_loop().time
         while True:
             next_look = clock() + check_every
             # What it asks blocks, Airflow's API included.
-            starts = await asyncio.to_thread(watch.find_starts)
+            starts = await asyncio.to_thread(watch.find_starts, [name for name, count in listening.items() if count])
             if starts:
                 yield starts
             await asyncio.sleep(max(0.0, next_look - clock()))
@@ -64,15 +68,20 @@ class RecordsTrigger(BaseEventTrigger):
     async def filter_shared_stream(
         self, shared_stream: AsyncIterator[dict[str, dict[str, Any]]]
     ) -> AsyncIterator[TriggerEvent]:
-        async for starts in shared_stream:
-            if self.pipeline in starts:
-                yield TriggerEvent(starts[self.pipeline])  # type: ignore[no-untyped-call]
+        listening = _listening[self.shared_stream_key()]
+        listening[self.pipeline] += 1
+        try:
+            async for starts in shared_stream:
+                if self.pipeline in starts:
+                    yield TriggerEvent(starts[self.pipeline])  # type: ignore[no-untyped-call]
+        finally:
+            listening[self.pipeline] -= 1
 
 
-def _open_watch(connection: str, check_every: float) -> "RecordWatch":
+def _open_watch(connection: str) -> "RecordWatch":
     from batchledger.interfaces.airflow.record_watch import RecordWatch
 
-    return RecordWatch(connection, check_every, _has_run)
+    return RecordWatch(connection, _has_run)
 
 
 def _has_run(dag_id: str) -> bool:

@@ -169,7 +169,14 @@ class PublishOperator(BaseOperator):
 
         lineage.let_through(self)
         with _in_airflow_terms(), keep_connections():
-            batch = run_batch.publish(build_platform(self.pipeline), int(self.batch_id), _run())
+            platform = build_platform(self.pipeline)
+            batch = run_batch.publish(platform, int(self.batch_id), _run())
+            if not platform.ledger.has_rows(batch.batch_id):
+                # at_most_once has lost them, or another process is about to commit them.
+                self.log.warning("%s has no rows, so it has no event", batch.label)
+                return batch.batch_id
+        # The batch is published. Whatever is wrong here is tried again, so that a person has time to mend it.
+        with keep_connections():
             self.published = describe_published(self.pipeline, batch.batch_id)
         if not assets.announce(context, self.target, self.published):
             self.log.info("the event of %s is there already, from an earlier try of this task", batch.label)

@@ -11,7 +11,7 @@ import getpass
 import logging
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
@@ -154,10 +154,14 @@ class _Holder:
         return {"batch_id": self.batch_id, "run": self.run, "holder": self.number, **more}
 
 
+def find_presences(cursor: Cursor, batch_ids: Sequence[int]) -> dict[int, Presence]:
+    """Return who was last at work on each of the batches, by batch."""
+    cursor.execute(read_statement(__package__, "find_presences"), {"batch_ids": list(batch_ids)})
+    return {row[0]: Presence(*row) for row in cursor}
+
+
 def _find(cursor: Cursor, batch_id: int) -> Presence | None:
-    cursor.execute(read_statement(__package__, "find_presence"), {"batch_id": batch_id})
-    row = cursor.fetchone()
-    return None if row is None else Presence(*row)
+    return find_presences(cursor, [batch_id]).get(batch_id)
 
 
 def _worker() -> str:

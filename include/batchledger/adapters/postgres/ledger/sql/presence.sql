@@ -32,7 +32,7 @@ with handed_on as (
 delete from batchledger.presence p
 where p.batch_id = %(batch_id)s and p.holder = %(holder)s and not exists (select from handed_on)
 
--- name: find_presence
+-- name: find_presences
 -- The lock of a number of 64 bits is shown as its two halves.
 select p.batch_id, p.run, p.worker, p.since, extract(epoch from clock_timestamp() - p.seen_at)::float8,
     exists (
@@ -42,4 +42,4 @@ select p.batch_id, p.run, p.worker, p.since, extract(epoch from clock_timestamp(
             and l.classid::bigint = (p.holder >> 32) and l.objid::bigint = (p.holder & 4294967295)),
     p.is_handed_on
 from batchledger.presence p
-where p.batch_id = %(batch_id)s
+where p.batch_id = any(%(batch_ids)s)
