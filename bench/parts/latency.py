@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from batchledger.local.samples.producer import choose_partition
 from bench.bench import Bench
-from bench.contenders.contender import Contender
+from bench.contenders.contender import Contender, Running, Subject
 from bench.figures import Figure, describe
 from bench.records import PARTITIONS, Topic, create_topic, to_record
 from bench.taking import new_order, warm_up
@@ -52,18 +52,22 @@ def measure(bench: Bench, contenders: Sequence[Contender]) -> Iterator[Figure]:
                 name = f"latency_{contender.subject.name}_{number}"
                 topic = plan_topic(name, RECORDS_PER_SECOND * (SECONDS_IF_SMALL if bench.is_small else SECONDS))
                 create_topic(bench.services, name)
-                order = new_order(contender.subject, topic)
-                with fresh_table(bench.services.dsn, order.target):
-                    running.prepare(order)
-                    running.begin(order)
-                    with Looking(bench.services.dsn, order.target) as looks:
-                        produce_steadily(bench, topic, RECORDS_PER_SECOND)
-                        running.finish()
-                        looks.wait_for(topic.end_by_partition)
-                milliseconds = find_delays(looks.seen, read_times(bench, topic))
-                cuts = quantiles(milliseconds, n=100)
+                cuts = quantiles(time_loop(bench, contender.subject, running, topic, RECORDS_PER_SECOND), n=100)
                 bench.say(f"{contender.subject.title}: p50 {cuts[49]:,.0f} ms, p99 {cuts[98]:,.0f} ms")
                 yield from describe(PART, contender.subject.name, p50_milliseconds=cuts[49], p99_milliseconds=cuts[98])
+
+
+def time_loop(bench: Bench, subject: Subject, running: Running, topic: Topic, records_per_second: int) -> list[float]:
+    """Return how many milliseconds each record of a steady producer took through a contender in its natural loop."""
+    order = new_order(subject, topic)
+    with fresh_table(bench.services.dsn, order.target):
+        running.prepare(order)
+        running.begin(order)
+        with Looking(bench.services.dsn, order.target) as looks:
+            produce_steadily(bench, topic, records_per_second)
+            running.finish()
+            looks.wait_for(topic.end_by_partition)
+    return find_delays(looks.seen, read_times(bench, topic))
 
 
 def find_delays(looks: Sequence[Look], times_by_partition: Mapping[int, Sequence[float]]) -> list[float]:

@@ -14,9 +14,9 @@ from bench.contenders import available_now, batchledger
 from bench.figures import Figure, describe
 from bench.orders import Order
 from bench.parts.airflow_trigger import wait_until
-from bench.parts.latency import Looking, find_delays, plan_topic, produce_steadily, read_times
+from bench.parts.latency import Looking, find_delays, plan_topic, produce_steadily, read_times, time_loop
 from bench.records import Topic, create_topic
-from bench.taking import new_order, warm_up
+from bench.taking import warm_up
 from bench.targets.table import fresh_table
 
 PART = "starts"
@@ -51,15 +51,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
         warm_up(bench, contender.subject, running, bench.warm_up)
         for rate, number in _list_rounds(bench):
             topic = _create(bench, f"starts_loop_{rate}_{number}", rate, SECONDS)
-            order = new_order(contender.subject, topic)
-            with fresh_table(bench.services.dsn, order.target):
-                running.prepare(order)
-                running.begin(order)
-                with Looking(bench.services.dsn, order.target) as looks:
-                    produce_steadily(bench, topic, rate)
-                    running.finish()
-                    looks.wait_for(topic.end_by_partition)
-            yield from _describe(bench, contender.subject.name, rate, find_delays(looks.seen, read_times(bench, topic)))
+            delays = time_loop(bench, contender.subject, running, topic, rate)
+            yield from _describe(bench, contender.subject.name, rate, delays)
     bench.say("starting Airflow")
     with bench.services.airflow() as airflow:
         for number in range(WARM_UPS):

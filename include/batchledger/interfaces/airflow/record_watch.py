@@ -111,7 +111,7 @@ class RecordWatch:
         if facts.is_at_work or self._is_doubtful(name, has_lost(facts, end_by_partition)):
             return None
         unread = count_unread(facts, end_by_partition)
-        if not may_start(facts, end_by_partition, pipeline.config.rules.limits):
+        if not may_start(facts, end_by_partition, pipeline.config.limits.rules):
             self._awaited.pop(name, None)
             if unread == 0:
                 self._settled[name] = ends
