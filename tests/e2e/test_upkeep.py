@@ -25,12 +25,17 @@ def run_of(airflow: AirflowApi, dag_id: str) -> Run:
 
 
 def audit_of(airflow: AirflowApi, pipeline: TestPipeline) -> tuple[Task, str]:
-    """Audit all pipelines; return the task of this one and its error, as soon as Airflow has noticed its file."""
+    """Audit all pipelines; return the task of this one and its error, as soon as Airflow has noticed its file.
+
+    Airflow's scheduler keeps a DAG for 2 s before it looks whether a DAG without runs was rewritten in place
+    (DBDagBag). A run within these 2 s has the task of a new file as `removed`, and the next run audits it.
+    """
     found: list[tuple[Task, str]] = []
 
     def audit() -> bool:
         run = run_of(airflow, AUDIT)
-        mine = [each for each in airflow.list_tasks(AUDIT, run.run_id) if each.task_id == pipeline.name]
+        tasks = airflow.list_tasks(AUDIT, run.run_id)
+        mine = [each for each in tasks if each.task_id == pipeline.name and each.state != "removed"]
         found.extend((each, airflow.read_error(AUDIT, run.run_id, each)) for each in mine)
         return bool(found)
 
