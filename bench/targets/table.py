@@ -124,8 +124,9 @@ class Watch:
 
 @contextmanager
 def watching(dsn: str, table: str, tail_pages: int) -> Iterator[Watch]:
-    """Lend a watch on a table."""
+    """Lend a watch on a table. It is not vacuumed any more, because new rows would then go into holes of old pages."""
     with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("alter table {} set (autovacuum_enabled = off)").format(identify(table)))
         yield Watch(connection, table, tail_pages)
 
 
