@@ -7,7 +7,7 @@ from statistics import median
 
 from bench.figures import Figures
 from bench.formats import AVRO, FLAT_JSON, NESTED_JSON
-from bench.parts import formats, scaling, types
+from bench.parts import formats, scaling, starts, types
 from bench.parts.throughput import SINKS
 
 GIBIBYTE = 1024**3
@@ -85,6 +85,12 @@ FIXED: tuple[Goal, ...] = (
         "s",
         against=WARM,
         at_least=6.0,
+    ),
+    Goal(
+        "one record through Airflow without cron, all idle → visible",
+        Source(starts.PART, starts.subject_of("on_records", starts.ALONE), "p50_milliseconds"),
+        "ms",
+        at_most=3000.0,
     ),
     Goal(
         "exactly_once with audit against AvailableNow + foreachBatch JDBC",

@@ -164,20 +164,19 @@ def _latency_table(figures: Figures, titles: Titles) -> str:
 
 
 def _starts_table(figures: Figures) -> str:
-    rows = []
+    rows, rates = [], starts.RECORDS_PER_SECOND_BY_RATE
     for name, title in starts.TITLES.items():
         cuts = (
             [
                 figures.median(starts.PART, starts.subject_of(name, rate), f"{cut}_milliseconds")
                 for cut in ("p50", "p99")
             ]
-            for rate in starts.RATES
+            for rate in rates
         )
         cells = [f"{to_text(p50, 'ms')}, {to_text(p99, 'ms')}" for p50, p99 in cuts]
         if any(name == each.rpartition(" at ")[0] for each in figures.subjects(starts.PART)):
             rows.append([title, *cells])
-    headings = ["produce to visible through Airflow: p50, p99", *(f"{rate:,} records/s" for rate in starts.RATES)]
-    return table(headings, rows)
+    return table(["produce to visible through Airflow: p50, p99", *map(starts.title_of, rates)], rows)
 
 
 def _kills_table(figures: Figures, titles: Titles) -> str:

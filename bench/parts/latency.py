@@ -57,7 +57,7 @@ def measure(bench: Bench, contenders: Sequence[Contender]) -> Iterator[Figure]:
                 yield from describe(PART, contender.subject.name, p50_milliseconds=cuts[49], p99_milliseconds=cuts[98])
 
 
-def time_loop(bench: Bench, subject: Subject, running: Running, topic: Topic, records_per_second: int) -> list[float]:
+def time_loop(bench: Bench, subject: Subject, running: Running, topic: Topic, records_per_second: float) -> list[float]:
     """Return how many milliseconds each record of a steady producer took through a contender in its natural loop."""
     order = new_order(subject, topic)
     with fresh_table(bench.services.dsn, order.target):
@@ -124,11 +124,11 @@ def plan_topic(name: str, records: int) -> Topic:
     return Topic(name, dict(sorted(ends.items())), 0)
 
 
-def produce_steadily(bench: Bench, topic: Topic, records_per_second: int) -> None:
+def produce_steadily(bench: Bench, topic: Topic, records_per_second: float) -> None:
     """Send the records in bursts, a hundred a second at most, each with the moment of its sending."""
     producer = Producer({**bench.services.kafka_options, "linger.ms": 0, "acks": "all", "enable.idempotence": True})
     bursts_per_second = min(BURSTS_PER_SECOND, records_per_second)
-    at_once = records_per_second // bursts_per_second
+    at_once = round(records_per_second / bursts_per_second)
     started = time.monotonic()
     for burst, first in enumerate(range(0, topic.records, at_once)):
         time.sleep(max(0.0, started + burst / bursts_per_second - time.monotonic()))
