@@ -5,11 +5,15 @@ Also what they find there: a pipeline that has published something, or is blocke
 
 import html
 import re
-from collections.abc import Collection, Mapping
+import socket
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import uvicorn
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api import security
 from airflow.api_fastapi.core_api.security import get_user
@@ -21,7 +25,7 @@ from batchledger.interfaces.page import access, acting, airflow_runs, app, overv
 from batchledger.interfaces.page.app import build_app
 from batchledger.lifecycle import run_batch
 from batchledger.model.errors import BatchBlockedError
-from tests.support import TestPipeline, Workplace
+from tests.support import TestPipeline, Workplace, wait_until
 
 OWN_PAGE = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin"}
 HTML = {"Accept": "text/html"}
@@ -90,6 +94,20 @@ def let_in(patches: pytest.MonkeyPatch, *users: User) -> FastAPI:
     pages = build_app()
     pages.dependency_overrides[get_user] = find_user
     return pages
+
+
+@contextmanager
+def serving(pages: FastAPI) -> Iterator[str]:
+    """Serve the application to a real browser; yield its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(pages, log_level="critical", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        wait_until(lambda: server.started)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
 
 
 def open_browser(pages: FastAPI, user: User) -> TestClient:

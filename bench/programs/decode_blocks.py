@@ -1,4 +1,4 @@
-"""Decodes values in memory, without Kafka and a table. A process of its own, whose collector has little to look at."""
+"""Decodes values in memory, without Kafka and a table. A process of its own, settled as Spark's Python workers are."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -6,6 +6,7 @@ from time import process_time
 
 import pyarrow as pa
 
+from batchledger.adapters.spark.tasks import settle_worker
 from bench.formats import FORMATS, Decode, Format
 from bench.orders import Order, serve
 
@@ -43,5 +44,11 @@ def _open_decoder(format_: Format) -> Decode:
     return format_.open_decoder()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Carry out orders with the collector of a worker, which leaves the objects of a block alone."""
+    settle_worker()
     serve(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas
+from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas, find_kept_schema
 from batchledger.adapters.registry.client import Registry
 from batchledger.config.connections import Connection, load_connection, registry_settings
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle.writer_schemas import SchemaBook
 from batchledger.model.batch import Attempt
-from batchledger.model.errors import ConfigurationError
+from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.contract import Sample, with_added
-from batchledger.model.records.lookup import choose_newest
+from batchledger.model.records.lookup import Record, choose_newest
 from batchledger.model.records.rules import UnknownFieldPolicy
-from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
+from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
 
 if TYPE_CHECKING:
     from batchledger.adapters.decoding.decoder import RecordDecoder
@@ -121,29 +121,67 @@ def sample_topics(
 
 
 def sample_records(
-    pipeline: PipelineConfig, options: Mapping[str, str], records: int, decoder: "RecordDecoder"
+    pipeline: PipelineConfig, dsn: str, options: Mapping[str, str], records: int, decoder: "RecordDecoder"
 ) -> Sample:
     """Look at the newest records of a pipeline's topics, as ``sample_topics``."""
-    registry = open_registry(pipeline)
-    if registry is not None:
-        decoder = _with_registry(decoder, registry)
+    decoder = decoder.with_schemas(_find_schemas(pipeline, dsn))
     return sample_topics(options, pipeline.source.topics, records, decoder.columns, decoder.registered)
 
 
-def _with_registry(decoder: "RecordDecoder", registry: Registry) -> "RecordDecoder":
-    return decoder.with_schemas(
-        cache(lambda wanted: registry.fetch(wanted) or f"schema {wanted} is unknown to the registry")
+def _find_schemas(pipeline: PipelineConfig, dsn: str) -> "FindSchema":
+    """Return what looks schemas up, first in the ledger, which needs no registry, and notes no use of them."""
+    registry = open_registry(pipeline)
+    name = str(pipeline.source.registry)
+
+    def find(wanted: SchemaId | SubjectVersion) -> WriterSchema | str:
+        kept = find_kept_schema(dsn, name, str(wanted))
+        return kept or (registry and registry.fetch(wanted)) or f"schema {wanted} is unknown to the registry"
+
+    return cache(find)
+
+
+def decode_records(pipeline: PipelineConfig, dsn: str, records: Sequence[Record]) -> tuple[Record, ...]:
+    """Return the records with what their values say, if these are Avro or Protobuf, or why that cannot be had."""
+    import pyarrow as pa
+
+    from batchledger.adapters.decoding.headers import write_headers
+
+    try:
+        decoder = _make_registered(pipeline, ())
+        if decoder is None:
+            return tuple(records)
+        find = _find_schemas(pipeline, dsn)
+    except ConfigurationError as error:
+        return tuple(replace(each, undecoded=error.message) for each in records)
+
+    @cache
+    def explain(wanted: SchemaId | SubjectVersion) -> WriterSchema | str:
+        try:
+            return find(wanted)
+        except BatchledgerError as error:
+            return f"schema {wanted} cannot be read: {error.why.rstrip('.') or error.message}"
+
+    # What no other column takes is the whole value.
+    whole = replace(decoder, columns=(REST,), find_schema=explain, reader=None, refuses_undeclared=False)
+    values = pa.array([each.value for each in records], pa.binary())
+    found = whole.decode(values, pa.array([write_headers(each.headers) for each in records], pa.string()))
+    texts = iter(found.rows.column(0).to_pylist())
+    return tuple(
+        replace(each, decoded=next(texts) or "{}")
+        if found.is_decoded[place]
+        else replace(each, undecoded=found.errors.get(place))
+        for place, each in enumerate(records)
     )
 
 
-def sample_registry(pipeline: PipelineConfig, decoder: "RecordDecoder") -> Sample:
+def sample_registry(pipeline: PipelineConfig, dsn: str, decoder: "RecordDecoder") -> Sample:
     """Look at the newest schema that each topic has in the registry, by the usual name. Raises ConfigurationError."""
     from batchledger.adapters.decoding.sampling import look_at_schemas
 
     registry = open_registry(pipeline)
     subjects = [f"{topic}-value" for topic in pipeline.source.topics]
     found = [schema for each in subjects if registry and (schema := registry.find_latest(each)) is not None]
-    registered = None if registry is None else _with_registry(decoder, registry).registered
+    registered = decoder.with_schemas(_find_schemas(pipeline, dsn)).registered
     if not found or registered is None:
         raise ConfigurationError(
             f"The registry has no subject {' or '.join(subjects)}." if registry else "The pipeline names no registry.",
@@ -151,9 +189,8 @@ def sample_registry(pipeline: PipelineConfig, decoder: "RecordDecoder") -> Sampl
             advice="Look at records instead: --from-topic",
             pipeline=pipeline.name,
         )
-    return replace(
-        look_at_schemas(dict.fromkeys(found, 1), decoder.columns, 0, registered.find_reader()), noun="schema"
-    )
+    written = dict.fromkeys(((each, registered.message) for each in found), 1)
+    return replace(look_at_schemas(written, decoder.columns, 0, registered.find_reader()), noun="schema")
 
 
 def open_registry(pipeline: PipelineConfig) -> Registry | None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -40,10 +40,7 @@ from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig,
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
 from batchledger.lifecycle.platform import Deadlines, Platform, StageStep
-from batchledger.model.errors import (
-    BatchledgerError,
-    ConfigurationError,
-)
+from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
 from batchledger.model.offsets import OffsetRange
@@ -56,6 +53,7 @@ from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stag
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import Verification
 from batchledger.reading import (
+    decode_records,
     load_named,
     load_registry,
     make_decoder,
@@ -174,8 +172,8 @@ def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit:
 
     Raises ConfigurationError if neither Kafka nor quarantine has a partition of the ranges.
     """
-    options = source_options(pipeline)
-    quarantined = load_quarantined(ledger_dsn(pipeline), pipeline.name, ranges, limit + 1)
+    options, dsn = source_options(pipeline), ledger_dsn(pipeline)
+    quarantined = load_quarantined(dsn, pipeline.name, ranges, limit + 1)
     log = KafkaLog(options).read_log(sorted({each.partition.topic for each in ranges})).log_by_partition
     known = {*log, *(each.partition for each in quarantined)}
     unknown = [str(each.partition) for each in ranges if each.partition not in known]
@@ -186,7 +184,8 @@ def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit:
             pipeline=pipeline.name,
         )
     reach = find_reach(ranges, log)
-    return combine_records(reach, read_first(options, reach.readable, limit + 1), quarantined, limit)
+    found = combine_records(reach, read_first(options, reach.readable, limit + 1), quarantined, limit)
+    return replace(found, records=decode_records(pipeline, dsn, found.records))
 
 
 def compare_schema(pipeline: PipelineConfig, sampled: int = 0, *, is_registry_asked: bool = False) -> Contract:
@@ -201,9 +200,9 @@ def compare_schema(pipeline: PipelineConfig, sampled: int = 0, *, is_registry_as
         table = build_sink(pipeline, dsn).compare_columns(decoder.schema)
     sample = None
     if is_registry_asked:
-        sample = sample_registry(pipeline, decoder)
+        sample = sample_registry(pipeline, dsn, decoder)
     elif sampled:
-        sample = sample_records(pipeline, source_options(pipeline), sampled, decoder)
+        sample = sample_records(pipeline, dsn, source_options(pipeline), sampled, decoder)
     return Contract(decoder.columns, sample, table, [each.name for each in decoder.outer.columns])
 
 

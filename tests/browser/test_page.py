@@ -4,12 +4,9 @@ The page on real services, and in Airflow's frame: tests/e2e/test_page.py.
 """
 
 import re
-import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
-import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 
@@ -18,8 +15,7 @@ from batchledger.interfaces.page.watch import Watch
 from batchledger.model.findings import PipelineState
 from batchledger.monitoring.health import PipelineHealth, Threats
 from tests.chromium import Look, OpenPage
-from tests.pages import User, let_in
-from tests.support import wait_until
+from tests.pages import User, let_in, serving
 
 LOOKS: tuple[Look, ...] = ("light", "dark")
 PIPELINES = 120
@@ -46,15 +42,8 @@ def address(pipelines: list[Standing], monkeypatch: pytest.MonkeyPatch) -> Itera
     dags = frozenset(each.name for each in pipelines) | {"none"}
     app = let_in(monkeypatch, User("ana", dags=dags))
     app.state.lookout.overview = Watch(lambda _: Overview(tuple(pipelines)), 1.0)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        wait_until(lambda: server.started)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    with serving(app) as address:
+        yield address
 
 
 @pytest.fixture

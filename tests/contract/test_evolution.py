@@ -289,12 +289,27 @@ def test_partitions_count_as_the_table_that_they_are_of(
 def test_wider_type_holds_every_value_of_the_narrow_one(warehouse_dsn: str, narrow: str) -> None:
     """The statement behind ``WIDER_TYPES``, asked of PostgreSQL itself."""
     edges = {"smallint": [-(2**15), 0, 2**15 - 1], "integer": [-(2**31), 0, LARGEST_INT], "real": [0.1, -1.5, 2.0**100]}
+    scalar, array, _ = narrow.partition("[]")
     with psycopg.connect(warehouse_dsn) as connection:
         for wide in WIDER_TYPES[narrow]:
-            query = sql.SQL("select every(v::{0}::{1}::{0} = v::{0}) from unnest(%s::float8[]) v").format(
-                sql.SQL(narrow), sql.SQL(wide)
-            )
-            assert connection.execute(query, [edges[narrow]]).fetchall() == [(True,)]
+            query = sql.SQL(
+                "select every(v::{0}::{1}::{0} = v::{0}) from unnest(%s::float8[]) n, lateral (select {2}) w (v)"
+            ).format(sql.SQL(narrow), sql.SQL(wide), sql.SQL("array[n, null]" if array else "n"))
+            assert connection.execute(query, [edges[scalar]]).fetchall() == [(True,)]
+
+
+def test_array_of_a_wider_type_comes_with_the_rows_and_out_of_range_it_is_refused(warehouse: PostgresWarehouse) -> None:
+    """An element is what a scalar is: PostgreSQL takes one that fits, and says so if one does not."""
+    small, big = pa.list_(pa.int32()), pa.list_(pa.int64())
+    warehouse = replace(warehouse, evolution=Evolution.ADD)
+    publish(warehouse, SECOND, pa.int32(), [4, 5], marks=(small, [[1, None], None]))
+    third = OffsetRange(ORDERS_0, 5, 6)
+    narrow = stage(warehouse, third, pa.int32(), [6], marks=(big, [[LARGEST_INT + 1]]))
+    with pytest.raises(RowsRefusedError, match="out of range"):
+        life.publish(warehouse, narrow)
+    life.publish(replace(warehouse, evolution=Evolution.WIDEN), narrow)
+    assert columns_of(warehouse) == {"number": "integer", "marks": "bigint[]"}
+    assert values_of(warehouse, "marks") == [None, None, None, [1, None], None, [LARGEST_INT + 1]]
 
 
 def test_nothing_is_planned_without_leave_or_need() -> None:

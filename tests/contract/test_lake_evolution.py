@@ -307,7 +307,7 @@ def test_columns_of_tables_that_no_publication_changes_are_breaking(lake: LakeWa
     schema = pa.schema([("owner", pa.string()), ("number", pa.int64()), ("tax", pa.float64())])
     found = {each.name: each.change for each in lake.lake_table.compare_columns(schema) or ()}
     (other, *_) = lake.lake_table.compare_columns(pa.schema([("Number", pa.int32())])) or ()
-    assert (other.name, other.change) == ("Number", SchemaChange.BREAKING)
+    assert (other.name, other.change, other.statement) == ("Number", SchemaChange.BREAKING, None)
     assert found == {
         "owner": SchemaChange.BREAKING,
         "number": SchemaChange.WIDENING,

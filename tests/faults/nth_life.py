@@ -70,7 +70,7 @@ class StagerInThisProcess(SparkStager):
             context = SimpleNamespace(taskAttemptId=partial(int, number))
             with (
                 patch.object(tasks, "_task_context", lambda context=context: context),
-                patch.object(tasks, "_settle_worker"),
+                patch.object(tasks, "settle_worker"),
                 _failing_as_a_task(),
             ):
                 for report in task([pa.RecordBatch.from_pydict({tasks.NUMBER: [number]})]):

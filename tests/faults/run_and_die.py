@@ -4,9 +4,11 @@ SIGKILL: the process really ends there, no handler runs, connections are left to
 paused, as by a hypervisor or a long garbage collection, until it is woken.
 """
 
+import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -80,6 +82,17 @@ def start_run(
     process.start()
     theirs.close()
     return Run(process, ours)
+
+
+@contextmanager
+def ending_runs() -> Iterator[None]:
+    """Let no run outlive the block, however it is left: SIGTERM, which ends other children, waits in a paused one."""
+    try:
+        yield
+    finally:
+        for each in multiprocessing.active_children():
+            each.kill()
+            each.join(WAIT_SECONDS)
 
 
 def run_until_killed(pipeline: str, run: str, point: str, replay: Replay | None = None) -> None:

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,8 @@ from batchledger.lifecycle.at_work import wait_until_left
 from batchledger.model.batch import Attempt, Batch, BatchState
 from batchledger.model.errors import AtWorkError, FencedError, OutcomeUnknownError
 from batchledger.model.presence import NO_PATIENCE, Patience
-from tests.faults.run_and_die import start_run
+from tests.faults.run_and_die import Run, ending_runs, start_run
+from tests.forked import fork_server
 from tests.support import TestPipeline, Workplace, wait_until
 
 BOUND = Patience(stalled_seconds=0.5)
@@ -185,3 +186,14 @@ def test_i9_lost_reply_is_resolved_by_batch_id_although_later_batches_were_publi
     assert batch.state is BatchState.PUBLISHED
     pipeline.assert_exact()
     assert pipeline.list_staging() == []
+
+
+def test_run_that_is_paused_when_its_test_fails_is_ended() -> None:
+    """Such a run takes no SIGTERM, and the end of all tests would wait for it."""
+    process = fork_server().Process(target=signal.raise_signal, args=(signal.SIGSTOP,), daemon=True)
+    ours, _ = fork_server().Pipe()
+    with suppress(AssertionError), ending_runs():
+        process.start()
+        Run(process, ours).wait_until_paused()
+        raise AssertionError("a test fails")
+    assert process.exitcode == -signal.SIGKILL

@@ -29,6 +29,7 @@ def test_records_are_shown_from_kafka_from_quarantine_and_as_missing(workplace: 
         [["trace", r"\x01"]],
     )
     assert kept["quarantined"]
+    assert {each["decoded"] or each["undecoded"] for each in found["records"]} == {None}
     assert (good["offset"], json.loads(good["value"])["message_id"], good["quarantined"]) == (2, pipeline.sent[1], None)
     spans = {
         name: [(one["start"], one["until"]) for one in found[name]] for name in ("expired", "invisible", "unwritten")

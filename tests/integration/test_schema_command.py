@@ -8,9 +8,15 @@ from typing import Any
 
 import psycopg
 import pytest
+import yaml
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from psycopg import sql
 
+from batchledger.adapters.iceberg.catalog import spark_settings
+from batchledger.adapters.spark.session import open_connect_session
+from batchledger.config.connections import load_connection
 from batchledger.lifecycle import run_batch
+from batchledger.wiring import open_catalog
 from tests.integration.test_cli import ask, batchledger
 from tests.support import TestPipeline, Workplace
 
@@ -111,12 +117,54 @@ def test_differences_within_values_are_told_by_path_until_line_and_publication_h
     assert told_by(pipeline, "--from-topic", code=BREAKING) == {"customer.id": ("breaking", None, None)}
 
 
+def test_spark_runs_the_statements_for_an_iceberg_table_as_they_are_printed(workplace: Workplace) -> None:
+    """As its owner would, in a Spark that has the catalog under the same name. Some words are Spark's own."""
+    declared = (
+        "message_id string, number int, end float, price decimal(8,2), customer struct<id int>, "
+        "items array<struct<price int>>, by_day map<string, struct<n int>>, numbers array<int>"
+    )
+    wider = (
+        "message_id string, number bigint, end double, price decimal(12,2), customer struct<id bigint, order string>, "
+        "items array<struct<price bigint, tags array<string>>>, by_day map<string, struct<n bigint, at timestamp>>, "
+        "numbers array<bigint>, table struct<from date, _x map<string, boolean>>, raw binary, more jsonb"
+    )
+    pipeline = workplace.create(into="lake", partitions=1, source={"schema": declared})
+    send(pipeline, {"message_id": "a", "number": 1, "items": [{"price": 1}], "numbers": [1, None]})
+    run_batch.run_once(pipeline.platform(), "first")
+    assert pipeline.config.sink.type == "iceberg"
+    catalog = open_catalog(load_connection(pipeline.config.sink.catalog))
+    with catalog.opened.load_table(pipeline.config.sink.identifier).update_schema(
+        allow_incompatible_changes=True
+    ) as update:
+        update.update_column("message_id", required=True)
+    file = yaml.safe_load(pipeline.path.read_text())
+    pipeline.path.write_text(yaml.safe_dump(file | {"source": {**file["source"], "schema": wider}}))
+    found = told_by(pipeline, code=BREAKING)
+    statements = [statement for _, _, statement in found.values() if statement]
+    assert len(statements) == 14
+    url = SparkConnectHook(conn_id="spark_default").get_connection_url()
+    with open_connect_session(url, "an owner of tables") as session:
+        for name, value in spark_settings(catalog).items():
+            session.conf.set(name, value)
+        for each in statements:
+            session.sql(each)
+    assert told_by(pipeline) == {}
+    send(pipeline, {"message_id": "b", "number": 2**40, "customer": {"id": 2**40, "order": "x"}})
+    run_batch.run_once(pipeline.platform(), "second")
+    rows = {row["message_id"]: row for row in pipeline.read_output()}
+    assert rows["a"]["items"] == [{"price": 1, "tags": None}]
+    assert rows["b"]["customer"] == {"id": 2**40, "order": "x"}
+
+
 def test_array_of_another_type_is_told_by_its_element(workplace: Workplace) -> None:
     pipeline = workplace.create(partitions=1, source={"schema": f"{DECLARED}, amounts array<double>"})
     send(pipeline, {"message_id": "a", "number": 1, "amounts": [1.5]})
     run_batch.run_once(pipeline.platform(), "first")
     alter(pipeline, "alter column amounts type integer[]")
     assert told_by(pipeline, code=BREAKING) == {"amounts[]": ("breaking", None, None)}
+    alter(pipeline, "alter column amounts type real[]")
+    widens = f'alter table "public"."{pipeline.name}_target" alter column "amounts" type double precision[]'
+    assert told_by(pipeline) == {"amounts[]": ("widening", None, widens)}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """The formats that the bench compares hold the same fields, in the frames that a registry's clients write."""
 
+import gc
+import os
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 
 from bench.formats import AVRO, FLAT_JSON, FORMATS, NESTED_JSON, PROTOBUF, Format
-from bench.orders import Order
-from bench.programs.decode_blocks import BLOCK_RECORDS, CPU_SECONDS, make_blocks, work
+from bench.orders import ORDER_VARIABLE, Order
+from bench.programs.decode_blocks import BLOCK_RECORDS, CPU_SECONDS, main, make_blocks, work
 from bench.records import make_fields
+from tests.forked import fork_server
 
 
 def lay_flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -57,3 +61,21 @@ def test_decoding_alone_refuses_records_that_do_not_decode(monkeypatch: pytest.M
     monkeypatch.setattr("bench.programs.decode_blocks.FORMATS", (broken,))
     with pytest.raises(RuntimeError, match="5,000 records in broken were decoded, of 10,000"):
         work(Order("", "", "", {}, {"format": "broken", "blocks": "1"}))
+
+
+def _decode_and_count(outcome: Connection) -> None:
+    """Send how often the youngest objects were visited while blocks of Protobuf were decoded."""
+    os.environ[ORDER_VARIABLE] = Order("", "", "", {}, {"format": "Protobuf", "blocks": "2"}).to_json()
+    before = gc.get_stats()[0]["collections"]
+    main()
+    outcome.send(gc.get_stats()[0]["collections"] - before)
+
+
+def test_decoding_alone_collects_garbage_as_rarely_as_a_worker_of_spark() -> None:
+    """With the thresholds of Python each block is visited some ten times."""
+    ours, theirs = fork_server().Pipe(duplex=False)
+    process = fork_server().Process(target=_decode_and_count, args=(theirs,), daemon=True)
+    process.start()
+    assert ours.poll(120)
+    assert ours.recv() < 5
+    process.join()

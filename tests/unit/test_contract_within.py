@@ -31,7 +31,7 @@ def compare(schema: str, *documents: Any) -> Contract:
 def compare_schemas(schema: str, *written: WriterSchema) -> Contract:
     """A schema beside schemas of a registry."""
     columns = parse_columns(schema)
-    return Contract(columns, look_at_schemas(dict.fromkeys(written, 1), columns))
+    return Contract(columns, look_at_schemas(dict.fromkeys(((each, FIRST_MESSAGE) for each in written), 1), columns))
 
 
 def found_in(contract: Contract) -> Found:
@@ -175,7 +175,17 @@ def avro(**fields: Any) -> WriterSchema:
     ("schema", "fields", "found"),
     [
         ("to struct<zip string>", {"to": ADDRESS}, {}),
-        ("to struct<street string>", {"to": ADDRESS}, {"to.zip": (ADDITIVE, "to struct<street string, zip string>")}),
+        (
+            "to struct<street string>",
+            {"to": ADDRESS},
+            {"to.street": (ADDITIVE, None), "to.zip": (ADDITIVE, "to struct<street string, zip string>")},
+        ),
+        (
+            "to struct<lines array<struct<n int>>, zip string>",
+            {"to": ["null", ADDRESS]},
+            {"to.lines": (ADDITIVE, None)},
+        ),
+        ("to struct<street string>", {"to": "string"}, {"to": (BREAKING, None)}),
         ("to struct<zip double>", {"to": ADDRESS}, {"to.zip": (BREAKING, None)}),
         ("to array<string>", {"to": ADDRESS}, {"to": (BREAKING, None)}),
         (
@@ -183,6 +193,7 @@ def avro(**fields: Any) -> WriterSchema:
             {"items": {"type": "array", "items": ITEM}},
             {
                 "items[].price": (BREAKING, None),
+                "items[].to.street": (ADDITIVE, None),
                 "items[].to.zip": (
                     ADDITIVE,
                     "items array<struct<price int, to struct<street string, zip string>, odd string>>",
@@ -214,6 +225,7 @@ def avro(**fields: Any) -> WriterSchema:
             "item.to as to struct<street string>",
             {"item": ITEM},
             {
+                "to.street": (ADDITIVE, None),
                 "to.zip": (ADDITIVE, "item.to as to struct<street string, zip string>"),
                 "item": (ADDITIVE, "item jsonb"),
             },
@@ -260,7 +272,7 @@ OLD_LINE = {"type": "record", "name": "line", "fields": [{"name": "price", "type
         (
             "line struct<town string, cost int>",
             {"item": OLD_LINE},
-            {"line.odd": (ADDITIVE, "line struct<town string, cost int, odd string>")},
+            {"line.town": (ADDITIVE, None), "line.odd": (ADDITIVE, "line struct<town string, cost int, odd string>")},
         ),
         (
             "line struct<cost boolean>",
@@ -311,7 +323,7 @@ def test_difference_of_an_avro_schema_is_found_by_the_names_of_the_readers_schem
 ) -> None:
     """A difference is breaking if, and only if, the decoder refuses every record of the schema."""
     columns, written = parse_columns(schema), avro(**fields)
-    contract = Contract(columns, look_at_schemas({written: 1}, columns, reader=READER))
+    contract = Contract(columns, look_at_schemas({(written, FIRST_MESSAGE): 1}, columns, reader=READER))
     assert found_in(contract) == found
     with pytest.raises(AvroSchemaError) if contract.is_broken else nullcontext():
         make_datum_decoder(written, columns, FIRST_MESSAGE, READER)
@@ -320,8 +332,11 @@ def test_difference_of_an_avro_schema_is_found_by_the_names_of_the_readers_schem
 def test_schemas_that_name_a_field_differently_are_compared_as_one() -> None:
     """The proposal takes what the newer schema has beside it."""
     written = {
-        avro(line={**LINE, "fields": [TOWN, {"name": "cost", "type": "int"}, {"name": "tax", "type": "int"}]}): 2,
-        avro(item=OLD_LINE): 3,
+        (
+            avro(line={**LINE, "fields": [TOWN, {"name": "cost", "type": "int"}, {"name": "tax", "type": "int"}]}),
+            (0,),
+        ): 2,
+        (avro(item=OLD_LINE), (0,)): 3,
     }
     columns = parse_columns("line struct<cost date>")
     contract = Contract(columns, look_at_schemas(written, columns, reader=READER))
@@ -378,6 +393,18 @@ def test_difference_of_a_protobuf_schema_within_a_value_has_its_path() -> None:
         "items[].code": (ADDITIVE, "items array<struct<price boolean, code binary>>"),
         "by_name[].price": (ADDITIVE, "by_name map<string, struct<code binary, price string>>"),
     }
+
+
+def test_message_of_a_file_that_records_are_is_compared() -> None:
+    columns, written = (
+        parse_columns("id bigint, address struct<zip string, city string>"),
+        WriterSchema(1, SchemaType.PROTOBUF, PROTO),
+    )
+    messages: tuple[tuple[int, ...] | str, ...] = ((1,), "Customer")
+    contract = Contract(columns, look_at_schemas({(written, each): 1 for each in messages}, columns))
+    assert contract.differences == []
+    others = Contract(columns, look_at_schemas({(written, FIRST_MESSAGE): 1}, columns)).differences
+    assert [each.column for each in others] == ["id", "address", "customer", "items", "by_name"]
 
 
 def test_table_that_lacks_a_field_within_is_told_so() -> None:

@@ -1,6 +1,7 @@
 """Which records a person is shown, and what is said of offsets without one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -64,9 +65,11 @@ def test_first_records_are_shown_and_nothing_is_said_of_what_lies_behind_them() 
 
 def test_shown_bytes_cannot_command_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     wild = Record(ORDERS_0, 1, None, b"\x1b[31m", b"\x07{}", (("tr\x1bace", b"\x00"),), "not decodable")
-    show(describe_records("orders", FoundRecords((wild,))), as_json=False)
+    decoded = replace(wild, decoded='{"a":"\x9b31m\u202e\U000e0001é"}')
+    show(describe_records("orders", FoundRecords((wild, decoded))), as_json=False)
     printed = capsys.readouterr().out
-    assert not set(printed) & {"\x1b", "\x07", "\x00"}
+    assert not set(printed) & {"\x1b", "\x07", "\x00", "\x9b", "\u202e", "\U000e0001"}
+    assert r'{"a":"\u009b31m\u202e\udb40\udc01é"}' in printed
     assert "orders[0]@1" in printed
     assert "in quarantine" in printed
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
+from batchledger.adapters.decoding.framing import FIRST_MESSAGE
 from batchledger.adapters.decoding.registered import KEY_HEADER, RegisteredDecoder, find_undeclared
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.columns import parse_columns
@@ -199,7 +200,7 @@ def test_ids_and_guids_stand_side_by_side_and_each_record_has_its_own_schema() -
     assert dict(found.errors) == {3: "schema 00000000-0000-0000-0000-000000000000 is unknown"}
     assert [(names, places.tolist()) for names, places in found.undeclared] == [({"tax"}, [0, 2]), ({"customer"}, [1])]
     counts, unreadable = decoder.count_schemas([pa.record_batch({"value": values, "headers": headers})])
-    assert (counts, unreadable) == ({schemas[1]: 2, schemas[GUID]: 1}, 1)
+    assert (counts, unreadable) == ({(schemas[1], FIRST_MESSAGE): 2, (schemas[GUID], FIRST_MESSAGE): 1}, 1)
 
 
 def test_guid_names_the_schema_of_a_key() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from batchledger.adapters.decoding.framing import FIRST_MESSAGE
 from batchledger.adapters.decoding.sampling import look_at, look_at_schemas
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.interfaces.cli.display.schemas import describe_contract, describe_proposal, differences_table
@@ -65,12 +66,12 @@ def test_texts_of_digits_are_proposed_as_texts() -> None:
 
 def test_column_that_no_schema_has_is_named_and_breaks_nothing() -> None:
     columns = parse_columns("id bigint, ammount double, id.deep as deep bigint")
-    contract = Contract(columns, look_at_schemas({WRITTEN: 3}, columns))
+    contract = Contract(columns, look_at_schemas({(WRITTEN, FIRST_MESSAGE): 3}, columns))
     told = {each.column: each.told for each in contract.differences if each.declare is None}
-    assert told["ammount"].startswith("declared, and no schema has it: the column is null")
+    assert told["ammount"].startswith("declared, and no schema has it: it is null")
     assert contract.is_broken is True  # deep: a path into a number, which the decoder explains
     columns = parse_columns("id bigint, ammount double")
-    contract = Contract(columns, look_at_schemas({WRITTEN: 3}, columns))
+    contract = Contract(columns, look_at_schemas({(WRITTEN, FIRST_MESSAGE): 3}, columns))
     assert [(each.column, each.change) for each in contract.differences] == [
         ("ammount", SchemaChange.ADDITIVE),
         ("amount", SchemaChange.ADDITIVE),
@@ -82,7 +83,7 @@ def test_column_that_no_schema_has_is_named_and_breaks_nothing() -> None:
 
 def test_schemas_of_records_are_not_counted_as_their_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     columns = parse_columns("id boolean")
-    contract = Contract(columns, look_at_schemas({WRITTEN: 205}, columns))
+    contract = Contract(columns, look_at_schemas({(WRITTEN, FIRST_MESSAGE): 205}, columns))
     text = printed(contract, tmp_path, capsys)
     assert "205 of 205 records have a schema with it, and it is not declared" in text
     assert "declared as boolean, and 205 of 205 records have a schema that does not fit: " in text

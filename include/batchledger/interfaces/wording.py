@@ -1,5 +1,6 @@
 """What terminal and page say in the same words: sentences, bytes, outcomes, and the changes of a decision. Pure."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,11 @@ def as_sentence(text: str) -> str:
 def escape(value: bytes | None) -> str:
     """Return bytes as text with everything but printable ASCII escaped, so that no terminal takes it for a command."""
     return "(no value)" if value is None else repr(value)[2:-1]
+
+
+def escape_json(text: str) -> str:
+    """Return the same JSON with everything escaped that a terminal might take for a command."""
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def summarise_changes(record: DecisionRecord) -> str:

@@ -2,7 +2,19 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+
+def write_headers(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None:
+    """Return the text of headers by name, None without any."""
+    if not headers:
+        return None
+    return json.dumps(
+        [
+            {"key": key} if value is None else {"key": key, "value": base64.b64encode(value).decode()}
+            for key, value in headers
+        ]
+    )
 
 
 def last_by_name(text: str) -> Mapping[str, bytes | None]:

@@ -36,6 +36,9 @@ from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaTy
 FindSchema = Callable[[SchemaId | SubjectVersion], WriterSchema | str]
 """Returns the schema of an id or GUID, or of a version of a subject, or why there is none."""
 
+Written = tuple[WriterSchema, tuple[int, ...] | str]
+"""A writer's schema, and which message of it records are; of Avro it is always the first."""
+
 VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
 """The headers that name schemas, as Confluent's clients call them."""
 
@@ -192,16 +195,17 @@ class RegisteredDecoder:
             raise ValueError("it has bytes behind its message indexes")
         return _Writer(schema_id, indexes)
 
-    def count_schemas(self, batches: Iterable[pa.RecordBatch]) -> tuple[Mapping[WriterSchema, int], int]:
+    def count_schemas(self, batches: Iterable[pa.RecordBatch]) -> tuple[Mapping[Written, int], int]:
         """Return how many values were written with each schema, and how many name none that is known."""
-        counts: dict[WriterSchema, int] = {}
+        counts: dict[Written, int] = {}
         unreadable = 0
         for batch in batches:
             errors: dict[int, str] = {}
             for writer, found, _ in self._group(batch["value"], batch["headers"], errors):
                 schema = self._find_schema(writer.schema_id)
                 if isinstance(schema, WriterSchema) and schema.type is self.type:
-                    counts[schema] = counts.get(schema, 0) + len(found)
+                    written = schema, writer.message
+                    counts[written] = counts.get(written, 0) + len(found)
                 else:
                     unreadable += len(found)
             unreadable += len(errors)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from batchledger.adapters.decoding.avro.resolution import name_by_writer
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError
-from batchledger.adapters.decoding.framing import FIRST_MESSAGE
 from batchledger.adapters.decoding.meaning import Reader, UnfitError
 from batchledger.adapters.decoding.nested import (
     Declared,
@@ -23,7 +22,7 @@ from batchledger.adapters.decoding.nested import (
 )
 from batchledger.adapters.decoding.objects import parse_object
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
-from batchledger.adapters.decoding.registered import find_undeclared, make_datum_decoder, propose_columns
+from batchledger.adapters.decoding.registered import Written, find_undeclared, make_datum_decoder, propose_columns
 from batchledger.model.records.columns import Column, decimal_size
 from batchledger.model.records.contract import Sample, SampledField
 from batchledger.model.records.nested import (
@@ -183,20 +182,20 @@ def _is_taken(declared: Mapping[str, Declared | None], name: str, token: bytes) 
     return within is None or next(within.find_unknown(token), None) is None
 
 
-class _Written(NamedTuple):
+class _SchemaPart(NamedTuple):
     """What a schema of ``records`` records has at a place: the type that holds all values.
 
     ``declared`` is the type that is declared there, by the writer's names of its fields.
     """
 
-    schema: WriterSchema
+    written: Written
     records: int
     type: str
     declared: str = ""
 
 
 def look_at_schemas(
-    found: Mapping[WriterSchema, int],
+    found: Mapping[Written, int],
     columns: Sequence[Column],
     unreadable: int = 0,
     reader: WriterSchema | None = None,
@@ -206,12 +205,12 @@ def look_at_schemas(
     ``reader`` is the schema of Avro that a pipeline reads them with.
     """
     records = 0
-    places: dict[str, list[_Written]] = {}
-    fields: dict[str, list[_Written]] = {}
-    for schema, count in found.items():
+    places: dict[str, list[_SchemaPart]] = {}
+    fields: dict[str, list[_SchemaPart]] = {}
+    for written, count in found.items():
+        schema, message = written
         try:
-            # Most files of Protobuf have one message for their records, and it stands first.
-            proposed = propose_columns(schema, FIRST_MESSAGE)
+            proposed = propose_columns(schema, message)
         except (AvroSchemaError, ProtobufSchemaError):
             unreadable += count
             continue
@@ -227,12 +226,12 @@ def look_at_schemas(
                 named, type_ = column, ""
             own.append(named)
             if type_ is not None:
-                places.setdefault(column.name, []).append(_Written(schema, count, type_, named.type))
-        undeclared = find_undeclared(schema, _without_parts(own), FIRST_MESSAGE)
+                places.setdefault(column.name, []).append(_SchemaPart(written, count, type_, named.type))
+        undeclared = find_undeclared(schema, _without_parts(own), message)
         first_names = {path.partition(".")[0] for path in undeclared}
         for each in proposed:
             if each.name in first_names:
-                fields.setdefault(each.name, []).append(_Written(schema, count, each.type))
+                fields.setdefault(each.name, []).append(_SchemaPart(written, count, each.type))
     return Sample(
         records,
         unreadable,
@@ -266,8 +265,8 @@ def _follow(whole: str, path: Sequence[str]) -> str | None:
 
 
 def _compare(
-    seen: Sequence[_Written], declared: str, explain: Callable[[str, WriterSchema], str | None]
-) -> tuple[SampledField, frozenset[WriterSchema]]:
+    seen: Sequence[_SchemaPart], declared: str, explain: Callable[[str, Written], str | None]
+) -> tuple[SampledField, frozenset[Written]]:
     """Return what schemas have at a place that is declared as this type, and those that do not fit there or within.
 
     ``explain`` returns why a schema does not fit a type at this place, in a column that has nothing else:
@@ -275,44 +274,44 @@ def _compare(
     """
     inner = take_apart(declared)
     types = dict(list_within(inner))
-    parts: dict[str, list[_Written]] = {}
-    for each in seen:
-        written = take_apart(each.type)
-        if type(written) is type(inner):
-            own = zip(list_within(take_apart(each.declared)), types, strict=True)
-            named = {by_writer: (name, type_) for (by_writer, type_), name in own}
-            for by_writer, type_ in list_within(written):
-                name, part = named.get(by_writer, (by_writer, ""))
-                parts.setdefault(name, []).append(each._replace(type=type_, declared=part))
+    alike = [each for each in seen if type(take_apart(each.type)) is type(inner)]
+    # If all schemas say what is within, a declared part that none of them has is a part of no record.
+    parts: dict[str, list[_SchemaPart]] = {name: [] for name in types if len(alike) == len(seen)}
+    for each in alike:
+        own = zip(list_within(take_apart(each.declared)), types, strict=True)
+        named = {by_writer: (name, type_) for (by_writer, type_), name in own}
+        for by_writer, type_ in list_within(take_apart(each.type)):
+            name, part = named.get(by_writer, (by_writer, ""))
+            parts.setdefault(name, []).append(each._replace(type=type_, declared=part))
     within: dict[str, SampledField] = {}
-    failed: frozenset[WriterSchema] = frozenset()
+    failed: frozenset[Written] = frozenset()
     for name, found in parts.items():
         if name in types:
             within[name], others = _compare(found, types[name], partial(_explain_part, explain, declared, name))
             failed |= others
         else:
             within[name] = _propose(found, if_json=_HOLDS_EVERYTHING)
-    faults = [(each, explain(declared, each.schema)) for each in seen if each.schema not in failed]
+    faults = [(each, explain(declared, each.written)) for each in seen if each.written not in failed]
     unfit = [(each, why) for each, why in faults if why is not None]
     records = sum(each.records for each in seen)
     count, error = sum(each.records for each, _ in unfit), unfit[0][1] if unfit else None
     fits = SampledField(records, None if unfit else declared, count, error, records, within)
-    return fits, failed | {each.schema for each, _ in unfit}
+    return fits, failed | {each.written for each, _ in unfit}
 
 
 def _explain_part(
-    explain: Callable[[str, WriterSchema], str | None], outer: str, name: str, type_: str, schema: WriterSchema
+    explain: Callable[[str, Written], str | None], outer: str, name: str, type_: str, written: Written
 ) -> str | None:
     match take_apart(outer):
         case ArrayOf():
-            return explain(put_together(ArrayOf(type_)), schema)
+            return explain(put_together(ArrayOf(type_)), written)
         case MapOf():
-            return explain(put_together(MapOf(type_)), schema)
+            return explain(put_together(MapOf(type_)), written)
         case _:
-            return explain(put_together(StructOf((StructField(name, type_),))), schema)
+            return explain(put_together(StructOf((StructField(name, type_),))), written)
 
 
-def _propose(seen: Sequence[_Written], if_json: str) -> SampledField:
+def _propose(seen: Sequence[_SchemaPart], if_json: str) -> SampledField:
     """Return what schemas have that is not declared. ``if_json`` is the type if a part of it is only JSON."""
     records, types = sum(each.records for each in seen), {each.type for each in seen}
     widest = [each for each in types if all(other == each or each in _WIDER.get(other, ()) for other in types)]
@@ -320,10 +319,11 @@ def _propose(seen: Sequence[_Written], if_json: str) -> SampledField:
     return SampledField(records, if_json if _HAS_JSON.search(found) else found, values=records)
 
 
-def _explain_schema(reader: WriterSchema | None, column: Column, type_: str, schema: WriterSchema) -> str | None:
+def _explain_schema(reader: WriterSchema | None, column: Column, type_: str, written: Written) -> str | None:
     """Return why a column of this type cannot hold the values of its field, or None."""
+    schema, message = written
     try:
-        make_datum_decoder(schema, (replace(column, type=type_),), FIRST_MESSAGE, reader)
+        make_datum_decoder(schema, (replace(column, type=type_),), message, reader)
     except (AvroSchemaError, ProtobufSchemaError) as error:
         return str(error)
     return None

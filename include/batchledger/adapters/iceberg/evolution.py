@@ -25,7 +25,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from batchledger.adapters.iceberg.layout import name_of, name_type
+from batchledger.adapters.iceberg.layout import name_of, name_type, write_path
 from batchledger.model.batch import Batch
 from batchledger.model.errors import StagingLostError, TargetChangedError
 from batchledger.model.records.contract import SchemaChange, TableColumn
@@ -147,9 +147,10 @@ def compare_columns(table: Table, name: str, columns: StoredColumns, key: Collec
     compared: list[TableColumn] = []
     for column, type_ in columns:
         changes = list(find_changes((column,), known.get(column), type_, name_of(column)))
-        # To Spark, names that differ by case alone are the same.
-        is_fixed = column in key or by_lower.get(column.lower(), column) != column
-        compared += [_describe(name, each, is_fixed=is_fixed) for each in changes]
+        if by_lower.get(column.lower(), column) != column:
+            # To Spark, names that differ by case alone are the same, so it has no statement.
+            changes = [each._replace(change=SchemaChange.BREAKING) for each in changes]
+        compared += [_describe(name, each, is_fixed=column in key) for each in changes]
         if not changes:
             compared.append(TableColumn(name_of(column), name_type(known[column].field_type), name_type(type_), None))
     filled = {column for column, _ in columns}
@@ -162,7 +163,7 @@ def compare_columns(table: Table, name: str, columns: StoredColumns, key: Collec
 
 def _describe(table: str, found: FieldChange, *, is_fixed: bool) -> TableColumn:
     """Return the change with the statement that Spark has for it. ``is_fixed``: no publication makes it."""
-    path, type_ = ".".join(found.path), name_type(found.type)
+    table, path, type_ = write_path(*table.split(".")), write_path(*found.path), name_type(found.type)
     has = None if found.known is None else name_type(found.known.field_type)
     statement = None
     if found.change is SchemaChange.ADDITIVE:

@@ -5,6 +5,7 @@ of them is ``_partition``: Kafka's partition is ``_kafka_partition`` in the tabl
 """
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from uuid import uuid4
@@ -44,6 +45,8 @@ FORMAT_VERSION = 2
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
 """What Spark calls types of Iceberg, if it has another name for them."""
 
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 _PROPERTIES = {
     "format-version": str(FORMAT_VERSION),
     "write.metadata.delete-after-commit.enabled": "true",
@@ -60,6 +63,15 @@ def stored_name(column: str) -> str:
 def name_of(stored: str) -> str:
     """The name that a column of the table has in the rows."""
     return _NAMES.get(stored, stored)
+
+
+def write_path(*path: str) -> str:
+    """Return a name as Spark's statements write it: with quotes around a part that needs them.
+
+    >>> write_path("lake-eu", "shop", "orders")
+    '`lake-eu`.shop.orders'
+    """
+    return ".".join(each if _PLAIN_NAME.fullmatch(each) else f"`{each}`" for each in path)
 
 
 def name_type(type_: IcebergType) -> str:
@@ -147,11 +159,11 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
     absent = pa.schema([each for each in schema if each.name not in known])
     if absent.names:
         wanted = _pyarrow_to_schema_without_ids(absent).fields
-        added = ", ".join(f"{each.name} {name_type(each.field_type)}" for each in wanted)
+        added = ", ".join(f"{write_path(each.name)} {name_type(each.field_type)}" for each in wanted)
         raise TargetChangedError(
             f"Table {name} lacks {', '.join(map(name_of, absent.names))}. Nothing was written.",
             advice=f"Let publications add new columns: sink.evolve: add\nOr add them yourself, as Spark does: "
-            f"ALTER TABLE {name} ADD COLUMNS ({added})",
+            f"ALTER TABLE {write_path(*name.split('.'))} ADD COLUMNS ({added})",
             subject=name,
         )
     try:

@@ -1,7 +1,5 @@
 """Reads whole records at exactly their offsets: for a batch, for a person to look at, or to be set aside."""
 
-import base64
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from batchledger.adapters.decoding.headers import write_headers
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA, UNREADABLE_NAME
 from batchledger.adapters.kafka.range_reader import SILENCE_SECONDS, RangeReader, read_chunks
 from batchledger.adapters.kafka.requests import EARLIEST, Isolation, kafka_call, list_offsets
@@ -87,7 +86,7 @@ def to_batch(messages: Sequence[Any]) -> pa.RecordBatch:
         "timestamp_ms": np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), np.int64, len(messages)),
         "key": list(map(Message.key, messages)),
         "value": list(map(Message.value, messages)),
-        "headers": list(map(_write_headers, headers)) if any(headers) else pa.nulls(len(messages), pa.string()),
+        "headers": list(map(write_headers, headers)) if any(headers) else pa.nulls(len(messages), pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns, schema=RECORD_SCHEMA)
 
@@ -147,14 +146,3 @@ def _as_text(milliseconds: int) -> str:
     except (ValueError, OverflowError, OSError):
         # A producer may set one beyond the years that Python knows.
         return f"{milliseconds} ms"
-
-
-def _write_headers(headers: Any) -> str | None:
-    if not headers:
-        return None
-    return json.dumps(
-        [
-            {"key": key} if value is None else {"key": key, "value": base64.b64encode(value).decode()}
-            for key, value in headers
-        ]
-    )

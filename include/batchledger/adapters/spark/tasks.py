@@ -114,7 +114,7 @@ class ReadTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
-        _settle_worker()
+        settle_worker()
         for number in _numbers(batches):
             with carrying_errors(), self.reading.open(number) as (rows, witness):
                 yield from rows
@@ -130,7 +130,7 @@ class WriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
-        _settle_worker()
+        settle_worker()
         task, written = _task_attempt_id(), 0
         with carrying_errors(), self.rows.open(task) as write:
             for batch in batches:
@@ -151,7 +151,7 @@ class ReadAndWriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
-        _settle_worker()
+        settle_worker()
         task = _task_attempt_id()
         for number in _numbers(batches):
             written = 0
@@ -175,7 +175,7 @@ def _task_attempt_id() -> int:
 
 
 @cache
-def _settle_worker() -> None:
+def settle_worker() -> None:
     """Make a worker's pauses between tasks short, once in its life: they are most of a small batch's time.
 
     After each task it collects garbage, over 900 modules (0.07 s). Before each it forgets what it knows of folders, and

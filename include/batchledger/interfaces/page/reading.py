@@ -60,7 +60,7 @@ PIPELINES_ON_PAGE = 50
 URGENT = [each.row.state for each in IncidentKind if each.row.state and each.row.severity is Severity.CRITICAL]
 RECORDS_COMPARED = 1_000
 _PATIENCE_SECONDS = 0.2
-_LOOKS = {SchemaChange.ADDITIVE: "passed", SchemaChange.WIDENING: "lagging", SchemaChange.BREAKING: "failed"}
+_LOOKS = {SchemaChange.ADDITIVE: "passed", SchemaChange.WIDENING: "could-not-run", SchemaChange.BREAKING: "failed"}
 """The colors of states that read alike."""
 
 Pipeline = Annotated[str, InPath(alias="dag_id")]

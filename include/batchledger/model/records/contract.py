@@ -113,10 +113,11 @@ def explain_name(name: str) -> str | None:
 class SampledField:
     """What the sampled records have in a column, under a name that is not declared, or at a place within a column.
 
-    ``records`` have it, with ``values`` values: an array has any number. ``type`` holds all of them: the declared one,
-    a wider one, or one that fits if it is not declared; None if there is no such type. ``unfit`` values do not fit the
-    declared type; ``error`` says why the first does not. A value that fails because of one within counts there alone:
-    ``within`` has the fields of a struct by name, or what is in an array or a map as ``WITHIN``.
+    ``records`` have it, with ``values`` values: an array has any number. A declared part that no schema has is in 0
+    records. ``type`` holds all of them: the declared one, a wider one, or one that fits if it is not declared; None if
+    there is no such type. ``unfit`` values do not fit the declared type; ``error`` says why the first does not. A value
+    that fails because of one within counts there alone: ``within`` has the fields of a struct by name, or what is in an
+    array or a map as ``WITHIN``.
     """
 
     records: int
@@ -234,8 +235,7 @@ class Contract:
         for column in self.declared:
             found = self._looked.columns.get(column.name)
             if found is None and not self._looked.has_values and self._looked.records:
-                told = "declared, and no schema has it: the column is null, or has a default of source.reader_schema"
-                yield Difference(column.name, SchemaChange.ADDITIVE, told)
+                yield _lacking(column.name)
             if found is not None:
                 declare = write_columns([replace(column, type=self._type_of(column))])
                 yield from self._differences_within(column.name, column.type, found, declare)
@@ -248,8 +248,11 @@ class Contract:
             yield Difference(path, change, told, found.type and declare)
         inner = take_apart(type_)
         for name, each in list_within(inner):
-            if name in found.within:
-                yield from self._differences_within(_join(path, name), each, found.within[name], declare)
+            part = found.within.get(name)
+            if part is not None and not part.records:
+                yield _lacking(_join(path, name))
+            elif part is not None:
+                yield from self._differences_within(_join(path, name), each, part, declare)
         if isinstance(inner, StructOf):
             for name, new, fault in _list_new(inner, found):
                 yield self._new(_join(path, write_name(name)), new, fault and f"field: {fault}", declare)
@@ -322,6 +325,11 @@ def _list_new(struct: StructOf, found: SampledField) -> Iterator[tuple[str, Samp
         fault = fault or (None if each.type else _NO_TYPE)
         other = by_lower.setdefault(name.lower(), name)
         yield name, each, fault or (None if other == name else f"{other} has the same letters")
+
+
+def _lacking(path: str) -> Difference:
+    told = "declared, and no schema has it: it is null, or has a default of source.reader_schema"
+    return Difference(path, SchemaChange.ADDITIVE, told)
 
 
 def _join(path: str, name: str) -> str:

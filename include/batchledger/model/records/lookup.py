@@ -11,7 +11,10 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, me
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record with its bytes. ``timestamp`` is ISO text; ``error`` says why quarantine has it, if it does."""
+    """One record with its bytes. ``timestamp`` is ISO text; ``error`` says why quarantine has it, if it does.
+
+    ``decoded`` is JSON of all fields of a value in Avro or Protobuf; ``undecoded`` says why there is none.
+    """
 
     partition: TopicPartition
     offset: int
@@ -20,6 +23,8 @@ class Record:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     error: str | None = None
+    decoded: str | None = None
+    undecoded: str | None = None
 
     @property
     def range(self) -> OffsetRange:

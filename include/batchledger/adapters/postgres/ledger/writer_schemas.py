@@ -26,12 +26,7 @@ class PostgresKeptSchemas(KeptSchemas):
 
     @override
     def find(self, schema_id: SchemaId) -> WriterSchema | None:
-        with transaction(self.dsn, f"look for schema {schema_id} of {self.registry}") as cursor:
-            cursor.execute(
-                "select definition from batchledger.writer_schema where registry = %s and id = %s",
-                [self.registry, str(schema_id)],
-            )
-            return next((WriterSchema.from_stored(text) for (text,) in cursor), None)
+        return find_kept_schema(self.dsn, self.registry, schema_id)
 
     @override
     def keep(self, schema: WriterSchema) -> WriterSchema:
@@ -51,6 +46,16 @@ class PostgresKeptSchemas(KeptSchemas):
                 "values (%s, %s, %s, %s) on conflict do nothing",
                 [self.batch_id, self.number, self.registry, str(schema_id)],
             )
+
+
+def find_kept_schema(dsn: str, registry: str, schema_id: SchemaId) -> WriterSchema | None:
+    """Return what is kept of an id of the registry."""
+    with transaction(dsn, f"look for schema {schema_id} of {registry}") as cursor:
+        cursor.execute(
+            "select definition from batchledger.writer_schema where registry = %s and id = %s",
+            [registry, str(schema_id)],
+        )
+        return next((WriterSchema.from_stored(text) for (text,) in cursor), None)
 
 
 def list_used_schemas(dsn: str, pipeline: str, limit: int = 50) -> list[UsedSchema]:

@@ -8,16 +8,19 @@ import pyarrow as pa
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import cause_of
-from batchledger.adapters.postgres.sinks.evolution import WIDER_TYPES, ColumnChanges, describe_changes
+from batchledger.adapters.postgres.sinks.evolution import (
+    ARRAY,
+    NOTHING_CHANGES,
+    WIDER_TYPES,
+    ColumnChanges,
+    describe_changes,
+)
 from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
 from batchledger.adapters.postgres.staging.tables import columns_of, postgres_type
 from batchledger.adapters.postgres.weather import Cause
 from batchledger.model.records.columns import BATCH_COLUMN
 from batchledger.model.records.contract import SchemaChange, TableColumn
 from batchledger.model.records.nested import WITHIN
-
-_ARRAY = "[]"
-"""What PostgreSQL writes behind the type of an array's elements."""
 
 
 def compare_columns(
@@ -47,33 +50,36 @@ def _compare(
 ) -> TableColumn:
     """``found`` is the type of the table's column, and what it is made of."""
     known, base = found
-    type_, wanted = postgres_type(field), describe_type(field)
+    type_, wanted, changes = postgres_type(field), describe_type(field), NOTHING_CHANGES
+    change: SchemaChange | None = SchemaChange.BREAKING
     if known is None:
         change, changes = SchemaChange.ADDITIVE, ColumnChanges({field.name: type_}, {})
     elif type_ in WIDER_TYPES.get(known, ()):
         change, changes = SchemaChange.WIDENING, ColumnChanges({}, {field.name: type_})
-    else:
-        if not changes_values(field, base or known) and _takes(cursor, table, field.name, type_):
-            return TableColumn(field.name, known, wanted, None)
-        if known.endswith(_ARRAY) and wanted.endswith(_ARRAY):
-            element, rows = known.removesuffix(_ARRAY), wanted.removesuffix(_ARRAY)
-            return TableColumn(f"{field.name}{WITHIN}", element, rows, SchemaChange.BREAKING)
-        return TableColumn(field.name, known, wanted, SchemaChange.BREAKING)
-    if field.name in key:
+    elif not changes_values(field, base or known) and _takes(cursor, table, field.name, type_):
+        change = None
+    statement = describe_changes(cursor, table, changes) if changes else None
+    if changes and field.name in key:
         # A publication changes no key.
         change = SchemaChange.BREAKING
-    return TableColumn(field.name, known, wanted, change, describe_changes(cursor, table, changes))
+    if change is not None and known is not None and known.endswith(ARRAY) and wanted.endswith(ARRAY):
+        element, rows = known.removesuffix(ARRAY), wanted.removesuffix(ARRAY)
+        return TableColumn(f"{field.name}{WITHIN}", element, rows, change, statement)
+    return TableColumn(field.name, known, wanted, change, statement)
 
 
 def read_base_types(cursor: psycopg.Cursor[Any], table: tuple[str, str]) -> dict[str, str]:
-    """Return type by column name, and for a domain the type that it is made of: that one rounds and cuts."""
+    """Return type by column name, and for a domain, also as an element, what it is made of: that rounds and cuts."""
     cursor.execute(
-        "with recursive base (name, type, modifier) as ("
-        "select attname, atttypid, atttypmod from pg_attribute "
+        "with recursive base (name, type, modifier, array_of) as ("
+        "select attname, atttypid, atttypmod, '' from pg_attribute "
         "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped "
-        "union all select name, typbasetype, case when modifier = -1 then typtypmod else modifier end "
-        "from base join pg_type on oid = type where typtype = 'd') "
-        "select name, format_type(type, modifier) from base join pg_type on oid = type where typtype <> 'd'",
+        "union all select name, case typtype when 'd' then typbasetype else typelem end, "
+        "case when modifier = -1 then typtypmod else modifier end, "
+        "array_of || case typtype when 'd' then '' else '[]' end "
+        "from base join pg_type on oid = type where typtype = 'd' or typcategory = 'A') "
+        "select name, format_type(type, modifier) || array_of from base join pg_type on oid = type "
+        "where typtype <> 'd' and typcategory <> 'A'",
         [sql.Identifier(*table).as_string(cursor)],
     )
     return dict(cursor.fetchall())

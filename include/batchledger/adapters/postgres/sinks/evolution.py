@@ -21,12 +21,17 @@ _REWRITTEN_BYTES_A_SECOND = 50 * 1024**2
 _TRIES_FOR_SECONDS = 10.0
 _SECONDS_BETWEEN_TRIES = 0.1
 
+ARRAY = "[]"
+"""What PostgreSQL writes behind the type of an array's elements."""
+
+_WIDER_SCALARS = {"smallint": ("integer", "bigint"), "integer": ("bigint",), "real": ("double precision",)}
+
 WIDER_TYPES: Mapping[str, frozenset[str]] = {
-    "smallint": frozenset({"integer", "bigint"}),
-    "integer": frozenset({"bigint"}),
-    "real": frozenset({"double precision"}),
+    f"{narrow}{array}": frozenset(f"{each}{array}" for each in wider)
+    for narrow, wider in _WIDER_SCALARS.items()
+    for array in ("", ARRAY)
 }
-"""The types that hold every value of a type. A double writes the value of a real with more digits."""
+"""The types that hold every value of a type, or of an array. A double writes the value of a real with more digits."""
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,13 @@ def changes_values(field: pa.Field, type_: str) -> bool:
     >>> changes_values(amount, "numeric(12,2)"), changes_values(amount, "numeric(12,3)")
     (True, False)
     """
-    if is_array(field.type) and type_.endswith("[]"):
-        return changes_values(field.type.value_field, type_.removesuffix("[]"))
+    if type_.endswith("[]"):
+        # It takes no scalar.
+        return is_array(field.type) and changes_values(field.type.value_field, type_.removesuffix("[]"))
     rows, found = field.type, _TYPE.fullmatch(type_)
     if is_json(field) or pa.types.is_nested(rows):
-        # A name is cut, and no other text. It takes no array.
-        return type_ == "name" and not is_array(rows)
+        # A name is cut, and no other text.
+        return type_ == "name"
     if found is None:
         return False
     base, size = f"{found['base']}{found['zone'] or ''}", found["size"]
@@ -63,7 +64,8 @@ def describe_type(field: pa.Field) -> str:
     if pa.types.is_decimal(rows):
         return f"numeric({rows.precision},{rows.scale})"
     if is_json(field) or pa.types.is_nested(rows):
-        return postgres_type(field)
+        type_ = postgres_type(field)
+        return f"{describe_type(rows.value_field)}[]" if type_.endswith("[]") else type_
     return _name_type(rows)
 
 

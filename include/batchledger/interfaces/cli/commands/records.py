@@ -8,7 +8,7 @@ from rich.text import Text
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range
 from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
 from batchledger.interfaces.notation import parse_coordinate
-from batchledger.interfaces.wording import escape
+from batchledger.interfaces.wording import escape, escape_json
 from batchledger.model.offsets import OffsetRange, describe_ranges
 from batchledger.model.records.lookup import FoundRecords, Record
 
@@ -31,7 +31,11 @@ def records(
     limit: Annotated[int, typer.Option(min=1, help="How many records, in the order of offsets.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show records with key, value and headers, from Kafka or from quarantine. Changes nothing."""
+    """Show records with key, value and headers, from Kafka or from quarantine. Changes nothing.
+
+    A value in Avro or Protobuf is shown as JSON of all its fields, with its
+    bytes below.
+    """
     from batchledger.wiring import find_records
 
     found = find_records(load_pipeline(pipeline), [_parse(each) for each in ranges], limit)
@@ -43,7 +47,11 @@ def describe_records(pipeline: str, found: FoundRecords) -> Shown:
     without_record = pick(found, *_REASONS)
     table = new_table(f"Records of {pipeline}", "record", "time UTC", "key", "value")
     for each in found.records:
-        value = Text(escape(each.value))
+        value = Text(escape(each.value) if each.decoded is None else escape_json(each.decoded))
+        if each.decoded is not None:
+            value.append(f"\nbytes: {escape(each.value)}", "dim")
+        if each.undecoded is not None:
+            value.append(f"\nnot decoded: {each.undecoded}", "yellow")
         for name, content in each.headers:
             value.append(f"\n{escape(name.encode())}: {escape(content)}", "dim")
         if each.error:
@@ -69,6 +77,7 @@ def _as_json(record: Record) -> dict[str, Any]:
         "value": None if record.value is None else escape(record.value),
         "headers": [[name, None if content is None else escape(content)] for name, content in record.headers],
         "quarantined": record.error,
+        **pick(record, "decoded", "undecoded"),
     }
 
 
