@@ -31,6 +31,7 @@ from batchledger.local.stack.machine import NEVER_EPHEMERAL, choose_free_ports
 from batchledger.local.stack.postgres_server import connection_string
 from tests.chromium import browser, open_page, pictures  # noqa: F401 -- fixtures
 from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, serve_mail, serve_webhook
+from tests.otlp import OtlpReceiver, serve_otlp
 from tests.support import Workplace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -210,8 +211,15 @@ def lineage() -> Iterator[Webhook]:
 
 
 @pytest.fixture(scope="session")
+def otlp() -> Iterator[OtlpReceiver]:
+    """The receiver to which Airflow sends traces and metrics."""
+    with serve_otlp() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="session")
 def airflow(
-    services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: None, lineage: Webhook
+    services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: None, lineage: Webhook, otlp: OtlpReceiver
 ) -> Iterator[AirflowApi]:
     """A real Airflow with this project's DAGs, logged in as its administrator."""
     # A second folder takes DAGs of tests.
@@ -226,6 +234,8 @@ def airflow(
         environment.setenv("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
         environment.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", json.dumps({"type": "http", "url": lineage.url}))
         environment.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles))
+        for name, value in otlp.settings.items():
+            environment.setenv(name, value)
         services.up(*local_stack.AIRFLOW_SERVICES)
     with open_airflow(AirflowAccount(airflow_url(services.ports), ADMIN, services.home.airflow_password_file)) as api:
         yield api

@@ -17,9 +17,10 @@ from batchledger.interfaces.cli.display.alerts import describe_open, describe_to
 from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ServiceUnavailableError
-from batchledger.model.findings import IncidentKind
+from batchledger.model.findings import IncidentKind, PipelineState
 from batchledger.model.incidents import Condition, Incident, Settlement
-from batchledger.monitoring.alerting import Told
+from batchledger.monitoring.alerting import Report, Told
+from batchledger.monitoring.health import PipelineHealth
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CONDITION = Condition(
@@ -141,7 +142,8 @@ def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
     monkeypatch.setattr(
         "batchledger.adapters.postgres.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN])
     )
-    monkeypatch.setattr("batchledger.monitoring.alerting.report", lambda make, _: visit(make(), Told(Settlement(), 2)))
+    report = Report(PipelineHealth("flights", PipelineState.LAGGING, "", None), Told(Settlement(), 2))
+    monkeypatch.setattr("batchledger.monitoring.alerting.report", lambda make, _: visit(make(), report))
     monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda each: each.name)
     monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: None)

@@ -76,7 +76,7 @@ class Desk:
 
     def report(self) -> Told:
         """Do what the report task does."""
-        self.told.append(report(self.world.process, self.alerting))
+        self.told.append(report(self.world.process, self.alerting).told)
         return self.told[-1]
 
     def audit(self, *found: Finding) -> Told:
@@ -84,7 +84,8 @@ class Desk:
         proof = Verification(PIPELINE, SinkMode.APPEND, 1, 1, 3, 3, 0, 0, found)
         questions = list(ask_proof(proof, Coverage()))
         own = find_own(PIPELINE, questions, judge(questions), Coverage())
-        return tell(self.alerting, look(self.world.process, self.alerting, self.now) + own, self.now)
+        _, shared = look(self.world.process, self.alerting, self.now)
+        return tell(self.alerting, shared + own, self.now)
 
     def open(self) -> list[tuple[IncidentKind, str]]:
         """The incidents that are not over."""

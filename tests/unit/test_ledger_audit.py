@@ -59,7 +59,11 @@ def audit(questions: Iterable[Question], coverage: Coverage = WHOLE) -> LedgerAu
     """Judge the questions as an audit does."""
     asked = list(questions)
     checks = judge(asked)
-    return LedgerAudit("orders", NOW, coverage, tuple(checks), find_own("orders", asked, checks, coverage))
+    findings, health = (
+        find_own("orders", asked, checks, coverage),
+        PipelineHealth("orders", PipelineState.LAGGING, "", None),
+    )
+    return LedgerAudit("orders", NOW, coverage, tuple(checks), findings, health)
 
 
 def verify(history: PublishedHistory, target: Mapping[TargetKey, TargetCount]) -> Verification:

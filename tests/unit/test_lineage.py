@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -11,14 +12,20 @@ import pytest
 from airflow.providers.openlineage.utils.emission_policy import OL_EMISSION_POLICY_PARAM, resolve_task_emission_policy
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.context import set_current_context
 from openlineage.client.serde import Serde
 
-from batchledger.interfaces.airflow import lineage
+from batchledger.interfaces.airflow import assets, lineage
 from batchledger.interfaces.airflow.lineage_facets import OFFSETS_SCHEMA, RANGES_SENT, describe_lineage
+from batchledger.interfaces.airflow.tasks import PublishOperator
+from batchledger.lifecycle import plans
 from batchledger.model.checks import CheckResult, Outcome, Severity
 from batchledger.model.published import PublishedBatch
 from tests.conftest import ROOT
+from tests.fakes.world import ORDERS_0, World, stage_and_audit
 from tests.openlineage import require_valid_datasets
+from tests.unit.test_airflow_tasks import CONFIG
 from tests.unit.test_published import published
 
 SCHEMA = json.loads((ROOT / "docs" / "reference" / "openlineage" / "OffsetsInputDatasetFacet.json").read_text())
@@ -101,3 +108,32 @@ def test_tasks_are_silent_until_one_lets_its_events_through() -> None:
     assert sending() == [False, False]
     lineage.let_through(publish)
     assert sending() == [False, True]
+
+
+def test_publication_that_fails_stays_silent_because_its_event_would_hold_the_words_of_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The words may quote a row. The same task sends once it has published."""
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 10)
+    planned = plans.plan(world.process(), "run-1")
+    assert planned is not None
+    monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
+    monkeypatch.setattr("batchledger.interfaces.published.describe_published", lambda *_: published(1))
+    monkeypatch.setattr(assets, "announce", lambda *_: True)
+    with DAG("orders", schedule=None) as dag:
+        publish = PublishOperator(task_id="publish", pipeline=CONFIG, batch_id=planned.batch_id)
+    lineage.silence(dag)
+    context: Any = {"dag_run": SimpleNamespace(run_id="run-1")}
+
+    def is_sending() -> bool:
+        return resolve_task_emission_policy(publish, "orders", "publish").emit
+
+    with set_current_context(context):
+        with pytest.raises(AirflowFailException):
+            publish.execute(context)
+        assert not is_sending()
+        stage_and_audit(world.process(), "run-1")
+        publish.execute(context)
+    assert is_sending()

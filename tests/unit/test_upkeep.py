@@ -17,9 +17,10 @@ from batchledger.interfaces.cli.commands import upkeep as upkeep_commands
 from batchledger.model.batch import TopicIdentity
 from batchledger.model.checks import CheckResult, Outcome, Severity, Suite
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
-from batchledger.model.findings import IncidentKind, LedgerCheck
+from batchledger.model.findings import IncidentKind, LedgerCheck, PipelineState
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.incidents import Condition, Findings
+from batchledger.monitoring.health import PipelineHealth
 from batchledger.monitoring.ledger_audit import LedgerAudit
 from batchledger.proof.newest import Coverage
 
@@ -34,7 +35,8 @@ def audit_with(check: LedgerCheck, outcome: Outcome, coverage: Coverage | None =
         "orders", IncidentKind.LEDGER_FINDING, check, Severity.CRITICAL, "wrong", (), "batchledger verify"
     )
     told = (condition,) if failed else ()
-    return LedgerAudit("orders", NOW, coverage or Coverage(), (result,), Findings(told))
+    health = PipelineHealth("orders", PipelineState.LAGGING, "", None)
+    return LedgerAudit("orders", NOW, coverage or Coverage(), (result,), Findings(told), health)
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
     checks = judge(questions)
     store_audit(dsn, pipeline.name, now, checks)
     findings = shared + find_own(pipeline.name, questions, checks, coverage)
-    return LedgerAudit(pipeline.name, now, coverage, tuple(checks), findings)
+    return LedgerAudit(pipeline.name, now, coverage, tuple(checks), findings, health)
 
 
 def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:

@@ -13,6 +13,7 @@ from batchledger.lifecycle.outcome import Next, find_next
 from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.row_audit import OFFENDERS_SHOWN, RowAudit, judge_rows
 from batchledger.lifecycle.source_identity import positions_of, require_same_topics
+from batchledger.lifecycle.tracing import StepPart
 from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.balance import (
     HoleCounts,
@@ -44,8 +45,10 @@ def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Ba
     """
     batch = attempt.batch
     try:
-        rows = judge_rows(platform, attempt)
-        facts = _gather_facts(platform, attempt, rows)
+        with platform.trace(StepPart.JUDGE_ROWS, attempt):
+            rows = judge_rows(platform, attempt)
+        with platform.trace(StepPart.GATHER_FACTS, attempt):
+            facts = _gather_facts(platform, attempt, rows)
     except StagingLostError as error:
         # A newer attempt has removed its tables, or a twin that has published from them.
         chosen, found = find_next(platform, attempt, error, {BatchState.PUBLISHED})
@@ -53,10 +56,12 @@ def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Ba
             return found
         raise (fenced_by(found, attempt) if chosen is Next.LEAVE else error) from error
     _require_staging(attempt, facts)
-    checks = platform.make_auditor().judge(facts)
-    checks = (*_with_offenders(checks, platform, attempt, facts), *rows.results)
+    with platform.trace(StepPart.JUDGE_FACTS, attempt):
+        judged = platform.make_auditor().judge(facts)
+        checks = (*_with_offenders(judged, platform, attempt, facts), *rows.results)
     try:
-        batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
+        with platform.trace(StepPart.STORE_RESULT, attempt, facts.balances):
+            batch = platform.ledger.record_audit(attempt, facts.balances, checks, state)
     except FencedError as error:
         # Airflow may start a twin of this step, which was faster with the same attempt.
         chosen, found = find_next(platform, attempt, error, [each for each in BatchState if each.is_permitted])

@@ -20,6 +20,7 @@ from batchledger.lifecycle.at_work import wait_until_left
 from batchledger.lifecycle.outcome import ask_sink, has_committed, let_sink_tell
 from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.requirement import check_rows, confirm_rows, confirm_target, publish_rows, remember_numbers
+from batchledger.lifecycle.tracing import StepPart
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
 from batchledger.model.errors import (
     AuditOutdatedError,
@@ -117,7 +118,7 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
         let_sink_tell(platform, attempt)
     is_there = False
     try:
-        with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+        with _transaction(platform, attempt, BatchState.COMMITTING) as publication:
             # Within the transaction others wait, so no run commits it between the answer and its consequence.
             is_there = may_be_there and has_committed(platform, publication)
             _finish_announced(platform, publication, is_there=is_there)
@@ -153,11 +154,21 @@ def _publication(
         publication = None
         for _ in range(SETTLED_WHILE_PUBLISHING):
             try:
-                publication = stack.enter_context(platform.ledger.publication(attempt, expected))
+                publication = stack.enter_context(_transaction(platform, attempt, expected))
                 break
             except OutcomePendingError as error:
                 _settle(platform, error.batch_id)
-        yield publication or stack.enter_context(platform.ledger.publication(attempt, expected))
+        yield publication or stack.enter_context(_transaction(platform, attempt, expected))
+
+
+@contextmanager
+def _transaction(platform: Platform, attempt: Attempt, expected: BatchState) -> Iterator[Publication]:
+    """Open a publication; the trace shows how long it waits, works and commits."""
+    with (
+        platform.trace(StepPart.TRANSACTION, attempt),
+        platform.ledger.publication(attempt, expected) as publication,
+    ):
+        yield publication
 
 
 def _settle(platform: Platform, batch_id: int) -> None:
@@ -219,7 +230,8 @@ def _finish(parts: frozenset[_Part], platform: Platform, publication: Publicatio
         remember_numbers(platform.sink, publication)
         platform.crash("before_commit")
     if _Part.ROWS in parts and isinstance(platform.sink, CommittingSink):
-        platform.sink.commit(publication)
+        with platform.trace(StepPart.COMMIT_SINK, publication.attempt):
+            platform.sink.commit(publication)
         platform.crash("sink_committed")
 
 
@@ -265,7 +277,8 @@ def _apply(
         if is_there and isinstance(platform.sink, CommittingSink):
             confirm_rows(platform.sink, publication)
         else:
-            publish_rows(platform.sink, publication)
+            with platform.trace(StepPart.PUBLISH_ROWS, publication.attempt):
+                publish_rows(platform.sink, publication)
         publication.mark_rows()
         platform.crash("rows_moved")
     return parts

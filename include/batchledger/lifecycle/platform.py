@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from batchledger.lifecycle.following import Follow, follow_nothing
+from batchledger.lifecycle.tracing import Trace, trace_nothing
 from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import Attempt, Batch, DeliveryMode, Position
 from batchledger.model.checks import Severity
@@ -73,8 +74,9 @@ class Platform:
     """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
 
     ``make_row_checks`` is None if the pipeline file asks for no checks. ``follow`` tells people how far the stage
-    step is. ``prove`` compares the whole target with the ledger. ``patience`` is for how long it leaves a batch to
-    another run; ``held`` the batch that this process is at work on, or the one that has started it for a step.
+    step is, ``trace`` where the time of steps goes. ``prove`` compares the whole target with the ledger. ``patience``
+    is for how long it leaves a batch to another run; ``held`` the batch that this process is at work on, or the one
+    that has started it for a step.
     """
 
     rules: PipelineRules
@@ -90,6 +92,7 @@ class Platform:
     make_row_checks: Callable[[], RowChecks] | None = None
     crash: CrashHook = field(default=no_crash)
     follow: Follow = field(default=follow_nothing)
+    trace: Trace = field(default=trace_nothing)
     patience: Patience = field(default=Patience())
     held: int | None = None
 

@@ -28,6 +28,7 @@ from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
 from batchledger.lifecycle.requirement import require_own_target
 from batchledger.lifecycle.row_audit import require_usable_checks
 from batchledger.lifecycle.source_identity import look_at_source, require_same_topics, topics_of
+from batchledger.lifecycle.tracing import StepPart
 from batchledger.model.batch import (
     Attempt,
     Batch,
@@ -113,7 +114,8 @@ def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAI
 
 def _fill_staging(platform: Platform, attempt: Attempt) -> Staged:
     require_own_target(platform, attempt)
-    with platform.follow(attempt, partial(look_at_reading, platform, attempt)):
+    follow = platform.follow(attempt, partial(look_at_reading, platform, attempt))
+    with platform.trace(StepPart.READ, attempt), follow:
         staged = platform.make_stager().stage(attempt)
     if attempt.batch.origin is RecordOrigin.KAFKA:
         # A topic that was created anew while it was being read would have given other records for the same offsets.
@@ -286,8 +288,10 @@ def _noting_failure(platform: Platform, attempt: Attempt, step: Step) -> Iterato
 
 def _clean_up(platform: Platform, batch: Batch, run: str) -> Batch:
     """Remove what the published batch has staged, and let lag tools know of it."""
-    drop_staging(platform, Attempt(batch, batch.attempt, run))
-    _commit_courtesy(platform, batch)
+    attempt = Attempt(batch, batch.attempt, run)
+    with platform.trace(StepPart.CLEAN_UP, attempt):
+        drop_staging(platform, attempt)
+        _commit_courtesy(platform, batch)
     return batch
 
 

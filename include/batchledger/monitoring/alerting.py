@@ -62,20 +62,29 @@ class Told:
     failed: tuple[tuple[str, str], ...] = ()
 
 
-def look(make_platform: MakePlatform, alerting: Alerting, now: datetime) -> Findings:
-    """Return what people need to know of the pipeline now, even if its platform cannot be built."""
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a pipeline stands, and what a report has sent of it."""
+
+    health: PipelineHealth
+    told: Told
+
+
+def look(make_platform: MakePlatform, alerting: Alerting, now: datetime) -> tuple[PipelineHealth, Findings]:
+    """Return how the pipeline stands, and what people need to know of it, even if its platform cannot be built."""
     stored = alerting.incidents.load_facts(alerting.pipeline)
     try:
         health = survey(make_platform(), now)
     except ConfigurationError as error:
         health = PipelineHealth(alerting.pipeline, PipelineState.UNKNOWN, str(error), None)
-    return find_conditions(stored, health, alerting.deadlines, now)
+    return health, find_conditions(stored, health, alerting.deadlines, now)
 
 
-def report(make_platform: MakePlatform, alerting: Alerting) -> Told:
+def report(make_platform: MakePlatform, alerting: Alerting) -> Report:
     """Look at the pipeline, and send messages about incidents that have begun or ended."""
     now = alerting.clock()
-    return tell(alerting, look(make_platform, alerting, now), now)
+    health, findings = look(make_platform, alerting, now)
+    return Report(health, tell(alerting, findings, now))
 
 
 def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:

@@ -13,6 +13,7 @@ from batchledger.model.batch import BatchState, Lane
 from batchledger.model.checks import CheckResult, Outcome
 from batchledger.model.findings import IncidentKind, LedgerCheck, Place, list_kinds
 from batchledger.model.incidents import Condition, Findings
+from batchledger.monitoring.health import PipelineHealth
 from batchledger.proof.newest import Coverage
 
 FINDINGS_SHOWN = 20
@@ -100,13 +101,17 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class LedgerAudit:
-    """The outcome of one audit. ``findings`` are what people are to know, what every run finds too among it."""
+    """The outcome of one audit. ``findings`` are what people are to know, what every run finds too among it.
+
+    ``health`` is how the pipeline stood meanwhile.
+    """
 
     pipeline: str
     audited_at: datetime
     coverage: Coverage
     checks: tuple[CheckResult, ...]
     findings: Findings
+    health: PipelineHealth
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:

@@ -1,9 +1,10 @@
 """Which events Airflow's OpenLineage provider sends of a pipeline's tasks, if it is installed and configured.
 
 The provider sends a START event before a task does its work, and waits up to ``execution_timeout`` for the server. So
-tasks send nothing by default, and no batch waits. The task that publishes lets its events through when it has begun:
-the provider sends them when Airflow has stored how the task has ended. Imports nothing of the provider, because
-DAG files are parsed through this module.
+tasks send nothing by default, and no batch waits. The task that publishes lets its events through when it is done:
+the provider sends them when Airflow has stored how the task has ended. A task that fails sends nothing, because the
+provider would send the words of the error, which may quote a value of a record. Imports nothing of the provider,
+because DAG files are parsed through this module.
 """
 
 from typing import TYPE_CHECKING

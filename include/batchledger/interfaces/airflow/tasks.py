@@ -8,6 +8,7 @@ through this module.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from typing_extensions import override
 
 from batchledger.interfaces.airflow import assets, lineage
+from batchledger.interfaces.airflow.pushed_metrics import push_metrics
+from batchledger.interfaces.airflow.tracing import PLAN, tell_batch, tell_published, trace_part, trace_step
 from batchledger.interfaces.trigger_form import RunFacts, read_request
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
-from batchledger.model.batch import Lane
+from batchledger.model.batch import Lane, Step
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol, RuntimeTaskInstanceProtocol
+    from opentelemetry.trace import Span
 
     from batchledger.config.pipeline_file import PipelineConfig
     from batchledger.lifecycle.platform import Platform
@@ -48,16 +52,18 @@ def plan(pipeline: "PipelineConfig") -> int:
     any other order fails, so that nothing that was asked for looks done. A dry run ends here: what follows is skipped.
     A form that was filled in wrongly is refused before anything heavy is imported or opened.
     """
-    with _in_airflow_terms():
-        asked = _read_request(pipeline)
-    from batchledger.adapters.postgres.database import keep_connections
+    with trace_step(PLAN, pipeline.name) as span:
+        with _in_airflow_terms():
+            asked = _read_request(pipeline)
+        from batchledger.adapters.postgres.database import keep_connections
 
-    with _in_airflow_terms(asked), keep_connections():
-        batch = _plan(pipeline, asked)
-    if batch is None:
-        raise AirflowSkipException(
-            f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again"
-        )
+        with _in_airflow_terms(asked), keep_connections():
+            batch = _plan(pipeline, asked)
+        if batch is None:
+            raise AirflowSkipException(
+                f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again"
+            )
+        tell_batch(span, batch)
     return batch.batch_id
 
 
@@ -66,23 +72,28 @@ def stage(pipeline: "PipelineConfig", batch_id: int) -> int:
 
     A batch that another run is at work on ends it as it ends ``plan``.
     """
-    from batchledger.adapters.postgres.database import keep_connections
-    from batchledger.wiring import build_platform, choose_stage_step
+    with trace_step(Step.STAGE, pipeline.name, batch_id) as span:
+        from batchledger.adapters.postgres.database import keep_connections
+        from batchledger.wiring import choose_stage_step
 
-    with _in_airflow_terms():
-        asked = _read_request(pipeline)
-    with _in_airflow_terms(asked), keep_connections():
-        return choose_stage_step(pipeline)(build_platform(pipeline), batch_id, _run()).batch_id
+        with _in_airflow_terms():
+            asked = _read_request(pipeline)
+        with _in_airflow_terms(asked), keep_connections():
+            batch = choose_stage_step(pipeline)(_build_traced(pipeline), batch_id, _run())
+        tell_batch(span, batch)
+    return batch.batch_id
 
 
 def audit(pipeline: "PipelineConfig", batch_id: int) -> int:
     """Judge what was staged; a failing check blocks the batch and fails the task for good."""
-    from batchledger.adapters.postgres.database import keep_connections
-    from batchledger.lifecycle import run_batch
-    from batchledger.wiring import build_platform
+    with trace_step(Step.AUDIT, pipeline.name, batch_id) as span:
+        from batchledger.adapters.postgres.database import keep_connections
+        from batchledger.lifecycle import run_batch
 
-    with _in_airflow_terms(), keep_connections():
-        return run_batch.audit(build_platform(pipeline), batch_id, _run()).batch_id
+        with _in_airflow_terms(), keep_connections():
+            batch = run_batch.audit(_build_traced(pipeline), batch_id, _run())
+        tell_batch(span, batch)
+    return batch.batch_id
 
 
 def audit_ledger(name: str, newest: int | None = None) -> None:
@@ -95,7 +106,9 @@ def audit_ledger(name: str, newest: int | None = None) -> None:
     from batchledger.interfaces.upkeep import audit_and_tell
 
     with _in_airflow_terms():
-        audit = audit_and_tell(load_pipeline(name), newest)
+        pipeline = load_pipeline(name)
+        audit = audit_and_tell(pipeline, newest)
+        push_metrics(pipeline, audit.health)
     for line in audit.coverage.describe_unproved():
         logger.info("not proved: %s", line)
     for check in audit.checks:
@@ -122,8 +135,10 @@ def report(pipeline: "PipelineConfig") -> None:
     from batchledger.wiring import build_alerting, build_platform
 
     with _in_airflow_terms(), keep_connections():
-        told = alerting.report(partial(build_platform, pipeline), build_alerting(pipeline))
-    logger.info("incidents that began: %d, that are over: %d", len(told.settlement.opened), len(told.settlement.ended))
+        found = alerting.report(partial(build_platform, pipeline), build_alerting(pipeline))
+        push_metrics(pipeline, found.health)
+    settled = found.told.settlement
+    logger.info("incidents that began: %d, that are over: %d", len(settled.opened), len(settled.ended))
 
 
 def write_docs() -> None:
@@ -162,15 +177,18 @@ class PublishOperator(BaseOperator):
     @override
     def execute(self, context: "Context") -> int:
         """Publish, and return the id of the batch."""
+        with trace_step(Step.PUBLISH, self.pipeline.name, int(self.batch_id)) as span:
+            return self._publish(context, span)
+
+    def _publish(self, context: "Context", span: "Span") -> int:
         from batchledger.adapters.postgres.database import keep_connections
         from batchledger.interfaces.published import describe_published
         from batchledger.lifecycle import run_batch
-        from batchledger.wiring import build_platform
 
-        lineage.let_through(self)
         with _in_airflow_terms(), keep_connections():
-            platform = build_platform(self.pipeline)
+            platform = _build_traced(self.pipeline)
             batch = run_batch.publish(platform, int(self.batch_id), _run())
+            tell_batch(span, batch)
             if not platform.ledger.has_rows(batch.batch_id):
                 # at_most_once has lost them, or another process is about to commit them.
                 self.log.warning("%s has no rows, so it has no event", batch.label)
@@ -178,8 +196,10 @@ class PublishOperator(BaseOperator):
         # The batch is published. Whatever is wrong here is tried again, so that a person has time to mend it.
         with keep_connections():
             self.published = describe_published(self.pipeline, batch.batch_id)
+        tell_published(span, self.published)
         if not assets.announce(context, self.target, self.published):
             self.log.info("the event of %s is there already, from an earlier try of this task", batch.label)
+        lineage.let_through(self)
         return batch.batch_id
 
     def get_openlineage_facets_on_complete(
@@ -249,12 +269,17 @@ class CatchUpOperator(TriggerDagRunOperator):
         super().execute(context)
 
 
+def _build_traced(pipeline: "PipelineConfig") -> "Platform":
+    from batchledger.wiring import build_platform
+
+    return replace(build_platform(pipeline), trace=trace_part)
+
+
 def _plan(pipeline: "PipelineConfig", asked: Request) -> "Batch | None":
     from batchledger.lifecycle import plans
     from batchledger.lifecycle.at_work import hand_on
-    from batchledger.wiring import build_platform
 
-    platform = build_platform(pipeline)
+    platform = _build_traced(pipeline)
     batch: Batch | None
     match asked.order:
         case CatchUp(max_records):

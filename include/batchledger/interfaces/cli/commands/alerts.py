@@ -69,7 +69,7 @@ def send_due(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
     from batchledger.monitoring.alerting import report
     from batchledger.wiring import build_alerting, build_platform
 
-    told, failures = _visit(pipeline, lambda each: report(partial(build_platform, each), build_alerting(each)))
+    told, failures = _visit(pipeline, lambda each: report(partial(build_platform, each), build_alerting(each)).told)
     show(describe_told(told, failures), as_json)
     raise typer.Exit(1 if failures else 0)
 

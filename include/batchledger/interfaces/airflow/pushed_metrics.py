@@ -1,0 +1,48 @@
+"""Sends the metrics of a pipeline through Airflow's OpenTelemetry metrics, if they are on.
+
+The same families as a scrape reads, under the same names behind Airflow's prefix. All of them are gauges, totals too:
+each task is a process of its own, whose counters would begin at 0 again and again.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability import stats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client.core import Metric
+
+    from batchledger.config.pipeline_file import PipelineConfig
+    from batchledger.monitoring.health import PipelineHealth
+
+
+def push_metrics(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
+    """Send how the pipeline stands by a look that was taken anyway, and the totals of its ledger.
+
+    Airflow sends it when the process of the task ends. A number that is not known is not sent.
+    """
+    if not _are_on():
+        return
+    from batchledger.interfaces.metrics.families import Look, WatchedPipeline, build_families
+    from batchledger.interfaces.metrics.totals import ask_ledgers
+    from batchledger.wiring import ledger_dsn
+
+    totals = ask_ledgers({pipeline.name: ledger_dsn(pipeline)}).get(pipeline.name)
+    now = datetime.now(UTC)
+    send(build_families(Look((WatchedPipeline(health, pipeline.deadlines.rules, totals),), now, is_current=True), now))
+
+
+def send(families: "Iterable[Metric]") -> None:
+    """Give the samples of pipelines to Airflow; the others are about the page that Prometheus scrapes."""
+    for family in families:
+        for sample in family.samples:
+            if "pipeline" in sample.labels:
+                stats.gauge(sample.name, sample.value, tags=dict(sample.labels))
+
+
+def _are_on() -> bool:
+    """StatsD, which Airflow prefers if both are on, has no labels: pipelines would overwrite each other's numbers."""
+    return conf.getboolean("metrics", "otel_on") and not conf.getboolean("metrics", "statsd_on")
