@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from batchledger.config.datasets import name_database_table
-from batchledger.local.airflow_api import AirflowApi
+from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.wiring import ledger_dsn
 from tests.conftest import ROOT, TestServices
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, run_to_the_end, task_states, trigger
@@ -77,6 +78,18 @@ def test_dag_of_the_guide_runs_once_a_batch_and_reads_exactly_its_rows(
     assert summed == [(each.batch_id, count) for each, count in zip(batches, (30, 20, 5), strict=True)]
 
 
+def clear_publish(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> None:
+    """Let the task run a second time, as a person may, and wait until it has succeeded."""
+    clear = {"dry_run": False, "task_ids": ["publish"], "dag_run_id": run.run_id, "only_failed": False}
+    airflow.client.post(f"/api/v2/dags/{pipeline.name}/clearTaskInstances", json=clear).raise_for_status()
+
+    def is_done_again() -> bool:
+        (publish,) = [each for each in airflow.list_tasks(pipeline.name, run.run_id) if each.task_id == "publish"]
+        return (publish.state, publish.try_number) == ("success", 2)
+
+    wait_until(is_done_again, DEADLINE_SECONDS, every=0.5)
+
+
 def test_event_tells_the_batch_and_a_cleared_task_emits_no_second_one(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
@@ -102,14 +115,7 @@ def test_event_tells_the_batch_and_a_cleared_task_emits_no_second_one(
         "quarantined": 1,
         "snapshot_id": None,
     }
-    clear = {"dry_run": False, "task_ids": ["publish"], "dag_run_id": run.run_id, "only_failed": False}
-    airflow.client.post(f"/api/v2/dags/{pipeline.name}/clearTaskInstances", json=clear).raise_for_status()
-
-    def is_done_again() -> bool:
-        (publish,) = [each for each in airflow.list_tasks(pipeline.name, run.run_id) if each.task_id == "publish"]
-        return (publish.state, publish.try_number) == ("success", 2)
-
-    wait_until(is_done_again, DEADLINE_SECONDS, every=0.5)
+    clear_publish(airflow, pipeline, run)
     assert len(list_events(airflow, pipeline)) == 1
 
 
@@ -131,6 +137,40 @@ def test_skipped_blocked_and_dry_runs_emit_nothing_and_a_replay_says_that_it_is_
     assert task_states(airflow, pipeline, blocked)["audit"] == "failed"
     told = [(each["extra"]["lane"], each["extra"]["rows"]) for each in list_events(airflow, pipeline)]
     assert told == [("live", 10), ("replay", 3)]
+
+
+LOSES_ROWS = """
+create function {name}_lose() returns trigger language plpgsql as $$ begin
+    if exists (select from batchledger.batch where batch_id = new._batch_id and state = 'published') then
+        raise exception 'the second commit fails';
+    end if;
+    return new;
+end $$;
+create trigger lose before insert on "{name}_target" for each row execute function {name}_lose()
+"""
+"""The rehearsal in the commit of the positions finds no fault, and the commit of the rows fails."""
+
+
+def test_at_most_once_batch_that_has_lost_its_rows_emits_nothing_although_its_task_succeeds_in_the_end(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    """A downstream DAG would read nothing. The batches before and after it have their events."""
+    pipeline = workplace.create(partitions=1, delivery="at_most_once")
+    pipeline.send(3, partitions=1)
+    run_to_the_end(airflow, pipeline)
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(LOSES_ROWS.format(name=pipeline.name))
+    pipeline.send(4, partitions=1)
+    lost = trigger(airflow, pipeline)
+    assert task_states(airflow, pipeline, lost)["publish"] == "failed"
+    clear_publish(airflow, pipeline, lost)
+    assert [each.state for each in batches_of(pipeline)] == ["published"] * 2
+    with psycopg.connect(workplace.dsn) as connection:
+        connection.execute(f"drop function {pipeline.name}_lose() cascade")
+    pipeline.send(5, partitions=1)
+    trigger(airflow, pipeline)
+    assert [each["extra"]["rows"] for each in list_events(airflow, pipeline)] == [3, 5]
+    assert pipeline.count_target_rows() == 8
 
 
 @pytest.mark.parametrize("into", ["topic", "lake"])

@@ -1,31 +1,56 @@
 """Runs that begin because records are there: a real triggerer looks at the log, and Airflow says why a run began."""
 
+import json
+import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import pytest
+from confluent_kafka import Producer
 
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.local.stack import airflow_components, processes
+from batchledger.local.stack.home import write_private
+from batchledger.local.stack.kafka_broker import bootstrap_servers
 from batchledger.local.stack.processes import ServiceRecord
+from batchledger.local.torture.proxy import Link, run_proxy
 from batchledger.model.batch import Decision
-from tests.conftest import TestServices
+from tests.conftest import TestServices, choose_ports
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, switch_on, trigger, wait_until_idle
+from tests.faults.servers import Server, server_of_its_own
 from tests.support import TestPipeline, Workplace, wait_until
 
 pytestmark = PATIENT
 
 EVERY_SECOND = {"check_every": "1s"}
 DECISION = Decision("a person", "because")
+KAFKA, LEDGER = "kafka_of_starts", "ledger_of_starts"
 
 
 def begin(airflow: AirflowApi, workplace: Workplace, **changes: Any) -> TestPipeline:
     """A pipeline that starts on records, and whose first run has noted where it begins."""
-    pipeline = workplace.create(start_on_records=EVERY_SECOND, **changes)
-    switch_on(airflow, pipeline)
-    wait_until(lambda: pipeline.platform().ledger.load_positions(pipeline.name), DEADLINE_SECONDS, every=0.5)
-    wait_until_idle(airflow, pipeline)
+    (pipeline,) = begin_together(airflow, (workplace, changes))
     return pipeline
+
+
+def begin_together(airflow: AirflowApi, *wanted: tuple[Workplace, Mapping[str, Any]]) -> list[TestPipeline]:
+    """Several such pipelines, each in its workplace and with its changes: their first runs go on side by side."""
+    pipelines = [place.create(start_on_records=EVERY_SECOND, **changes) for place, changes in wanted]
+    for each in pipelines:
+        switch_on(airflow, each)
+    for each in pipelines:
+        wait_until(partial(has_begun, each), DEADLINE_SECONDS, every=0.5)
+        wait_until_idle(airflow, each)
+    return pipelines
+
+
+def has_begun(pipeline: TestPipeline) -> bool:
+    """Whether a run has noted where it begins."""
+    return bool(pipeline.platform().ledger.load_positions(pipeline.name))
 
 
 def wait_for_rows(airflow: AirflowApi, pipeline: TestPipeline) -> None:
@@ -126,6 +151,116 @@ def test_blocked_pipeline_starts_nothing_until_a_person_has_decided(airflow: Air
     other.send(1)
     wait_for_rows(airflow, other)
     assert airflow.list_runs(pipeline.name) == blocked
+
+
+@dataclass(frozen=True)
+class Fragile:
+    """A broker and a way to the ledger of a test's own; pipelines know both by the names of their connections."""
+
+    broker: Server
+    ledger: Link
+
+    @property
+    def kafka_options(self) -> dict[str, str]:
+        """What a client of the broker needs."""
+        return {"bootstrap.servers": bootstrap_servers(self.broker.ports)}
+
+
+@pytest.fixture
+def fragile(services: TestServices, airflow: AirflowApi) -> Iterator[Fragile]:
+    file = services.home.connections_file
+    before = file.read_text()
+    known = json.loads(before)
+    with (
+        server_of_its_own("kafka", signal.SIGTERM) as broker,
+        run_proxy({choose_ports().postgres: services.ports.postgres}) as (ledger,),
+    ):
+        fragile = Fragile(broker, ledger)
+        own = {
+            KAFKA: {"conn_type": "kafka", "extra": fragile.kafka_options},
+            LEDGER: {**known["warehouse"], "port": ledger.port},
+        }
+        write_private(file, json.dumps(known | own))
+        try:
+            yield fragile
+        finally:
+            write_private(file, before)
+
+
+def find_triggerer(services: TestServices) -> set[int]:
+    """The numbers of the triggerer's processes."""
+    record = ServiceRecord.read(services.home, "triggerer")
+    assert record is not None
+    assert record.leader is not None
+    return {process.pid for process in (record.leader, *record.leader.children(recursive=True))}
+
+
+def assert_few_runs(airflow: AirflowApi, *pipelines: TestPipeline) -> None:
+    """Nothing has piled up: a batch needs one run, and a doubled event costs one that is skipped."""
+    for each in pipelines:
+        assert {batch.state for batch in batches_of(each)} == {"published"}
+        assert kinds_of(airflow, each)["asset_triggered"] <= len(batches_of(each)) + 3
+
+
+def test_ledger_and_kafka_that_go_away_and_come_back_need_no_hand(
+    airflow: AirflowApi, workplace: Workplace, services: TestServices, fragile: Fragile
+) -> None:
+    """The ledger is silent, the broker is killed; the triggerer's log says when a look has noticed it."""
+    triggerer = find_triggerer(services)
+    log = services.home.log_file("triggerer")
+
+    def is_said(trouble: str) -> bool:
+        text = log.read_text()
+        return any(trouble in said for said in text.split("no run is started for now")[1:])
+
+    place, source = replace(workplace, kafka_options=fragile.kafka_options), {"connection": KAFKA}
+    behind, other = begin_together(
+        airflow, (place, {"source": source, "sink": {"connection": LEDGER}}), (place, {"source": source})
+    )
+    fragile.ledger.black_hole()
+    try:
+        behind.send(10)
+        wait_until(lambda: is_said("could not look which pipelines have records to read"), DEADLINE_SECONDS)
+        other.send(10)
+        wait_for_rows(airflow, other)
+        assert behind.count_target_rows() == 0
+    finally:
+        fragile.ledger.heal()
+    wait_for_rows(airflow, behind)
+    fragile.broker.crash()
+    try:
+        wait_until(lambda: is_said(fragile.kafka_options["bootstrap.servers"]), DEADLINE_SECONDS)
+    finally:
+        fragile.broker.up()
+    for each in (behind, other):
+        each.send(10)
+    for each in (behind, other):
+        wait_for_rows(airflow, each)
+    assert_few_runs(airflow, behind, other)
+    assert find_triggerer(services) == triggerer
+
+
+def test_open_transaction_starts_nothing_and_its_commit_starts_one_run(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    """Also not for what was written behind it: the last stable offset stands still. The look goes on for others."""
+    transactional = {"partitions": 1, "source": {"holes": "transactional"}}
+    held, other = begin_together(airflow, (workplace, transactional), (workplace, {}))
+    before = airflow.list_runs(held.name)
+    patient = {"transactional.id": held.name, "transaction.timeout.ms": 900_000}
+    producer = Producer({**workplace.kafka_options, **patient})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    held.sent.append(f"{held.name}-in-transaction")
+    producer.produce(held.name, value=json.dumps({"message_id": held.sent[0], "number": 0, "amount": 0}), partition=0)
+    producer.flush(30)
+    held.send(5, partitions=1)
+    other.send(1)
+    wait_for_rows(airflow, other)
+    assert airflow.list_runs(held.name) == before
+    producer.commit_transaction(30)
+    wait_for_rows(airflow, held)
+    assert_few_runs(airflow, held, other)
 
 
 @contextmanager

@@ -296,6 +296,23 @@ def test_kafka_away_and_ledger_away_are_told_once_and_it_recovers_by_itself(
     assert list(look()) == [pipeline.name]
 
 
+def test_error_that_was_not_foreseen_is_logged_once_with_its_traceback_and_the_looks_go_on(
+    workplace: Workplace, watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = create(workplace)
+    pipeline.send(1)
+    look = watched.open(pipeline)
+    with monkeypatch.context() as broken:
+        broken.setattr(LogEnds, "read", lambda _: [1 // 0])
+        for second in range(0, 600, 20):
+            watched.now = float(second)
+            assert look() == {}
+    (said,) = [each for each in caplog.records if "no run is started for now" in each.message]
+    assert "ZeroDivisionError" in said.message
+    assert said.exc_info is not None
+    assert list(look()) == [pipeline.name]
+
+
 def test_looks_read_no_record_and_join_no_group(workplace: Workplace, watched: Watched) -> None:
     pipeline = create(workplace)
     pipeline.send(1)

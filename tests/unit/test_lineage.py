@@ -1,34 +1,35 @@
 """What OpenLineage hears of a batch: facets as the specification has them, and no value of a record."""
 
 import json
-from collections.abc import Mapping
+import uuid
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
-import msgspec
 import pytest
 from airflow.providers.openlineage.utils.emission_policy import OL_EMISSION_POLICY_PARAM, resolve_task_emission_policy
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
+from airflow.sdk.definitions.param import process_params
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import set_current_context
+from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+from openlineage.client.facet_v2 import parent_run
 from openlineage.client.serde import Serde
 
 from batchledger.interfaces.airflow import assets, lineage
-from batchledger.interfaces.airflow.lineage_facets import OFFSETS_SCHEMA, RANGES_SENT, describe_lineage
+from batchledger.interfaces.airflow.lineage_facets import OFFSETS_SCHEMA, PRODUCER, RANGES_SENT, describe_lineage
 from batchledger.interfaces.airflow.tasks import PublishOperator
 from batchledger.lifecycle import plans
 from batchledger.model.checks import CheckResult, Outcome, Severity
 from batchledger.model.published import PublishedBatch
-from tests.conftest import ROOT
 from tests.fakes.world import ORDERS_0, World, stage_and_audit
-from tests.openlineage import require_valid_datasets
+from tests.openlineage import OFFSETS, require_valid
 from tests.unit.test_airflow_tasks import CONFIG
 from tests.unit.test_published import published
 
-SCHEMA = json.loads((ROOT / "docs" / "reference" / "openlineage" / "OffsetsInputDatasetFacet.json").read_text())
 CHECKS = (
     CheckResult("no_duplicate_offsets", Outcome.PASSED, "none"),
     CheckResult("expect_column_mean_to_be_between(amount)", Outcome.FAILED, "s3cret", severity=Severity.WARNING),
@@ -76,28 +77,76 @@ def test_event_of_ten_thousand_partitions_is_cut_and_says_so() -> None:
     assert (len(offsets["ranges"]), offsets["rangesTotal"]) == (RANGES_SENT, 10_000)
 
 
-@pytest.mark.parametrize("batch", [published(2), replace(published(1, 99), checks=CHECKS, schema="id string")])
-def test_datasets_are_valid_by_the_specification_and_the_own_facet_by_the_schema_that_it_names(
+BATCHES = [published(2), replace(published(1, 99), checks=CHECKS, schema="id string")]
+
+
+def send_event(batch: PublishedBatch) -> dict[str, Any]:
+    """An event of the batch as it travels, with a parent, as Airflow's provider makes it."""
+    found, run = describe_lineage(batch), str(uuid.uuid4())
+    parent = parent_run.ParentRunFacet(parent_run.Run(run), parent_run.Job("default", "orders"))
+    event = RunEvent(
+        eventTime=datetime.now(UTC).isoformat(),
+        eventType=RunState.COMPLETE,
+        run=Run(str(uuid.uuid4()), {"parent": parent}),
+        job=Job("default", "orders.publish"),
+        inputs=found.inputs,
+        outputs=found.outputs,
+        producer=PRODUCER,
+    )
+    sent: dict[str, Any] = json.loads(Serde.to_json(event))
+    return sent
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_event_is_valid_by_the_specification_and_the_own_facet_by_the_schema_that_it_names(
     batch: PublishedBatch,
 ) -> None:
-    sent = send(batch)
-    require_valid_datasets(sent)
+    sent = send_event(batch)
+    require_valid(sent)
     facet = sent["inputs"][0]["inputFacets"]["batchledger_offsets"]
-    jsonschema.validate(facet, SCHEMA, cls=jsonschema.Draft202012Validator)
-    assert facet["_schemaURL"] == f"{SCHEMA['$id']}#/$defs/OffsetsInputDatasetFacet" == OFFSETS_SCHEMA
+    assert facet["_schemaURL"] == f"{OFFSETS['$id']}#/$defs/OffsetsInputDatasetFacet" == OFFSETS_SCHEMA
+    jsonschema.validate(facet, OFFSETS, cls=jsonschema.Draft202012Validator)
 
 
-@pytest.mark.parametrize("spoil", [{"rowCount": "four"}, {"_schemaURL": None}])
-def test_negative_control_a_facet_that_is_not_of_the_specification_is_refused(spoil: Mapping[str, Any]) -> None:
-    sent = send(published(1))
-    sent["outputs"][0]["outputFacets"]["outputStatistics"] |= spoil
-    with pytest.raises(msgspec.ValidationError):
-        require_valid_datasets(sent)
+MISSING = object()
+SPOILED: list[tuple[str, object]] = [
+    ("eventTime", "2026-01-01T00:00:00"), ("eventTime", "2026-01-01"), ("eventTime", MISSING),
+    ("eventType", "ENDED"), ("producer", "batchledger"), ("producer", MISSING),
+    ("schemaURL", "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/JobEvent"), ("schemaURL", MISSING),
+    ("run.runId", "17"), ("run", MISSING), ("run.facets.parent.job.name", MISSING),
+    ("run.facets.parent._producer", MISSING), ("run.facets.own", {"_producer": "urn:any"}),
+    ("job.name", MISSING), ("job.namespace", MISSING), ("job", MISSING),
+    ("inputs.0.name", MISSING), ("inputs.0.facets.schema._schemaURL", MISSING),
+    ("inputs.0.facets.schema.fields.0.name", MISSING), ("inputs.0.facets.other", {}),
+    ("inputs.0.inputFacets.dataQualityAssertions.assertions", MISSING),
+    ("inputs.0.inputFacets.dataQualityAssertions.assertions.0.success", "yes"),
+    ("inputs.0.inputFacets.batchledger_offsets.lane", "fast"),
+    ("inputs.0.inputFacets.batchledger_offsets.ranges.0.start", -1),
+    ("inputs.0.inputFacets.batchledger_offsets._schemaURL", MISSING),
+    ("outputs.0.namespace", MISSING), ("outputs.0.facets.version.datasetVersion", 99),
+    ("outputs.0.outputFacets.outputStatistics.rowCount", "four"),
+    ("outputs.0.outputFacets.outputStatistics._schemaURL", "https://openlineage.io/spec/facets/Other.json"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value"), SPOILED, ids=[f"{path}={value!r:.20}" for path, value in SPOILED])
+def test_negative_control_an_event_that_is_not_of_the_specification_is_refused(path: str, value: object) -> None:
+    sent = send_event(BATCHES[1])
+    *way, last = path.split(".")
+    part: Any = sent
+    for name in way:
+        part = part[int(name)] if isinstance(part, list) else part[name]
+    if value is MISSING:
+        del part[last]
+    else:
+        part[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        require_valid(sent)
 
 
 def test_tasks_are_silent_until_one_lets_its_events_through() -> None:
     assert lineage.EMISSION_POLICY == OL_EMISSION_POLICY_PARAM
-    with DAG("orders", schedule=None) as dag:
+    with DAG("orders", schedule=None, params={"reason": "none"}) as dag:
         plan, publish = EmptyOperator(task_id="plan"), EmptyOperator(task_id="publish")
 
     def sending() -> list[bool]:
@@ -108,6 +157,8 @@ def test_tasks_are_silent_until_one_lets_its_events_through() -> None:
     assert sending() == [False, False]
     lineage.let_through(publish)
     assert sending() == [False, True]
+    assert set(plan.params) == {lineage.EMISSION_POLICY}
+    assert process_params(dag, plan, {"reason": "asked"}, suppress_exception=False)["reason"] == "asked"
 
 
 def test_publication_that_fails_stays_silent_because_its_event_would_hold_the_words_of_the_error(

@@ -5,11 +5,14 @@ With Kafka and a ledger: tests/integration/test_metrics.py.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from socket import create_server
 from threading import Event
 
 import pytest
 from fastapi.testclient import TestClient
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from batchledger.adapters.postgres.ledger.totals import PipelineTotals, load_totals
 from batchledger.interfaces.page import metrics
 from batchledger.interfaces.page.overview import Overview, Standing
 from batchledger.interfaces.page.watch import Watch
@@ -64,6 +67,29 @@ def test_look_that_does_not_end_is_not_waited_for_beyond_its_bound(monkeypatch: 
     lines = [line for line in page.get("/metrics").text.splitlines() if not line.startswith("#")]
     end.set()
     assert lines == ["batchledger_up 0.0"]
+
+
+def test_ledger_that_has_fallen_silent_since_the_look_is_given_up_within_a_scrape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It accepts the connection and says nothing; its connection allows it a minute."""
+    given_up: list[str] = []
+
+    def load(dsn: str, names: Sequence[str]) -> dict[str, PipelineTotals]:
+        try:
+            return load_totals(dsn, names)
+        except ServiceUnavailableError as error:
+            given_up.append(f"{conninfo_to_dict(dsn)['connect_timeout']} s: {error}")
+            raise
+
+    monkeypatch.setattr("batchledger.interfaces.metrics.totals.load_totals", load)
+    with create_server(("127.0.0.1", 0)) as server:
+        dsn = make_conninfo(host="127.0.0.1", port=server.getsockname()[1], user="any", connect_timeout=60)
+        text = open_page(monkeypatch, [replace(MINE, dsn=dsn)]).get("/metrics").text
+    assert [each.partition(" s:")[0] for each in given_up] == ["3"]
+    assert "connection timeout expired" in given_up[0]
+    assert 'batchledger_lag_records{pipeline="orders"} 15.0' in text
+    assert "batchledger_batches_total{" not in text
 
 
 def test_failed_look_keeps_the_numbers_of_the_look_before_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ the next look tries again.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
@@ -17,6 +17,7 @@ from batchledger.adapters.postgres.ledger.starting import load_start_facts
 from batchledger.config.connections import kafka_options, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
+from batchledger.interfaces.airflow.troubles import Troubles
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.offsets import TopicPartition
 from batchledger.monitoring.starting import (
@@ -54,7 +55,7 @@ class _Cluster:
     names: frozenset[str]
     pipelines: Sequence[_Watched]
     log: LogEnds
-    dsn_by_warehouse: Mapping[str, str] = field(repr=False)
+    dsn_by_warehouse: dict[str, str] = field(repr=False)
 
 
 @dataclass
@@ -74,18 +75,22 @@ class RecordWatch:
     _awaited: dict[str, AwaitedRun] = field(default_factory=dict)
     # Pipelines whose position the log did not have at the last look.
     _suspected: set[str] = field(default_factory=set)
-    _told: dict[str, str] = field(default_factory=dict)
+    # By connection, and by pipeline for what Airflow says of its runs.
+    _troubles: Troubles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._troubles = Troubles(logger, self.clock)
 
     def find_starts(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
         """Return what each of these pipelines that shall start now has to do, for people to read. Raises nothing."""
         try:
             found = self._look(frozenset(names))
         except BatchledgerError as error:
-            self._tell(self.connection, str(error))
-        except Exception:
-            logger.exception("no run is started for now")
+            self._troubles.tell(self.connection, str(error))
+        except Exception as error:  # noqa: BLE001 (the next look may find what this one did not)
+            self._troubles.tell(self.connection, f"{type(error).__name__}: {error}", unforeseen=error)
         else:
-            self._told.pop(self.connection, None)
+            self._troubles.end(self.connection)
             return found
         self._refresh_soon()
         return {}
@@ -146,9 +151,10 @@ class RecordWatch:
         try:
             found = self.has_run(name)
         except Exception as error:  # noqa: BLE001 (its clients have no family of errors, and no other pipeline shall suffer)
-            self._tell(f"run of {name}", f"Airflow does not say whether {name} has one: {type(error).__name__}")
+            trouble = f"Airflow does not say whether {name} has one: {type(error).__name__}"
+            self._troubles.tell(f"run of {name}", trouble)
             return None
-        self._told.pop(f"run of {name}", None)
+        self._troubles.end(f"run of {name}")
         return found
 
     def _refresh(self, names: frozenset[str]) -> _Cluster:
@@ -184,29 +190,27 @@ class RecordWatch:
             try:
                 found[each.warehouse] = ledger_dsn(each)
             except BatchledgerError as error:
-                self._tell(each.warehouse, str(error))
+                self._troubles.tell(each.warehouse, str(error))
         return found
 
     def _load_facts(self, cluster: _Cluster, asked: Sequence[PipelineConfig]) -> dict[str, StartFacts]:
-        """Return the facts by pipeline; a ledger that does not answer leaves its own pipelines out."""
+        """Return the facts by pipeline; a ledger that does not answer leaves its own pipelines out.
+
+        It is asked again after the next refresh: the pipelines of other ledgers shall not wait for it at each look.
+        """
         found: dict[str, StartFacts] = {}
-        for warehouse, dsn in cluster.dsn_by_warehouse.items():
+        for warehouse, dsn in list(cluster.dsn_by_warehouse.items()):
             names = [each.name for each in asked if each.warehouse == warehouse]
             if not names:
                 continue
             try:
                 found |= load_start_facts(dsn, names)
             except BatchledgerError as error:
-                self._tell(warehouse, str(error))
+                self._troubles.tell(warehouse, str(error))
+                del cluster.dsn_by_warehouse[warehouse]
             else:
-                self._told.pop(warehouse, None)
+                self._troubles.end(warehouse)
         return found
-
-    def _tell(self, source: str, trouble: str) -> None:
-        """Log the trouble with a connection, or with the runs of a pipeline, once for as long as it lasts."""
-        if self._told.get(source) != trouble:
-            logger.warning("no run is started for now: %s", trouble)
-        self._told[source] = trouble
 
 
 def _keep_topics(facts: StartFacts, topics: Sequence[str]) -> StartFacts:

@@ -6,6 +6,7 @@ DAG files import this module, so nothing heavy is imported here.
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -53,16 +54,22 @@ class RecordsTrigger(BaseEventTrigger):
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[dict[str, dict[str, Any]]]:
         """Yield what each pipeline that shall start has to do, by its name, whenever there is one."""
         check_every, listening = kwargs["check_every"], _listening[cls(**kwargs).shared_stream_key()]
-        # Its imports would hold up all triggers for a second.
-        watch = await asyncio.to_thread(_open_watch, kwargs["connection"])
-        clock = asyncio.get_running_loop().time
-        while True:
-            next_look = clock() + check_every
-            # What it asks blocks, Airflow's API included.
-            starts = await asyncio.to_thread(watch.find_starts, [name for name, count in listening.items() if count])
-            if starts:
-                yield starts
-            await asyncio.sleep(max(0.0, next_look - clock()))
+        loop = asyncio.get_running_loop()
+        # The threads that all triggers share would soon wait for clusters that do not answer, each for 10 s.
+        thread = ThreadPoolExecutor(1, thread_name_prefix=f"records of {kwargs['connection']}")
+        try:
+            # Its imports would hold up all triggers for a second.
+            watch = await loop.run_in_executor(thread, _open_watch, kwargs["connection"])
+            while True:
+                next_look = loop.time() + check_every
+                names = [name for name, count in listening.items() if count]
+                # What it asks blocks, Airflow's API included.
+                starts = await loop.run_in_executor(thread, watch.find_starts, names)
+                if starts:
+                    yield starts
+                await asyncio.sleep(max(0.0, next_look - loop.time()))
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
 
     @override
     async def filter_shared_stream(
