@@ -222,18 +222,10 @@ def airflow(
     services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: None, lineage: Webhook, otlp: OtlpReceiver
 ) -> Iterator[AirflowApi]:
     """A real Airflow with this project's DAGs, logged in as its administrator."""
-    # A second folder takes DAGs of tests.
-    (services.home.local / "dags").mkdir()
-    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
-    bundles = [
-        {"name": "dags-folder", "classpath": local, "kwargs": {}},
-        {"name": "tests", "classpath": local, "kwargs": {"path": str(services.home.local / "dags")}},
-    ]
     # As the command line has it, which is quiet itself.
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
         environment.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", json.dumps({"type": "http", "url": lineage.url}))
-        environment.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles))
         for name, value in otlp.settings.items():
             environment.setenv(name, value)
         services.up(*local_stack.AIRFLOW_SERVICES)

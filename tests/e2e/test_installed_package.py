@@ -67,7 +67,10 @@ def test_installed_wheel_takes_the_flights_through_airflow_from_an_empty_folder(
     assert person.succeed("batchledger", "--version").startswith("batchledger 0.")
     assert "No module named 'pytest'" in person.run("python", "-c", "import pytest").stderr
     services = json.loads(person.succeed("batchledger", "up", "--json"))
-    person.succeed("batchledger", "demo")
+    demo = person.run("batchledger", "demo")
+    told = " ".join(demo.stderr.split())
+    assert demo.returncode == 0, told[-3000:]
+    assert f"Made from 4 batches, each read by its _batch_id. The same query over all {FLIGHTS:,} rows" in told
     proved = person.succeed("batchledger", "verify", "flights")
     assert f"{FLIGHTS:,}" in proved
     with open_airflow(account_of(services["airflow"])) as api:

@@ -176,6 +176,7 @@ def test_airflow_is_set_up_as_the_local_one() -> None:
         *("core.fernet_key", "core.execution_api_server_url", "core.simple_auth_manager_passwords_file"),
         *("database.sql_alchemy_conn", "database.sql_alchemy_conn_async", "logging.base_log_folder"),
         *("api.host", "api.secret_key", "api_auth.jwt_secret", "secrets.backend", "secrets.backend_kwargs"),
+        "dag_processor.dag_bundle_config_list",
     }
     expected = {f"{section}.{key}": value for section in local.sections() for key, value in local[section].items()}
     for service in (*(name for name in SERVICES if name.startswith("airflow-")),):

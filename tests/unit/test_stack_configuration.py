@@ -96,6 +96,8 @@ def test_spark_redacts_secret_options(home: Home, option: str) -> None:
 def test_airflow_reads_its_settings_back_as_they_were_meant(home: Home) -> None:
     parser = parse_airflow(home)
     assert parser["core"]["dags_folder"] == str(home.root / "dags")
+    bundles = json.loads(parser["dag_processor"]["dag_bundle_config_list"])
+    assert [each["kwargs"] for each in bundles] == [{}, {"path": str(home.local / "dags")}]
     assert parser["core"]["plugins_folder"] == str(home.root / "plugins")
     assert parser["core"]["execution_api_server_url"] == "http://127.0.0.1:1005/execution/"
     assert parser["logging"]["base_log_folder"] == str(home.local / "airflow" / "logs")

@@ -1,5 +1,8 @@
 """The demo: write sample records into Kafka, trigger the pipeline's DAG, and follow it until it has caught up.
 
+If the target is a table of PostgreSQL, a second DAG runs after each batch and adds up exactly its rows
+(``downstream.py``); the demo ends with what it has made.
+
 It is safe to interrupt and to run again: it writes no record twice, the pipeline publishes no record twice, and if
 nothing is left to do, it says so and triggers nothing. All guarantees are the pipeline's; this module only asks and
 shows.
@@ -14,9 +17,11 @@ from rich.console import Console
 
 from batchledger.adapters.postgres.ledger.history import BatchHistory, RangeRecord, list_batches, load_batch_history
 from batchledger.config.pipeline_file import PipelineConfig, pipelines_folder
+from batchledger.config.sink_sections import PostgresSinkConfig
 from batchledger.interfaces.cli.display.batches import balance_table, batches_table
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, Run, open_airflow
+from batchledger.local.downstream import Sums, catch_up_sums
 from batchledger.local.run_progress import follow, measure_backlog, observe
 from batchledger.local.samples.samples import SampleOrder, produce_samples
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
@@ -48,24 +53,43 @@ def add_pipeline_file(pipeline: str) -> None:
 def run_demo(pipeline: PipelineConfig, console: Console) -> int:
     """Feed, trigger, follow, and show the outcome; return the exit code: 1 if a run failed.
 
-    Raises ServiceUnavailableError if a local service does not answer or makes no more progress.
+    Raises ServiceUnavailableError if a local service does not answer or makes no more progress, or if what the second
+    DAG has made differs from the same query over the whole table.
     """
-    home = Home.of_project()
+    home, sums = Home.of_project(), choose_sums(pipeline)
+    if sums is not None:
+        # Airflow reads it while the records are written.
+        sums.add_dag(home.more_dags)
     account = AirflowAccount(airflow_url(Ports.choose(home)), ADMIN, home.airflow_password_file)
     fed = produce_samples(pipeline, SampleOrder(partitions=PARTITIONS), console)
+    others = [DATA_DOCS] if sums is None else [DATA_DOCS, sums.dag_id]
     held = describe_count(fed.already_there, "record")
     added = describe_count(fed.gained, "was", "were")
     console.print(f"Topic {fed.topic} held {held}; {added} added.", highlight=False)
     with open_airflow(account) as airflow:
         with console.status(f"waiting until Airflow has parsed the DAG {pipeline.name}"):
-            for dag_id in (pipeline.name, DATA_DOCS):
+            for dag_id in (pipeline.name, *others):
                 airflow.wait_until_known(dag_id, PARSE_SECONDS)
-        airflow.unpause(DATA_DOCS)
+        # Before the first batch: an event starts no DAG that is switched off.
+        for dag_id in others:
+            airflow.unpause(dag_id)
         failed = catch_up(airflow, build_platform(pipeline), console)
         if failed is not None:
             _show_failure(airflow, pipeline.name, failed, console)
-    _show_outcome(pipeline, account, console)
+        _show_batches(pipeline, console)
+        if failed is None and sums is not None:
+            catch_up_sums(airflow, sums, console)
+            for part in sums.show():
+                console.print(part, highlight=False)
+    _show_addresses(pipeline, account, console)
     return 0 if failed is None else 1
+
+
+def choose_sums(pipeline: PipelineConfig) -> Sums | None:
+    """Return what the second DAG makes of the pipeline's target; None for a topic or an Iceberg table."""
+    if not isinstance(pipeline.sink, PostgresSinkConfig):
+        return None
+    return Sums(ledger_dsn(pipeline), pipeline.sink.qualified_table[1])
 
 
 def catch_up(airflow: AirflowApi, platform: Platform, console: Console) -> Run | None:
@@ -112,8 +136,8 @@ def _show_failure(airflow: AirflowApi, dag_id: str, run: Run, console: Console) 
             console.print(f"Log: {airflow.log_url(dag_id, run.run_id, task)}", highlight=False, soft_wrap=True)
 
 
-def _show_outcome(pipeline: PipelineConfig, account: AirflowAccount, console: Console) -> None:
-    """Print batches, balance and checks, and where to look further."""
+def _show_batches(pipeline: PipelineConfig, console: Console) -> None:
+    """Print batches, balance and checks."""
     dsn = ledger_dsn(pipeline)
     batches = list_batches(dsn, pipeline.name, BATCHES_SHOWN)
     # The offsets of a replay are counted already.
@@ -123,6 +147,10 @@ def _show_outcome(pipeline: PipelineConfig, account: AirflowAccount, console: Co
     console.print(batches_table(pipeline.name, batches), highlight=False)
     console.print(balance_table(add_up_ranges(published)), highlight=False)
     console.print(f"{describe_outcomes(checks)}.", highlight=False)
+
+
+def _show_addresses(pipeline: PipelineConfig, account: AirflowAccount, console: Console) -> None:
+    """Print where to look further."""
     console.print(f"Target: {pipeline.sink.target}", highlight=False, soft_wrap=True)
     console.print(f"Airflow: {account.url}/dags/{pipeline.name}", highlight=False, soft_wrap=True)
     console.print(f"Login: {account.user}, password in {account.password_file}", highlight=False, soft_wrap=True)

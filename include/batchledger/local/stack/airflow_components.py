@@ -67,6 +67,10 @@ def airflow_url(ports: Ports) -> str:
 def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) -> str:
     """The text of airflow.cfg: only what differs from Airflow's defaults."""
     folder = home.local / "airflow"
+    bundles = [
+        {"name": name, "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": where}
+        for name, where in (("dags-folder", {}), ("more-dags", {"path": str(home.more_dags)}))
+    ]
     secrets_backend = {"connections_file_path": str(home.connections_file)}
     settings: dict[str, dict[str, object]] = {
         "core": {
@@ -99,7 +103,12 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
         # A supervisor that sees its task's sockets close before the process has ended waits so long until it looks
         # again: with the default of 5 s every fourth task ended 5 s late.
         "workers": {"min_heartbeat_interval": 1},
-        "dag_processor": {"refresh_interval": 5, "min_file_process_interval": 5, "parsing_processes": 1},
+        "dag_processor": {
+            "dag_bundle_config_list": json.dumps(bundles),
+            "refresh_interval": 5,
+            "min_file_process_interval": 5,
+            "parsing_processes": 1,
+        },
         "logging": {
             "base_log_folder": folder / "logs",
             "colored_console_log": False,
@@ -132,6 +141,7 @@ def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advert
     if home.root.is_relative_to(home.local) or not dag_file.exists():
         dag_file.parent.mkdir(parents=True, exist_ok=True)
         dag_file.write_text(DAG_FILE)
+    home.more_dags.mkdir(parents=True, exist_ok=True)
     write_private(home.local / "airflow" / "airflow.cfg", airflow_configuration(home, ports, credentials))
     passwords = {ADMIN: credentials.airflow_password, VIEWER: credentials.airflow_viewer_password}
     write_private(home.airflow_password_file, json.dumps(passwords) + "\n")

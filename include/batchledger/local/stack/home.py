@@ -68,6 +68,11 @@ class Home:
         return self.local / "lake"
 
     @property
+    def more_dags(self) -> Path:
+        """DAGs that Airflow reads beside those in ``root``: the demo's, and yours to try."""
+        return self.local / "dags"
+
+    @property
     def database_password_file(self) -> Path:
         """In the format of libpq: the warehouse's DSN names it, and any client of PostgreSQL can read it."""
         return self.local / "pgpass"
