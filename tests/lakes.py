@@ -8,10 +8,13 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.adapters.iceberg.projection import keep_nulls
 
 
 def read_lake(catalog: LakeCatalog, identifier: tuple[str, ...]) -> list[Mapping[str, Any]]:
     """The rows of the table; none when there is no such table. Kafka's partition has the name that it has elsewhere."""
+    # PyIceberg reads a list that is null as an empty one.
+    keep_nulls()
     try:
         with _load(catalog, identifier) as table:
             rows = table.scan().to_arrow().to_pylist()

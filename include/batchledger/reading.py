@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas, find_kept_schema
+from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas, ReadSchemas
 from batchledger.adapters.registry.client import Registry
 from batchledger.config.connections import Connection, load_connection, registry_settings
 from batchledger.config.pipeline_file import PipelineConfig
@@ -129,15 +129,15 @@ def sample_records(
 
 
 def _find_schemas(pipeline: PipelineConfig, dsn: str) -> "FindSchema":
-    """Return what looks schemas up, first in the ledger, which needs no registry, and notes no use of them."""
-    registry = open_registry(pipeline)
-    name = str(pipeline.source.registry)
+    """Return what looks schemas up as an attempt does, also in the ledger if the registry is away. It keeps nothing."""
+    name, client = pipeline.source.registry, open_registry(pipeline)
+    if name is None or client is None:
+        return lambda wanted: f"schema {wanted} is unknown: the pipeline names no registry"
+    return SchemaBook(name, client, ReadSchemas(dsn, name), wait=_wait_for_nothing).find
 
-    def find(wanted: SchemaId | SubjectVersion) -> WriterSchema | str:
-        kept = find_kept_schema(dsn, name, str(wanted))
-        return kept or (registry and registry.fetch(wanted)) or f"schema {wanted} is unknown to the registry"
 
-    return cache(find)
+def _wait_for_nothing(seconds: float) -> None:
+    """A person looks, and may look again."""
 
 
 def decode_records(pipeline: PipelineConfig, dsn: str, records: Sequence[Record]) -> tuple[Record, ...]:

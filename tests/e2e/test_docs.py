@@ -37,11 +37,12 @@ def pages_are_written(airflow: AirflowApi) -> None:
     airflow.unpause(DATA_DOCS)
 
 
-def wait_for(airflow: AirflowApi, address: str) -> None:
-    """Wait until the page is there: a run of its own writes it, when the run of the pipeline has reported."""
+def wait_for(airflow: AirflowApi, address: str, text: str = "") -> None:
+    """Wait until the page has the text: a run of its own writes it, when the run of the pipeline has reported."""
 
     def written() -> bool:
-        return ask(airflow, address, cookies={"_token": token_of(airflow)}, follow_redirects=True).status_code == 200
+        page = ask(airflow, address, cookies={"_token": token_of(airflow)}, follow_redirects=True)
+        return page.status_code == 200 and text in page.text
 
     wait_until(written, DEADLINE_SECONDS, every=0.5)
 
@@ -53,7 +54,8 @@ def published(airflow: AirflowApi, workplace: Workplace) -> tuple[TestPipeline, 
     pipeline.send(20)
     (run,) = run_to_the_end(airflow, pipeline)
     assert task_states(airflow, pipeline, run)["report"] == "success"
-    wait_for(airflow, f"/batchledger/docs/{pipeline.name}/index.html")
+    # The overview is written last.
+    wait_for(airflow, "/batchledger/docs/index.html", pipeline.name)
     return pipeline, run
 
 

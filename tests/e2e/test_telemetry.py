@@ -1,4 +1,4 @@
-"""Traces and metrics by OTLP from a real Airflow to a real receiver, and that no batch waits for one that is silent."""
+"""Traces and metrics by OTLP from a real Airflow to a real receiver, and a run whose receiver is silent."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

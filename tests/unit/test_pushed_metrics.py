@@ -96,3 +96,16 @@ def test_ledger_is_asked_only_if_something_is_sent(
     push_metrics(CONFIG, replace(HEALTH, pipeline="orders"))
     assert ledgers == ["orders"] * asked
     assert bool(read(reader)) == bool(asked)
+
+
+def test_ledger_whose_error_is_not_foreseen_fails_no_task(
+    monkeypatch: pytest.MonkeyPatch, reader: InMemoryMetricReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(dsn_by_pipeline: dict[str, str]) -> None:
+        raise RuntimeError(CANARY)
+
+    monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
+    monkeypatch.setattr("batchledger.interfaces.metrics.totals.ask_ledgers", fail)
+    push_metrics(CONFIG, replace(HEALTH, pipeline="orders"))
+    assert read(reader) == {}
+    assert [each.getMessage() for each in caplog.records] == ["the metrics of orders are not sent: RuntimeError"]

@@ -28,7 +28,7 @@ def escape(value: bytes | None) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Return the same JSON with everything escaped that a terminal might take for a command."""
+    """Return JSON, or another text, with everything escaped as in JSON that a terminal might take for a command."""
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 

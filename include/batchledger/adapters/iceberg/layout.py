@@ -71,7 +71,7 @@ def write_path(*path: str) -> str:
     >>> write_path("lake-eu", "shop", "orders")
     '`lake-eu`.shop.orders'
     """
-    return ".".join(each if _PLAIN_NAME.fullmatch(each) else f"`{each}`" for each in path)
+    return ".".join(each if _PLAIN_NAME.fullmatch(each) else f"`{each.replace('`', '``')}`" for each in path)
 
 
 def name_type(type_: IcebergType) -> str:

@@ -4,6 +4,7 @@ The same families as a scrape reads, under the same names behind Airflow's prefi
 each task is a process of its own, whose counters would begin at 0 again and again.
 """
 
+import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,23 @@ if TYPE_CHECKING:
     from batchledger.monitoring.health import PipelineHealth
 
 
+logger = logging.getLogger(__name__)
+
+
 def push_metrics(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
-    """Send how the pipeline stands by a look that was taken anyway, and the totals of its ledger.
+    """Send how the pipeline stands by a look that was taken anyway, and the totals of its ledger. Raises nothing.
 
     Airflow sends it when the process of the task ends. A number that is not known is not sent.
     """
     if not _are_on():
         return
+    try:
+        _push(pipeline, health)
+    except Exception as error:  # noqa: BLE001 (numbers that are not sent are no reason to fail a batch or an audit)
+        logger.warning("the metrics of %s are not sent: %s", pipeline.name, type(error).__name__)
+
+
+def _push(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
     from batchledger.interfaces.metrics.families import Look, WatchedPipeline, build_families
     from batchledger.interfaces.metrics.totals import ask_ledgers
     from batchledger.wiring import ledger_dsn

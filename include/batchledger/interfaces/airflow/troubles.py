@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from batchledger.model.counting import describe_count
+
 AGAIN_SECONDS = 600.0
 """How often a trouble that lasts is said."""
 TEXTS_KNOWN = 10
@@ -40,7 +42,7 @@ class Troubles:
             said.times += 1
             return
         level = logging.WARNING if unforeseen is None else logging.ERROR
-        again = "" if said is None else f" ({said.times + 1:,} times since this was said last)"
+        again = "" if said is None else f" ({describe_count(said.times + 1, 'time')} since this was said last)"
         self.logger.log(level, "no run is started for now%s: %s", again, trouble, exc_info=unforeseen)
         known[kind] = _Said(now)
 

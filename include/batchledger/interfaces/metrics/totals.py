@@ -19,7 +19,9 @@ def ask_ledgers(dsn_by_pipeline: Mapping[str, str], connect_seconds: int | None 
         for dsn in dict.fromkeys(dsn_by_pipeline.values()):
             names = [name for name, own in dsn_by_pipeline.items() if own == dsn]
             try:
-                found.update(load_totals(make_conninfo(dsn, connect_timeout=connect_seconds), names))
+                # A changed text would be another connection than the one that is kept.
+                asked = dsn if connect_seconds is None else make_conninfo(dsn, connect_timeout=connect_seconds)
+                found.update(load_totals(asked, names))
             except BatchledgerError:
                 # The state of these pipelines says so.
                 continue

@@ -11,11 +11,34 @@ from batchledger.ports import KeptSchemas
 
 
 @dataclass(frozen=True)
-class PostgresKeptSchemas(KeptSchemas):
-    """The schemas of the ``registry`` of this name; holds only text, so that it can be pickled."""
+class ReadSchemas(KeptSchemas):
+    """The schemas of the ``registry`` of this name, for a look at records, which changes nothing."""
 
     dsn: str = field(repr=False)
     registry: str
+
+    @override
+    def find(self, schema_id: SchemaId) -> WriterSchema | None:
+        with transaction(self.dsn, f"look for schema {schema_id} of {self.registry}") as cursor:
+            cursor.execute(
+                "select definition from batchledger.writer_schema where registry = %s and id = %s",
+                [self.registry, str(schema_id)],
+            )
+            return next((WriterSchema.from_stored(text) for (text,) in cursor), None)
+
+    @override
+    def keep(self, schema: WriterSchema) -> WriterSchema:
+        return schema
+
+    @override
+    def note_use(self, schema_id: SchemaId) -> None:
+        """Note nothing."""
+
+
+@dataclass(frozen=True)
+class PostgresKeptSchemas(ReadSchemas):
+    """The schemas of a registry for an attempt; holds only text, so that it can be pickled."""
+
     batch_id: int
     number: int
 
@@ -23,10 +46,6 @@ class PostgresKeptSchemas(KeptSchemas):
     def of(cls, dsn: str, registry: str, attempt: Attempt) -> "PostgresKeptSchemas":
         """Return the schemas of a registry for an attempt."""
         return cls(dsn, registry, attempt.batch.batch_id, attempt.number)
-
-    @override
-    def find(self, schema_id: SchemaId) -> WriterSchema | None:
-        return find_kept_schema(self.dsn, self.registry, schema_id)
 
     @override
     def keep(self, schema: WriterSchema) -> WriterSchema:
@@ -46,16 +65,6 @@ class PostgresKeptSchemas(KeptSchemas):
                 "values (%s, %s, %s, %s) on conflict do nothing",
                 [self.batch_id, self.number, self.registry, str(schema_id)],
             )
-
-
-def find_kept_schema(dsn: str, registry: str, schema_id: SchemaId) -> WriterSchema | None:
-    """Return what is kept of an id of the registry."""
-    with transaction(dsn, f"look for schema {schema_id} of {registry}") as cursor:
-        cursor.execute(
-            "select definition from batchledger.writer_schema where registry = %s and id = %s",
-            [registry, str(schema_id)],
-        )
-        return next((WriterSchema.from_stored(text) for (text,) in cursor), None)
 
 
 def list_used_schemas(dsn: str, pipeline: str, limit: int = 50) -> list[UsedSchema]:

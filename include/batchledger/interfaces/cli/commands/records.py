@@ -51,7 +51,7 @@ def describe_records(pipeline: str, found: FoundRecords) -> Shown:
         if each.decoded is not None:
             value.append(f"\nbytes: {escape(each.value)}", "dim")
         if each.undecoded is not None:
-            value.append(f"\nnot decoded: {each.undecoded}", "yellow")
+            value.append(f"\nnot decoded: {escape_json(each.undecoded)}", "yellow")
         for name, content in each.headers:
             value.append(f"\n{escape(name.encode())}: {escape(content)}", "dim")
         if each.error:
