@@ -21,9 +21,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
 from batchledger.local.stack import environment, local_stack, schema_registry
-from batchledger.local.stack.airflow_components import ADMIN, VIEWER, airflow_url, configure_airflow
+from batchledger.local.stack.airflow_components import configure_airflow
 from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import bootstrap_servers
@@ -31,7 +30,6 @@ from batchledger.local.stack.machine import NEVER_EPHEMERAL, choose_free_ports
 from batchledger.local.stack.postgres_server import connection_string
 from tests.chromium import browser, open_page, pictures  # noqa: F401 -- fixtures
 from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, serve_mail, serve_webhook
-from tests.otlp import OtlpReceiver, serve_otlp
 from tests.support import Workplace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -201,43 +199,6 @@ def workplace(kafka: Kafka, warehouse_dsn: str, spark: None) -> Iterator[Workpla
     """Everything that a pipeline needs, apart from Airflow, which shall not have the files of all tests to read."""
     with open_workplace(kafka.options, warehouse_dsn) as opened:
         yield opened
-
-
-@pytest.fixture(scope="session")
-def lineage() -> Iterator[Webhook]:
-    """The server to which Airflow sends what OpenLineage shall hear."""
-    with serve_webhook() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture(scope="session")
-def otlp() -> Iterator[OtlpReceiver]:
-    """The receiver to which Airflow sends traces and metrics."""
-    with serve_otlp() as receiver:
-        yield receiver
-
-
-@pytest.fixture(scope="session")
-def airflow(
-    services: TestServices, kafka: Kafka, warehouse_dsn: str, spark: None, lineage: Webhook, otlp: OtlpReceiver
-) -> Iterator[AirflowApi]:
-    """A real Airflow with this project's DAGs, logged in as its administrator."""
-    # As the command line has it, which is quiet itself.
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
-        environment.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", json.dumps({"type": "http", "url": lineage.url}))
-        for name, value in otlp.settings.items():
-            environment.setenv(name, value)
-        services.up(*local_stack.AIRFLOW_SERVICES)
-    with open_airflow(AirflowAccount(airflow_url(services.ports), ADMIN, services.home.airflow_password_file)) as api:
-        yield api
-
-
-@pytest.fixture(scope="session")
-def viewer(services: TestServices, airflow: AirflowApi) -> Iterator[AirflowApi]:
-    """The same Airflow, logged in as a user who may look at everything and act on nothing."""
-    with open_airflow(AirflowAccount(airflow.url, VIEWER, services.home.airflow_password_file)) as api:
-        yield api
 
 
 @pytest.fixture

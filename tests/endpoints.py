@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from socket import create_server
 from typing import Any, cast
 
@@ -45,6 +45,19 @@ class Webhook:
 
 
 @contextmanager
+def serving(server: HTTPServer) -> Iterator[None]:
+    """Serve in a thread of its own for the duration of the block."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
 def serve_webhook(port: int = 0) -> Iterator[Webhook]:
     """Serve until the test leaves; a request that is held back then is let go."""
 
@@ -66,14 +79,11 @@ def serve_webhook(port: int = 0) -> Iterator[Webhook]:
     server = ThreadingHTTPServer((HOST, port), Handler)
     endpoint = Webhook(server.server_address[1])
     endpoint.may_answer.set()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield endpoint
-    finally:
-        endpoint.may_answer.set()
-        server.shutdown()
-        server.server_close()
+    with serving(server):
+        try:
+            yield endpoint
+        finally:
+            endpoint.may_answer.set()
 
 
 @dataclass

@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.endpoints import HOST
+from tests.endpoints import HOST, serving
 
 Series = tuple[str, tuple[tuple[str, Any], ...]]
 """The name of a metric, and its labels in order."""
@@ -116,11 +116,8 @@ def serve_otlp() -> Iterator[OtlpReceiver]:
     server = ThreadingHTTPServer((HOST, 0), Handler)
     receiver = OtlpReceiver(server.server_address[1])
     receiver.may_answer.set()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield receiver
-    finally:
-        receiver.may_answer.set()
-        server.shutdown()
-        server.server_close()
+    with serving(server):
+        try:
+            yield receiver
+        finally:
+            receiver.may_answer.set()

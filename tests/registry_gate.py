@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from batchledger.local.stack.machine import HOST
+from tests.endpoints import serving
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,8 @@ def open_gate(registry: str, certificate: tuple[Path, Path] | None = None, clien
             context.verify_mode = ssl.CERT_REQUIRED
         server.socket = context.wrap_socket(server.socket, server_side=True)
     server.gate = gate = Gate(server.server_port, "https" if certificate else "http", registry)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield gate
-    finally:
-        gate.ends.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(server):
+        try:
+            yield gate
+        finally:
+            gate.ends.set()

@@ -129,11 +129,11 @@ def sample_records(
 
 
 def _find_schemas(pipeline: PipelineConfig, dsn: str) -> "FindSchema":
-    """Return what looks schemas up as an attempt does, also in the ledger if the registry is away. It keeps nothing."""
+    """Return what looks schemas up as an attempt does, in the ledger first. It keeps nothing."""
     name, client = pipeline.source.registry, open_registry(pipeline)
     if name is None or client is None:
         return lambda wanted: f"schema {wanted} is unknown: the pipeline names no registry"
-    return SchemaBook(name, client, ReadSchemas(dsn, name), wait=_wait_for_nothing).find
+    return SchemaBook(name, client, ReadSchemas(dsn, name), wait=_wait_for_nothing, trusts_kept=True).find
 
 
 def _wait_for_nothing(seconds: float) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.lifecycle.requirement import publish_rows, remember_numbers, require_own_target
+from batchledger.lifecycle.tracing import trace_nothing
 from batchledger.model.balance import Balance, HoleCounts, HolePolicy, StagedRange, balance_batch, combine_witnesses
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, Lane, Position, Staged
 from batchledger.model.checks import CheckResult, Outcome
@@ -244,4 +245,6 @@ def fenced_by_second_attempt(warehouse: Warehouse, attempt: Attempt) -> str:
 
 def platform(warehouse: Warehouse, *, crash: Callable[[str], None] = no_crash, **parts: Any) -> Any:
     """What a delivery needs."""
-    return SimpleNamespace(**{"ledger": warehouse.ledger, "sink": warehouse.sink, "crash": crash, **parts})
+    return SimpleNamespace(
+        **{"ledger": warehouse.ledger, "sink": warehouse.sink, "crash": crash, "trace": trace_nothing, **parts}
+    )

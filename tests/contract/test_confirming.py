@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from batchledger.lifecycle.delivery import deliver
+from batchledger.lifecycle.tracing import trace_nothing
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import ConfigurationError, StagingLostError, TargetChangedError, TargetRefusedError
 from tests.contract import life
@@ -22,7 +23,7 @@ WAREHOUSES = ("topic",)
 
 
 def platform(warehouse: Warehouse, crash: Any = lambda _: None) -> Any:
-    return SimpleNamespace(ledger=warehouse.ledger, sink=warehouse.sink, crash=crash)
+    return SimpleNamespace(ledger=warehouse.ledger, sink=warehouse.sink, crash=crash, trace=trace_nothing)
 
 
 def test_batch_is_not_staged_for_a_topic_that_has_one_that_the_ledger_does_not_know(warehouse: TopicWarehouse) -> None:

@@ -23,14 +23,17 @@ _MOST_AWAITED = 10
 
 @dataclass
 class SchemaBook:
-    """The schemas of one registry; pickled to the executors. Each task asks once for an id."""
+    """The schemas of one registry; pickled to the executors. Each task asks once for an id.
+
+    ``trusts_kept``: whether the registry is left alone about what is kept, as it is once it has failed to answer.
+    """
 
     name: str
     registry: SchemaRegistry
     kept: KeptSchemas
     wait: Callable[[float], None] = sleep
+    trusts_kept: bool = False
     _found: dict[SchemaId | SubjectVersion, WriterSchema | str] = field(default_factory=dict)
-    _is_away: bool = False
     _awaited: int = 0
     _no_guids: GuidsUnknownError | None = None
 
@@ -51,7 +54,7 @@ class SchemaBook:
             return f"schema {schema_id} is unknown to the registry"
         kept = self.kept.find(schema_id)
         try:
-            found = None if kept is not None and self._is_away else self._fetch(wanted, is_kept=kept is not None)
+            found = None if kept is not None and self.trusts_kept else self._fetch(wanted, is_kept=kept is not None)
         except SchemaRefusedError as error:
             if isinstance(error, GuidsUnknownError):
                 self._no_guids = error
@@ -61,7 +64,7 @@ class SchemaBook:
         except BatchledgerError:
             if kept is None:
                 raise
-            found, self._is_away = None, True
+            found, self.trusts_kept = None, True
         if kept is None:
             if found is None:
                 return f"schema {schema_id} is unknown to the registry"
