@@ -4,16 +4,20 @@ import json
 from pathlib import Path
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
 from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.adapters.spark.session import open_connect_session
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept, rewind
+from batchledger.local.stack.home import Home
 from batchledger.model.batch import BatchState, Decision
 from batchledger.model.errors import BatchBlockedError, DecisionRefusedError
 from batchledger.planning.live import StartPolicy
 from batchledger.planning.replay import Replay
 from batchledger.planning.rewind import Rewind
 from batchledger.wiring import verify_pipeline
+from tests.conftest import TestServices
 from tests.rest_catalog import HOST, LOGIN, PASSWORD, Fault, serve_rest_catalog
 from tests.support import Workplace
 
@@ -40,6 +44,30 @@ def test_every_record_is_in_the_table_once_and_the_second_run_has_nothing_to_do(
     assert run_batch.run_once(pipeline.platform(), "third") is None
     assert pipeline.list_staging() == []
     assert {(row["number"], row["amount"]) for row in pipeline.read_output()} == {(n, n / 4) for n in range(1000)}
+
+
+def test_batches_go_on_after_spark_has_deleted_the_folder_of_their_session(
+    workplace: Workplace, services: TestServices
+) -> None:
+    """An executor forgets a session after 30 minutes of rest, or when about a hundred others have been at work."""
+    pipeline = workplace.create(into="lake", partitions=1)
+    pipeline.send(3, partitions=1)
+    assert run_batch.run_once(pipeline.platform(), "before") is not None
+    folders = list_session_folders(services.home)
+    assert folders
+    number = 0
+    while folders & list_session_folders(services.home):
+        number += 1
+        with open_connect_session(SparkConnectHook("spark_default").get_connection_url(), f"other {number}") as other:
+            assert len(other.range(1).collect()) == 1
+    pipeline.send(3, partitions=1)
+    assert run_batch.run_once(pipeline.platform(), "after") is not None
+    pipeline.assert_exact()
+
+
+def list_session_folders(home: Home) -> set[Path]:
+    """The folders that Spark starts the Python workers of its sessions in."""
+    return {each for each in (home.local / "spark" / "tmp").glob("spark-*/userFiles-*/*") if each.is_dir()}
 
 
 def test_poison_is_quarantined_duplicates_are_dropped_and_checks_see_the_rows(workplace: Workplace) -> None:

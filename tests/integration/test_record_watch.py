@@ -307,8 +307,8 @@ def test_error_that_was_not_foreseen_is_logged_once_with_its_traceback_and_the_l
         for second in range(0, 600, 20):
             watched.now = float(second)
             assert look() == {}
-    (said,) = [each for each in caplog.records if "no run is started for now" in each.message]
-    assert "ZeroDivisionError" in said.message
+    (said,) = [each for each in caplog.records if "no run is started for now" in each.getMessage()]
+    assert "ZeroDivisionError" in said.getMessage()
     assert said.exc_info is not None
     assert list(look()) == [pipeline.name]
 

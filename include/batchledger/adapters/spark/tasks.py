@@ -7,6 +7,7 @@ task attempt, and only rows of accepted attempts are kept (S75).
 """
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -176,11 +177,17 @@ def _task_attempt_id() -> int:
 
 @cache
 def settle_worker() -> None:
-    """Make a worker's pauses between tasks short, once in its life: they are most of a small batch's time.
+    """Make a worker fit to live long, once in its life.
 
-    After each task it collects garbage, over 900 modules (0.07 s). Before each it forgets what it knows of folders, and
-    reads the directory of Spark's own jar again (0.05 s): Spark has put the jar on the path of every worker.
+    Its pauses between tasks are most of a small batch's time. After each task it collects garbage, over 900 modules
+    (0.07 s). Before each it forgets what it knows of folders, and reads the directory of Spark's own jar again
+    (0.05 s): Spark has put the jar on the path of every worker.
+
+    An executor starts the workers of a Connect session in an empty folder of this session. It deletes the folder after
+    30 minutes of rest although the workers go on; PyIceberg fails in a worker whose working directory is gone.
     """
+    if os.environ.get("SPARK_JOB_ARTIFACT_UUID", "default") != "default":
+        os.chdir("/")
     for jar in [entry for entry in sys.path if PurePath(entry).match("spark-core_*.jar")]:
         sys.path.remove(jar)
         for place in [each for each in sys.path_importer_cache if each.startswith(jar)]:
