@@ -114,6 +114,14 @@ def test_dag_of_the_guide_runs_once_a_batch_and_reads_exactly_its_rows(
     assert [list(column.cells) for column in table.columns] == [["F9", "UA"], ["2", "2"], ["17.0", "2.5"]]  # type: ignore[union-attr]
 
 
+def test_airflow_shows_the_graph_of_the_asset(airflow: AirflowApi, flights: TestPipeline) -> None:
+    publish_flights(airflow, flights, [("UA", 7)])
+    (event, *_) = list_events(airflow, flights)
+    node = {"node_id": f"asset:{event['asset_id']}", "dependency_type": "scheduling"}
+    graph = airflow.client.get("/ui/dependencies", params=node).raise_for_status().json()
+    assert any(each["type"] == "asset" for each in graph["nodes"])
+
+
 def test_dag_of_the_guide_that_runs_twice_or_after_a_replay_counts_no_row_twice(
     airflow: AirflowApi, flights: TestPipeline, sums: Sums
 ) -> None:

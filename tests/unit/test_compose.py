@@ -155,7 +155,7 @@ def test_both_databases_are_made() -> None:
     configs = yaml.safe_load(TEXT)["configs"]
     assert configs[mounted["source"]]["content"] == f"CREATE DATABASE {defaults.AIRFLOW_DATABASE};"
     expected = f"{defaults.DATABASE_USER}@postgres:5432/{defaults.AIRFLOW_DATABASE}"
-    assert environment("airflow-init")["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"postgresql+psycopg://{expected}"
+    assert environment("airflow-init")["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"postgresql+psycopg2://{expected}"
     assert (
         environment("airflow-init")["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"] == f"postgresql+asyncpg://{expected}"
     )

@@ -122,7 +122,8 @@ def _show_refusal(request: Request, error: AnyHTTPError) -> Response:
         error.status_code,
         title=title,
         text=str(error.detail),
-        kind="bad",
+        # Every DAG has our tabs, also one that is no pipeline.
+        kind="wait" if error.status_code == status.HTTP_404_NOT_FOUND else "bad",
         link=link,
         live=False,
     )

@@ -87,7 +87,8 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
             "min_serialized_dag_update_interval": 2,
         },
         "database": {
-            "sql_alchemy_conn": public_dsn(home, ports, AIRFLOW_DATABASE, "postgresql+psycopg"),
+            # Airflow 3.3 shows no graph of an asset with psycopg: PostgreSQL refuses its query.
+            "sql_alchemy_conn": public_dsn(home, ports, AIRFLOW_DATABASE, "postgresql+psycopg2"),
             "sql_alchemy_conn_async": public_dsn(home, ports, AIRFLOW_DATABASE, "postgresql+asyncpg"),
         },
         "api": {
