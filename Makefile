@@ -52,7 +52,7 @@ bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=20
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(PUBLISH),--publish)
 
 screenshots: setup browser  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
-	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py
+	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py tests/e2e/test_metrics.py
 
 test: browser lint setup  ## Check the code, then test it: the core, every adapter, one life and one kill a sink: WORKERS=3.
 	@$(PYTEST) -m 'not proof' $(TESTS)

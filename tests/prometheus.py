@@ -37,8 +37,21 @@ def promtool(*arguments: str, text: str = "", folder: Path | None = None) -> sub
 
 def list_expressions(board: Mapping[str, Any]) -> list[str]:
     """Return every expression of a Grafana board, with something in the place of its variables."""
-    found = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    return [each.replace("$__rate_interval", "5m").replace("$pipeline", ".*") for each in found]
+    return [fill_in(target["expr"]) for panel in board["panels"] for target in panel["targets"]]
+
+
+def fill_in(expression: str, rate_interval: str = "5m") -> str:
+    """Return an expression of a board for all pipelines, over an interval that Grafana would choose."""
+    return expression.replace("$__rate_interval", rate_interval).replace("$pipeline", ".*")
+
+
+@dataclass(frozen=True)
+class TimeSeries:
+    """A line of a panel: moments in Unix time, a value for each of them."""
+
+    labels: Mapping[str, str]
+    moments: tuple[float, ...]
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,16 @@ class PrometheusServer:
             )
             for each in answer["data"]["result"]
         }
+
+    def query_range(self, expression: str, since: float, until: float, step_seconds: float) -> list[TimeSeries]:
+        """Return the series of an expression between two moments in Unix time."""
+        answer = self._ask(
+            "/api/v1/query_range", query=expression, start=str(since), end=str(until), step=str(step_seconds)
+        )
+        return [
+            TimeSeries(each["metric"], *zip(*((moment, float(value)) for moment, value in each["values"]), strict=True))
+            for each in answer["data"]["result"]
+        ]
 
     def list_targets(self) -> list[tuple[str, str]]:
         """Return the health of each target, and the error of its last scrape."""

@@ -1,17 +1,24 @@
-"""Debian's Prometheus scrapes Airflow with the token of an account that may only read."""
+"""Debian's Prometheus scrapes Airflow with the token of an account that may only read, and answers the board."""
 
 import json
+import os
+import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
-from batchledger.interfaces.metrics.shipped import RULES, read_shipped
+from batchledger.config.places import PACKAGE
+from batchledger.interfaces.metrics.shipped import BOARD, RULES, read_shipped
 from batchledger.local.airflow_api import AirflowApi
+from batchledger.local.samples.flights import read_flights
 from batchledger.local.stack.airflow_components import VIEWER
+from tests.board import Answer, ask_board, draw_board
 from tests.conftest import TestServices
-from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, run_to_the_end, switch_on
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, run_to_the_end, switch_on, trigger
 from tests.integration.test_cli import ask
 from tests.prometheus import PrometheusServer, serve_prometheus
 from tests.support import TestPipeline, Workplace, wait_until
@@ -90,3 +97,58 @@ def test_without_a_valid_token_prometheus_gets_nothing(server: PrometheusServer,
     assert "401" in error or "403" in error
     token_file.write_text(good)
     wait_until(lambda: server.list_targets() == [("up", "")], DEADLINE_SECONDS, every=0.5)
+
+
+FLIGHTS_AT_ONCE = 30_000
+# Two rounds show something in each panel; lines are worth looking at after five.
+ROUNDS = 5 if "BATCHLEDGER_PICTURES" in os.environ else 2
+
+
+def let_things_go_wrong(airflow: AirflowApi, workplace: Workplace) -> None:
+    """Flights come and are published; orders are set aside and wait; a refund stops its batch."""
+    schema = yaml.safe_load((PACKAGE / "pipelines" / "flights.yaml").read_text())["source"]["schema"]
+    flights = workplace.create(
+        partitions=4, name="flights", source={"schema": schema}, limits={"max_records": FLIGHTS_AT_ONCE // 2}
+    )
+    orders = workplace.create(name="orders", topic_config={"retention.ms": "3600000"})
+    not_negative = {"type": "expect_column_values_to_be_between", "column": "amount", "min_value": 0}
+    refunds = workplace.create(name="refunds", checks=[not_negative])
+    for pipeline in (flights, orders, refunds):
+        switch_on(airflow, pipeline)
+    records = read_flights()
+    for _ in range(ROUNDS):
+        # With the time of now: the delay of flights of 2013 would be years.
+        flights.send_raw((number % 4, each.value) for number, each in enumerate(islice(records, FLIGHTS_AT_ONCE)))
+        orders.send(300)
+        orders.send_raw([(0, b"no document")])
+        refunds.send(20)
+        for pipeline in (flights, orders, refunds):
+            trigger(airflow, pipeline)
+    refunds.send_raw([(0, json.dumps({"message_id": "x", "number": 1, "amount": -5}).encode())])
+    trigger(airflow, refunds)
+    orders.send(900)
+
+
+def test_every_panel_of_the_board_shows_something_of_a_stack_in_which_things_go_wrong(
+    airflow: AirflowApi, workplace: Workplace, server: PrometheusServer, pictures: Path
+) -> None:
+    since = time.time()
+    let_things_go_wrong(airflow, workplace)
+    expected = {
+        'batchledger_open_batches{state="blocked"}': [1],
+        'batchledger_quarantine_records{pipeline="orders"}': [ROUNDS],
+        'batchledger_lag_records{pipeline="orders"}': [900],
+        'batchledger_offsets_total{pipeline="flights",kind="accepted"}': [FLIGHTS_AT_ONCE * ROUNDS],
+    }
+    for query, values in expected.items():
+        wait_until(lambda query=query, values=values: list(server.query(query).values()) == values, 60, every=0.5)
+    answers = ask_board(server, json.loads(read_shipped(BOARD)), since, time.time())
+    assert [each.panel["title"] for each in answers if not each.series] == []
+    lines = [each for each in answers if each.panel["type"] == "timeseries"]
+    assert [each.panel["title"] for each in lines if len({*each.legends}) < len(each.series)] == []
+    assert [name for each in lines for name in each.legends if not name or "{{" in name] == []
+    wrong = {"targets": [{"legendFormat": "{{stat}}"}]}
+    assert {*Answer(wrong, lines[0].series).legends} == {"{{stat}}"}, "the negative control"
+    picture = pictures / "board.png"
+    draw_board(answers, picture)
+    assert picture.stat().st_size < 200_000
