@@ -7,7 +7,10 @@ RUN apt-get update \
 
 WORKDIR /opt/batchledger
 COPY requirements.txt ./
-RUN pip install --no-cache-dir --require-hashes --requirement requirements.txt
+# Some packages are there as sources only. setuptools comes first, so that pip fetches none without a digest to build them.
+RUN sed -n '/^setuptools==/,/# via/p' requirements.txt > /tmp/setuptools.txt \
+    && pip install --no-cache-dir --require-hashes --requirement /tmp/setuptools.txt \
+    && pip install --no-cache-dir --no-build-isolation --require-hashes --requirement requirements.txt
 
 COPY pyproject.toml README.md LICENSE ./
 COPY include/ include/

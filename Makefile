@@ -15,7 +15,11 @@ $(if $(word 2,$(DEMO)),$(error SINK=$(SINK) and FORMAT=$(FORMAT) are two demos: 
 
 PYTEST = $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
 
-.PHONY: help setup up down demo torture machine mutants calls bench screenshots docs dist changelog test proof browser lint
+# Some packages are there as sources only. setuptools comes first, so that pip fetches none without a digest to build them.
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
+
+.PHONY: help setup up down demo torture machine mutants calls bench screenshots docs dist sbom audit changelog test proof \
+	browser lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -76,6 +80,18 @@ dist: $(STAMPS)/project  ## Build the wheel and the sdist in dist/, to install b
 	@$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
 	@ls dist
 
+# The list names what to install, not what needs what; the tool would warn about that.
+sbom: $(STAMPS)/packages  ## List the packages of requirements.txt with their digests, as CycloneDX in .local/sbom.cdx.json.
+	@mkdir -p .local
+	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml \
+		--mc-type application --output-reproducible --no-validate --output-file .local/sbom.cdx.json
+	@echo "The list is in .local/sbom.cdx.json"
+
+# Without --strict a package that the service does not know would pass.
+audit: $(STAMPS)/packages  ## Ask PyPI for known weaknesses of the packages of requirements.txt; or OSV=URL, of a copy of your own.
+	@$(BIN)/pip-audit --strict --requirement requirements.txt --require-hashes --disable-pip --progress-spinner off \
+		$(if $(OSV),--vulnerability-service osv --osv-url $(OSV))
+
 changelog: $(STAMPS)/project  ## Join the fragments of changelog.d into CHANGELOG.md: VERSION=0.3.0.
 	@$(BIN)/towncrier build --yes --version $(or $(VERSION),$(error name the version: make changelog VERSION=0.3.0))
 
@@ -105,7 +121,9 @@ $(STAMPS)/environment:
 
 $(STAMPS)/packages: requirements.txt tests/requirements.txt $(STAMPS)/environment
 	@echo "Installing the locked packages into .venv; the first time takes some minutes."
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet $(addprefix --requirement ,$(filter %.txt,$^)) || { \
+	@sed -n '/^setuptools==/,/# via/p' requirements.txt > $(STAMPS)/setuptools.txt
+	@$(INSTALL) --requirement $(STAMPS)/setuptools.txt \
+		&& $(INSTALL) --no-build-isolation $(addprefix --requirement ,$(filter %.txt,$^)) || { \
 		echo "error: the packages could not be installed, see above: check the network and the free disk space, then try again." >&2; \
 		exit 1; \
 	}
@@ -115,7 +133,7 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(JARS): $(wildcard include/batchledger/local/stack/ivy/*.xml) $(STAMPS)/packages
+$(JARS): $(wildcard include/batchledger/local/stack/ivy/*) $(STAMPS)/packages
 	@echo "Fetching the jars of Kafka, PostgreSQL and Spark."
 	@PYTHONPATH=include $(BIN)/python -m batchledger.local.stack.jars
 	@touch $@

@@ -101,8 +101,10 @@ def test_ports_are_those_of_the_local_services_and_on_this_machine_only() -> Non
 
 
 def test_versions_are_those_of_the_local_services() -> None:
-    assert SERVICES["kafka"]["image"] == f"apache/kafka:{defaults.KAFKA_VERSION}"
-    assert f"{SERVICES['postgres']['image']}.0" == f"postgres:{defaults.POSTGRES_VERSION}"
+    """A digest behind the tag is welcome."""
+    kafka, postgres = (SERVICES[name]["image"].partition("@")[0] for name in ("kafka", "postgres"))
+    assert kafka == f"apache/kafka:{defaults.KAFKA_VERSION}"
+    assert f"{postgres}.0" == f"postgres:{defaults.POSTGRES_VERSION}"
     locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
     assert locked["pyspark"] == locked["pyspark-client"] == defaults.SPARK_VERSION
     assert locked["apache-airflow"] == defaults.AIRFLOW_VERSION

@@ -15,7 +15,7 @@ from batchledger.local.stack import clients, defaults
 from batchledger.local.stack.airflow_components import airflow_configuration, configure_airflow
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.home import Credentials, Home, Ports, settings, write_private
-from batchledger.local.stack.jars import list_jars
+from batchledger.local.stack.jars import list_digests, list_jars
 from batchledger.local.stack.kafka_broker import server_properties
 from batchledger.local.stack.local_stack import ALL_SERVICES, REGISTRY_SERVICE, USUAL_SERVICES
 from batchledger.local.stack.postgres_server import HOST_RULES, public_dsn, server_configuration
@@ -176,6 +176,16 @@ def test_jars_are_pinned_one_by_one(file: Path) -> None:
     for dependency in dependencies:
         assert dependency.attrib["transitive"] == "false"
         assert re.fullmatch(r"\d[\w.-]*", dependency.attrib["rev"])
+
+
+def test_each_jar_of_each_list_has_its_digest_and_nothing_else_has_one() -> None:
+    wanted = set()
+    for file in LISTS.glob("*.xml"):
+        configurations = {each.attrib["name"] for each in ElementTree.parse(file).iter("conf")}  # noqa: S314 - our own
+        wanted |= {f"{file.stem}/{jar}" for each in configurations for jar in list_jars(file.stem, each)}
+    digests = list_digests()
+    assert set(digests) == wanted
+    assert [each for each in digests.values() if not re.fullmatch(r"[0-9a-f]{64}", each)] == []
 
 
 @pytest.mark.parametrize(

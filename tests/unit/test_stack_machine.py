@@ -1,5 +1,6 @@
 """One sentence says what the machine lacks, and names what to do."""
 
+import hashlib
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -81,13 +82,61 @@ def test_a_full_disk_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Make room" in str(told.value)
 
 
-def test_a_complete_list_of_jars_starts_no_java(home: Home, fake_java: FakeJava) -> None:
+@pytest.fixture
+def own_jar(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the only file of the list ``own`` belongs. Its digest says that it holds ``pinned``."""
+    lists = tmp_path / "ivy"
+    lists.mkdir()
+    (lists / "own.xml").write_text('<m><dependency name="own" rev="1.0" conf="default->default"/></m>')
+    (lists / "jars.sha256").write_text(f"{hashlib.sha256(b'pinned').hexdigest()}  own/own-1.0.jar\n")
+    monkeypatch.setattr(jars, "_LISTS", lists)
+    return home.cache / "jars" / "own" / "own-1.0.jar"
+
+
+def retrieve(content: str) -> str:
+    """A script that does as Ivy does: it writes the file where its last argument, a pattern, says."""
+    return f"""[ "$1" = -version ] && echo 'openjdk version "17"' >&2 && exit
+for pattern; do :; done
+mkdir -p "${{pattern%/*}}" && printf {content} > "${{pattern%/*}}"/own-1.0.jar"""
+
+
+def test_a_complete_list_of_jars_starts_no_java(home: Home, own_jar: Path, fake_java: FakeJava) -> None:
     fake_java("exit 1")
-    folder = home.cache / "jars" / "spark"
-    folder.mkdir(parents=True)
-    for name in jars.list_jars("spark"):
-        (folder / name).touch()
-    assert {jar.parent for jar in jars.fetch_jars(home, "spark")} == {folder}
+    own_jar.parent.mkdir(parents=True)
+    own_jar.write_text("pinned")
+    assert jars.fetch_jars(home, "own") == [own_jar]
+
+
+def test_a_jar_is_fetched(home: Home, own_jar: Path, fake_java: FakeJava) -> None:
+    fake_java(retrieve("pinned"))
+    assert jars.fetch_jars(home, "own") == [own_jar]
+
+
+def test_another_file_than_the_pinned_one_is_refused_when_it_is_fetched(
+    home: Home, own_jar: Path, fake_java: FakeJava
+) -> None:
+    fake_java(retrieve("tampered"))
+    with pytest.raises(SetupError, match=f"{own_jar} is not the file that this version") as refused:
+        jars.fetch_jars(home, "own")
+    assert hashlib.sha256(b"tampered").hexdigest() in refused.value.why
+    assert hashlib.sha256(b"pinned").hexdigest() in refused.value.why
+    assert f"rm -r {home.cache}" in refused.value.advice
+
+
+def test_a_jar_that_was_changed_later_is_refused(home: Home, own_jar: Path, fake_java: FakeJava) -> None:
+    fake_java("exit 1")
+    own_jar.parent.mkdir(parents=True)
+    own_jar.write_text("pinned and more")
+    with pytest.raises(SetupError, match="It is not used"):
+        jars.fetch_jars(home, "own")
+
+
+def test_a_jar_without_a_digest_is_refused(home: Home, own_jar: Path) -> None:
+    own_jar.parent.mkdir(parents=True)
+    own_jar.write_text("pinned")
+    (jars._LISTS / "jars.sha256").write_text("")
+    with pytest.raises(SetupError, match="it is missing"):
+        jars.fetch_jars(home, "own")
 
 
 def test_a_failed_download_is_told_and_leaves_nothing_behind(home: Home, fake_java: FakeJava) -> None:

@@ -1,10 +1,13 @@
 """Fetch the pinned jars: a list for each service in ``ivy/``, resolved by the Ivy that pyspark ships.
 
-The lists are explicit and not transitive, so two machines get the same files. If all files of a list are there, Java is
-not started. ``python -m batchledger.local.stack.jars`` fetches what the services need. Other lists are fetched when
-they are first needed: ``registry`` by a start of the schema registry, the rest by the bench.
+The lists are explicit and not transitive. ``ivy/jars.sha256`` has the SHA-256 of each file: Ivy itself compares a file
+only with what the same server says about it. A file is compared with its digest each time that it is asked for. If all
+files of a list are there, Java is not started. ``python -m batchledger.local.stack.jars`` fetches what the services
+need. Other lists are fetched when they are first needed: ``registry`` by a start of the schema registry, the rest by
+the bench.
 """
 
+import hashlib
 import importlib.util
 import platform
 import shutil
@@ -32,14 +35,16 @@ _PLATFORMS = {
 
 
 def fetch_jars(home: Home, name: str, configuration: str = "default") -> list[Path]:
-    """Return the jars of the list ``ivy/<name>.xml``, downloaded unless they are all there.
+    """Return the jars of the list ``ivy/<name>.xml``, downloaded unless they are all there, each with its digest.
 
-    The folder appears complete or not at all, so an interrupted download is repeated. Raises SetupError.
+    The folder appears complete or not at all, so an interrupted download is repeated. Raises SetupError if one cannot
+    be fetched, or is another file than ``ivy/jars.sha256`` names.
     """
     folder = home.cache / "jars" / name
     wanted = [folder / file_name for file_name in list_jars(name, configuration)]
     if not all(jar.exists() for jar in wanted):
         _download(home, name, configuration, folder)
+    _refuse_other_files(home, wanted)
     return wanted
 
 
@@ -57,6 +62,28 @@ def _find_ending(dependency: ElementTree.Element) -> str:
     """The ending of the file's name: the one of the artifact that a dependency names, if it names one."""
     artifact = dependency.find("artifact")
     return "jar" if artifact is None else artifact.attrib["ext"]
+
+
+def list_digests() -> dict[str, str]:
+    """The SHA-256 of each file, in hexadecimal, by ``<list>/<file name>``."""
+    lines = (_LISTS / "jars.sha256").read_text().splitlines()
+    return {file: digest for digest, file in (line.split("  ") for line in lines)}
+
+
+def _refuse_other_files(home: Home, jars: list[Path]) -> None:
+    digests = list_digests()
+    for jar in jars:
+        with jar.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        expected = digests.get(f"{jar.parent.name}/{jar.name}", "missing")
+        if found != expected:
+            raise SetupError(
+                f"{jar} is not the file that this version of Batchledger names. It is not used.",
+                why=f"Its SHA-256 is {found}; in ivy/jars.sha256 it is {expected}.",
+                advice=f"Remove the downloads, then run the command again: rm -r {home.cache}\n"
+                "If the new file is refused too, the repository or a proxy before it serves another file. Ask its "
+                "administrator why, and do not use the file.",
+            )
 
 
 def postgres_platform() -> str:
