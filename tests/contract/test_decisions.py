@@ -58,7 +58,7 @@ def test_closed_batch_cannot_be_retaken(warehouse: Warehouse) -> None:
 def test_paused_pipeline_takes_no_new_plan_and_says_who_paused_it(warehouse: Warehouse) -> None:
     record = record_of(warehouse.decisions.pause(warehouse.pipeline, BY_ANA))
     assert warehouse.decisions.find_pause(warehouse.pipeline) == record
-    with pytest.raises(PipelinePausedError, match=r"(?s)is paused.*ana@host paused it on") as paused:
+    with pytest.raises(PipelinePausedError, match=r"(?s)is paused.*ana@host( \(role \w+\))? paused it on") as paused:
         life.store(warehouse, FIRST)
     assert paused.value.pipeline == warehouse.pipeline
     assert record.reason in str(paused.value)

@@ -11,12 +11,20 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from batchledger.adapters.postgres.ledger import schema
-from batchledger.adapters.postgres.ledger.history import list_batches, load_batch_history, load_published_history
+from batchledger.adapters.postgres.ledger.history import (
+    list_batches,
+    list_decisions,
+    list_quarantine,
+    load_batch_history,
+    load_published_history,
+)
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.adapters.postgres.ledger.looks import list_looks, record_look
 from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, NEWEST_MIGRATION, known_revisions
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.sinks.target import TargetTable
+from batchledger.model.actors import Actor
 from batchledger.model.batch import BatchState, Position
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
@@ -248,6 +256,80 @@ def test_s73_user_without_rights_fails_visibly_and_works_once_they_are_granted(e
             assert ledger.open_attempt(batch.batch_id, "run").number == 1
         finally:
             connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(user)))
+
+
+@pytest.fixture
+def reader(empty_database: str) -> Iterator[tuple[str, psycopg.Connection]]:
+    """A login with the rights that the page on security gives a reader, and a session of the ledger's owner."""
+    migrate(empty_database)
+    user = f"reader_{uuid4().hex[:12]}"
+    name = sql.Identifier(user)
+    with psycopg.connect(empty_database, autocommit=True) as owner:
+        owner.execute(sql.SQL("create role {0} login password {1}").format(name, user))
+        page = (ROOT / "docs" / "guides" / "security.md").read_text()
+        (rights,) = re.findall(r"```sql\n(grant usage .*?)```", page, re.DOTALL)
+        owner.execute(re.sub(r"(to|from) reader;", rf"\1 {user};", rights).encode())
+        yield user, owner
+        owner.execute(sql.SQL("drop owned by {0}; drop role {0}").format(name))
+
+
+def test_database_writes_the_role_of_a_decision_itself(
+    empty_database: str, reader: tuple[str, psycopg.Connection]
+) -> None:
+    """Neither a statement nor "set role" can choose another one."""
+    user, owner = reader
+    owner.execute("insert into batchledger.pipeline (name) values ('orders')")
+    give = "create role {boss}; grant {boss} to {user}; grant usage on schema batchledger to {boss}; "
+    names = {"boss": sql.Identifier(f"boss_of_{user}"), "user": sql.Identifier(user)}
+    owner.execute(sql.SQL(give + "grant insert on batchledger.decision to {boss}").format(**names))
+    with psycopg.connect(empty_database, user=user, password=user) as connection:
+        connection.execute(sql.SQL("set role {boss}").format(**names))
+        connection.execute(
+            "insert into batchledger.decision (pipeline, kind, decided_by, reason, database_role) "
+            "values ('orders', 'pause', 'ceo', 'why', current_user)"
+        )
+    (decision,) = list_decisions(empty_database, "orders")
+    owner.execute(sql.SQL("drop owned by {boss}; drop role {boss}").format(**names))
+    assert (decision.database_role, str(decision.actor)) == (user, f"ceo (role {user})")
+
+
+def test_reader_who_cannot_leave_a_trace_is_refused_the_payloads(
+    empty_database: str, reader: tuple[str, psycopg.Connection]
+) -> None:
+    user, owner = reader
+    dsn = make_conninfo(empty_database, user=user, password=user)
+    places = [(ORDERS_0, 3), (ORDERS_0, 9)]
+    with pytest.raises(ConfigurationError, match="permission denied"):
+        list_quarantine(dsn, "orders", 20)
+    with pytest.raises(ConfigurationError, match=r"(?s)payloads of orders are not shown.*denied.*grant insert on"):
+        record_look(dsn, "orders", Actor("ana"), places)
+    owner.execute(sql.SQL("grant insert on batchledger.payload_look to {}").format(sql.Identifier(user)))
+    owner.execute(sql.SQL("alter role {} set default_transaction_read_only = on").format(sql.Identifier(user)))
+    with pytest.raises(ConfigurationError, match=r"(?s)payloads of orders are not shown.*read-only.*the primary"):
+        record_look(dsn, "orders", Actor("ana"), places)
+    owner.execute(sql.SQL("alter role {} reset all").format(sql.Identifier(user)))
+    record_look(dsn, "orders", Actor("ana", 1000, "host"), places)
+    record_look(dsn, "orders", Actor("ana"), [])
+    (look,) = list_looks(dsn, "orders", 20)
+    assert (look.records, look.ranges, look.batch_id) == (2, ["orders[0] 3..10"], None)
+    assert str(look.actor) == f"ana (uid 1000 @host, role {user})"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update batchledger.payload_look set looked_by = 'ben'",
+        "delete from batchledger.payload_look",
+        "truncate batchledger.payload_look",
+    ],
+)
+def test_look_at_payloads_stays_as_it_was_recorded(empty_database: str, change: str) -> None:
+    """Even for the owner of the ledger."""
+    migrate(empty_database)
+    record_look(empty_database, "orders", Actor("ana"), [(ORDERS_0, 3)])
+    with psycopg.connect(empty_database) as connection, pytest.raises(psycopg.Error, match="only added"):
+        connection.execute(change.encode())
+    assert [each.actor.name for each in list_looks(empty_database, "orders", 20)] == ["ana"]
 
 
 def test_page_on_growth_names_every_table_of_the_ledger(warehouse_dsn: str) -> None:

@@ -83,7 +83,17 @@ def record_decision(
     number = max(tables.decisions, default=0) + 1
     before, after = (effect.before, effect.after) if effect else (None, None)
     record = DecisionRecord(
-        number, kind.value, pipeline, batch_id, decision.decided_by, decision.reason, at, before, after
+        number,
+        kind.value,
+        pipeline,
+        batch_id,
+        decision.decided_by,
+        decision.reason,
+        at,
+        before,
+        after,
+        decision.uid,
+        decision.host,
     )
     tables.decisions[number] = record
     return record

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from markupsafe import escape
 
+from batchledger.adapters.postgres.ledger.looks import list_looks
 from batchledger.interfaces.page import lookout, pipeline_view
 from batchledger.interfaces.page.batch_list import BatchQuery
 from batchledger.interfaces.page.overview import Standing
@@ -79,7 +80,7 @@ def test_batch_and_run_are_found_below_their_own_pipeline_only(workplace: Workpl
         assert (none.status_code, f"Run {run} has no batch of its own" in words(none)) == (200, True)
 
 
-def test_errors_keys_and_values_are_shown_to_who_may_act_and_to_nobody_else(workplace: Workplace, desk: Desk) -> None:
+def test_errors_keys_and_values_are_shown_to_who_may_act_and_to_no_other_user(workplace: Workplace, desk: Desk) -> None:
     pipeline = workplace.create(partitions=1)
     pipeline.send_raw([(0, b"secret value")], key=b"secret key")
     with_quarantine = publish(pipeline)
@@ -89,7 +90,8 @@ def test_errors_keys_and_values_are_shown_to_who_may_act_and_to_nobody_else(work
     assert failed is not None
     attempt = platform.ledger.open_attempt(failed.batch_id, "manual__1")
     platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "refused: secret error"))
-    pages = (f"/batches/{with_quarantine}", f"/batches/{failed.batch_id}", "", "/decisions", "/progress/manual__1")
+    payloads = f"/batches/{with_quarantine}?payloads=yes"
+    pages = (payloads, f"/batches/{failed.batch_id}", "", "/decisions", "/progress/manual__1")
     seen = {
         user.user_id: "".join(desk.get(f"/{pipeline.name}{each}", user).text for each in pages)
         for user in (ANA, VIEWER)
@@ -98,6 +100,23 @@ def test_errors_keys_and_values_are_shown_to_who_may_act_and_to_nobody_else(work
     assert "secret" not in seen["viewer"]
     assert "its newest attempt has failed" in seen["viewer"]
     assert "secret" not in desk.get("", User("ana", dags=frozenset({pipeline.name}))).text
+
+
+def test_look_at_keys_and_values_is_asked_for_and_recorded_once(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send_raw([(0, b"secret value"), (0, b"secret too")])
+    batch = publish(pipeline)
+    usual = desk.get(f"/{pipeline.name}/batches/{batch}")
+    assert ("secret" in usual.text, "Show keys and values" in words(usual)) == (False, True)
+    desk.get(f"/{pipeline.name}/batches/{batch}?payloads=yes", VIEWER)
+    assert list_looks(workplace.dsn, pipeline.name, 20) == []
+    shown = desk.get(f"/{pipeline.name}/batches/{batch}?payloads=yes")
+    assert "secret too" in shown.text
+    assert 'hx-trigger="tick' in usual.text
+    assert 'hx-trigger="tick' not in shown.text
+    (look,) = list_looks(workplace.dsn, pipeline.name, 20)
+    assert (look.actor.name, look.batch_id, look.records) == (ANA.get_name(), batch, 2)
+    assert look.ranges == [f"{pipeline.name}[0] 0..2"]
 
 
 def test_loss_is_told_line_by_line_with_the_ways_on(workplace: Workplace, desk: Desk) -> None:

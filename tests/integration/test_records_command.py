@@ -1,6 +1,7 @@
 """``batchledger records`` on real services: what a failed check names can be looked at, wherever it lies."""
 
 import json
+import os
 
 import pytest
 
@@ -29,6 +30,9 @@ def test_records_are_shown_from_kafka_from_quarantine_and_as_missing(workplace: 
         [["trace", r"\x01"]],
     )
     assert kept["quarantined"]
+    (look,) = ask("looks", pipeline.name)
+    assert (look["records"], look["ranges"], look["actor"]["uid"]) == (2, [f"{pipeline.name}[0] 0..3"], os.getuid())
+    assert f"uid {os.getuid()} @" in batchledger("looks", pipeline.name).stdout
     assert {each["decoded"] or each["undecoded"] for each in found["records"]} == {None}
     assert (good["offset"], json.loads(good["value"])["message_id"], good["quarantined"]) == (2, pipeline.sent[1], None)
     spans = {

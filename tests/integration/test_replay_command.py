@@ -102,6 +102,8 @@ def test_records_in_quarantine_are_listed_tried_again_with_another_schema_and_dr
     shown = batchledger("quarantine", "list", pipeline.name, "--show-payload").stdout
     assert r"\x1b[31mnot" in shown
     assert "\x1b[31m" not in shown
+    (look,) = ask("looks", pipeline.name)
+    assert (look["records"], look["ranges"]) == (3, [f"{pipeline.name}[0] 1..5"])
     change(pipeline, source={"schema": "message_id string, number bigint"})
     with psycopg.connect(workplace.dsn) as connection:
         connection.execute(f'alter table "{pipeline.name}_target" alter column number type bigint')

@@ -78,10 +78,11 @@ def write_docs_page(history: BatchHistory = HISTORY) -> str:
     return write_batch(history, figures(17, state=BatchState.BLOCKED, published_at=None, seconds=None), "0")
 
 
-def write_page(*, can_act: bool = True) -> str:
+def write_page(*, can_see_payloads: bool = True, has_payloads: bool = False) -> str:
     view = BatchView(HISTORY, RANGES, turn_to(1, 51, 50), QUARANTINE, turn_to(1, 1, 20))
-    content = {"view": view, "can_act": can_act, "ways": {}, "has_docs": True, "to_page": "?page={}#balance".format}
-    answer = show(request_for(), "batch.html.j2", to_quarantine_page=None, **content)
+    content = {"view": view, "ways": {}, "has_docs": True, "to_page": "?page={}#balance".format, "to_payloads": "?"}
+    rights = {"can_see_payloads": can_see_payloads, "has_payloads": has_payloads}
+    answer = show(request_for(), "batch.html.j2", to_quarantine_page=None, **content, **rights)
     return bytes(answer.body).decode()
 
 
@@ -127,7 +128,8 @@ def test_page_leads_to_runs_partitions_and_batches() -> None:
     } <= links
 
 
-def test_values_of_records_are_shown_to_who_may_act_and_in_no_file() -> None:
-    assert write_page().count("secret value") == 2
-    for page in (write_page(can_act=False), write_docs_page()):
+def test_values_of_records_are_shown_when_they_are_asked_for_and_in_no_file() -> None:
+    """An error that quotes one is shown to who may see payloads."""
+    assert [write_page(has_payloads=each).count("secret value") for each in (True, False)] == [2, 1]
+    for page in (write_page(can_see_payloads=False), write_docs_page()):
         assert "secret" not in page

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
+from batchledger.model.actors import UNKNOWN_USER
 from batchledger.model.batch import Decision
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, describe_ranges, find_overlaps
@@ -69,7 +70,6 @@ LARGEST_NUMBER = LARGEST_OFFSET
 
 OPTIONAL_OF_BACKFILL = (Field.REASON, Field.ALLOW_EXPIRED, Field.DRY_RUN)
 
-UNKNOWN_USER = "unknown"
 REASON_OF_DRY_RUN = "a dry run"
 
 

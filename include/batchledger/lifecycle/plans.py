@@ -208,9 +208,7 @@ def _plan_anew(platform: Platform, run: str, max_records: int | None, decision: 
 def _record_trigger(platform: Platform, batch: Batch, decision: Decision) -> None:
     """Record who triggered the run, unless the plan was stored with it: each decision waits for publications."""
     recorded = platform.decisions.load_decisions(batch.batch_id)
-    if not any(
-        each.kind == DecisionKind.TRIGGER and Decision(each.decided_by, each.reason) == decision for each in recorded
-    ):
+    if not any(each.kind == DecisionKind.TRIGGER and each.decision == decision for each in recorded):
         platform.decisions.trigger(batch.batch_id, decision)
 
 
@@ -287,7 +285,7 @@ def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> B
         return batch
     require_left(platform, batch, run)
     platform.decisions.retake(batch_id, run, decision)
-    logger.info("%s is taken again by %s: %s", batch.label, decision.decided_by, decision.reason)
+    logger.info("%s is taken again by %s: %s", batch.label, decision.actor, decision.reason)
     return batch
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from batchledger.model.actors import Actor
 from batchledger.model.checks import CheckResult, find_unjudged, permit_publication
 from batchledger.model.offsets import OffsetRange, TopicPartition
 
@@ -150,10 +151,17 @@ class QuarantinedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a person decided: who, and why."""
+    """What a person decided: who, and why. ``uid`` and ``host`` as for ``Actor``."""
 
     decided_by: str
     reason: str
+    uid: int | None = None
+    host: str | None = None
+
+    @property
+    def actor(self) -> Actor:
+        """Who decided."""
+        return Actor(self.decided_by, self.uid, self.host)
 
 
 class DecisionKind(StrEnum):
@@ -191,6 +199,19 @@ class DecisionRecord:
     decided_at: datetime
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
+    uid: int | None = None
+    host: str | None = None
+    database_role: str | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """Who decided, and why, as the person gave it."""
+        return Decision(self.decided_by, self.reason, self.uid, self.host)
+
+    @property
+    def actor(self) -> Actor:
+        """Who decided, with the role that the database has recorded."""
+        return Actor(self.decided_by, self.uid, self.host, self.database_role)
 
 
 @dataclass(frozen=True, slots=True)

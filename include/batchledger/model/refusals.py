@@ -217,7 +217,7 @@ def paused_by(pause: DecisionRecord) -> PipelinePausedError:
     """Say who paused the pipeline, and why."""
     return PipelinePausedError(
         f"{pause.pipeline} is paused, so nothing new is planned.",
-        why=f"{pause.decided_by} paused it on {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}",
+        why=f"{pause.actor} paused it on {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}",
         advice=f"To go on: batchledger resume {pause.pipeline} --reason WHY",
         pipeline=pause.pipeline,
     )

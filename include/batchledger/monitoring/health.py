@@ -249,7 +249,7 @@ def _judge(
     if pause is not None:
         return (
             PipelineState.PAUSED,
-            f"by {pause.decided_by} since {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}",
+            f"by {pause.actor} since {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}",
         )
     if open_batch is not None and open_batch.is_at_work:
         return PipelineState.RUNNING, f"{open_batch.label}, {open_batch.state}"

@@ -1,6 +1,7 @@
 """What several commands share: their arguments, who calls, and how to read what a person wrote."""
 
-import getpass
+import os
+import pwd
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from batchledger.interfaces import notation
+from batchledger.model.actors import UNKNOWN_USER, Actor
+from batchledger.model.batch import Decision
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.replay import Window
 
@@ -41,12 +44,27 @@ def find_ledger(connection: str) -> str:
 def run_name() -> str:
     """Return the name of this run for the ledger: ``cli__2026-11-21T10:00:00+00:00__ana@host``."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return f"cli__{moment}__{user()}"
+    actor = find_actor()
+    return f"cli__{moment}__{actor.name}@{actor.host}"
 
 
-def user() -> str:
-    """Return who decides: ``ana@host``."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+def find_actor() -> Actor:
+    """Return who runs this process, by the number of its user: LOGNAME and USER can say anything.
+
+    The name is ``unknown`` if the machine has none for this number, as in a container.
+    """
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = UNKNOWN_USER
+    return Actor(name, uid, socket.gethostname())
+
+
+def decide(reason: str) -> Decision:
+    """Return the decision of the person who runs this process."""
+    actor = find_actor()
+    return Decision(actor.name, reason, actor.uid, actor.host)
 
 
 def parse_range(text: str) -> OffsetRange:

@@ -1,4 +1,6 @@
-"""Who may see and do what: as much of a pipeline as of its DAG. Nothing here is open to anybody without a login.
+"""Who may see and do what with a pipeline: what Airflow lets the user do, by the verbs of ``rights``.
+
+Nothing here is open without a login.
 
 Airflow guards no route of a plugin, so every route asks for a user itself. A request that changes something has to come
 from a page of the same origin, in a browser that says so, or with a header that no foreign page can send.
@@ -11,8 +13,11 @@ from urllib.parse import unquote, urlsplit
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
+from airflow.configuration import conf
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, status
+
+from batchledger.interfaces.page.rights import SECTION, SETTINGS, Resource, Right, Verb, parse_right
 
 TO_ENTER = Depends(requires_access_view(AccessView.WEBSITE))
 TO_READ = Depends(requires_access_dag("GET"))
@@ -24,12 +29,33 @@ def list_readable(user: Any) -> Collection[str]:
     return get_auth_manager().get_authorized_dag_ids(user=user)
 
 
-def may_act(user: Any, dag_id: str) -> bool:
-    """Whether the user may trigger the DAG, which lets him act on its pipeline and see values of its records."""
+def list_rights(user: Any, dag_id: str) -> Collection[Verb]:
+    """Return what a user may do, who may read the DAG. Raises ConfigurationError if a setting names no right."""
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    return get_auth_manager().is_authorized_dag(
-        method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
-    )
+    manager = get_auth_manager()
+    further = {verb: parse_right(conf.get(SECTION, name, fallback=""), name) for verb, name in SETTINGS.items()}
+    if not manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user):
+        return {Verb.LOOK}
+
+    def has(right: Right) -> bool:
+        match right.resource:
+            case Resource.DAG:
+                return manager.is_authorized_dag(method=right.method, details=details, user=user)
+            case Resource.CONNECTION:
+                return manager.is_authorized_connection(method=right.method, user=user)
+            case Resource.VIEW:
+                return manager.is_authorized_custom_view(method=right.method, resource_name=right.name, user=user)
+
+    return {verb for verb in Verb if (right := further.get(verb)) is None or has(right)}
+
+
+def require(user: Any, dag_id: str, verbs: Collection[Verb]) -> None:
+    """Refuse a user who may not do all of it, with 403."""
+    rights = list_rights(user, dag_id)
+    for verb in verbs:
+        if verb not in rights:
+            told = f"You have no right to {verb.replace('_', ' ')} here. Nothing was shown or changed."
+            raise HTTPException(status.HTTP_403_FORBIDDEN, told)
 
 
 def require_own_page(request: Request) -> None:

@@ -21,13 +21,14 @@ from batchledger.adapters.postgres.ledger.history import BatchHistory, list_quar
 from batchledger.adapters.postgres.ledger.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.page import airflow_runs, approval
-from batchledger.interfaces.page.access import may_act
+from batchledger.interfaces.page.access import list_rights, require
 from batchledger.interfaces.page.airflow_state import find_run_state, find_switched_off
 from batchledger.interfaces.page.approval import Approval
 from batchledger.interfaces.page.forms import Fields, read_order, write_run
 from batchledger.interfaces.page.pipeline_view import look_at_state
 from batchledger.interfaces.page.reading import Offset, Pipeline, load
 from batchledger.interfaces.page.rendering import show
+from batchledger.interfaces.page.rights import VERBS, list_verbs
 from batchledger.interfaces.wording import as_sentence, list_changes
 from batchledger.lifecycle import execution
 from batchledger.lifecycle.orders import AtOnce, Retake
@@ -148,11 +149,12 @@ def show_decisions(
         asked = None
     open_batch = state.open_batch.batch_id if state.open_batch else None
     pausing = Kind.RESUME if state.pause is None else Kind.PAUSE
+    rights = list_rights(user, dag_id)
     return show(
         request,
         "decisions.html.j2",
         config=config,
-        titles={kind: title for kind, title in TITLES.items() if kind is not pausing},
+        titles={kind: title for kind, title in TITLES.items() if kind is not pausing and VERBS[kind] in rights},
         hints=HINTS if config.sink.sink_mode.can_replace else HINTS_WHERE_NOTHING_IS_REPLACED,
         opened=do,
         batch_id=asked.batch.batch_id if asked else open_batch,
@@ -160,7 +162,7 @@ def show_decisions(
         quarantined=quarantined.total,
         losses="\n".join(str(each) for each in state.losses),
         state=state,
-        can_act=may_act(user, dag_id),
+        rights=rights,
         switched_off=bool(find_switched_off([dag_id])),
     )
 
@@ -169,7 +171,8 @@ async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserD
     """Show what an order would change, and how to give it."""
 
     def answer() -> HTMLResponse:
-        asked = _Asked(load(dag_id), _known(kind), user.get_id(), user.get_name(), fields)
+        require(user, dag_id, list_verbs(_known(kind), fields))
+        asked = _Asked(load(dag_id), kind, user.get_id(), user.get_name(), fields)
         order = asked.order
         if not isinstance(order, Replay):
             return _show_effect(request, asked, execution.explain(build_platform(asked.config), order, asked.decision))
@@ -252,8 +255,9 @@ async def _told(request: Request, answer: Callable[[], HTMLResponse]) -> HTMLRes
 
 
 def _read_shown(config: PipelineConfig, user: Any, fields: Fields) -> tuple[_Asked, Approval]:
-    """Return what was shown to the user, and what was signed. Raises DecisionRefusedError."""
+    """Return what was shown to the user, who may still do it, and what was signed. Raises DecisionRefusedError."""
     shown = approval.read(fields.get("approval", ""), _secret(), user.get_id(), config.name)
+    require(user, config.name, list_verbs(shown.kind, shown.fields))
     return _Asked(config, shown.kind, user.get_id(), user.get_name(), shown.fields), shown
 
 

@@ -3,7 +3,7 @@
 They are plain functions, which the server runs in threads, because what they ask blocks.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -13,12 +13,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import BeforeValidator, Field
 
 from batchledger.adapters.postgres.database import keep_connections
+from batchledger.adapters.postgres.ledger.looks import record_look
 from batchledger.adapters.postgres.ledger.overview import find_batch_of_run
 from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
 from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
 from batchledger.interfaces.data_docs.folder import DocsFolder
-from batchledger.interfaces.page.access import list_readable, may_act
+from batchledger.interfaces.page.access import list_readable, list_rights, require
 from batchledger.interfaces.page.airflow_state import find_switched_off
 from batchledger.interfaces.page.batch_list import BATCHES_ARRANGED, COMPARED, NEWEST_FIRST, BatchColumn, BatchQuery
 from batchledger.interfaces.page.batch_view import BatchView, look_at_batch
@@ -45,7 +46,9 @@ from batchledger.interfaces.page.pipeline_view import (
     look_at_pipeline,
 )
 from batchledger.interfaces.page.rendering import show
-from batchledger.model.batch import BatchState
+from batchledger.interfaces.page.rights import VERBS, Verb
+from batchledger.model.actors import Actor
+from batchledger.model.batch import BatchState, DecisionKind
 from batchledger.model.checks import Severity
 from batchledger.model.errors import BatchledgerError, UnknownBatchError, UnknownPipelineError
 from batchledger.model.findings import IncidentKind
@@ -148,7 +151,7 @@ def show_pipeline(
         "pipeline.html.j2",
         view=view,
         now=view.freshness.now,
-        can_act=may_act(user, dag_id),
+        rights=list_rights(user, dag_id),
         switched_off=bool(find_switched_off([dag_id])),
         threats=warn(view.state.health.threats, view.freshness.now),
         urgent=URGENT,
@@ -215,9 +218,19 @@ def _zooms(whole: OffsetRange, frame: OffsetRange) -> dict[str, tuple[int, int]]
 
 
 def show_batch(
-    request: Request, dag_id: Pipeline, batch_id: BatchId, user: GetUserDep, *, page: Page = 1, quarantine: Page = 1
+    request: Request,
+    dag_id: Pipeline,
+    batch_id: BatchId,
+    user: GetUserDep,
+    *,
+    page: Page = 1,
+    quarantine: Page = 1,
+    payloads: bool = False,
 ) -> HTMLResponse:
-    """Show one batch."""
+    """Show one batch, with keys and values of its quarantine if they are asked for. The ledger keeps who has looked."""
+    rights = list_rights(user, dag_id)
+    if payloads:
+        require(user, dag_id, [Verb.SEE_PAYLOADS])
     config = load(dag_id)
     with keep_connections():
         view = look_at_batch(config, batch_id, page, quarantine)
@@ -225,33 +238,40 @@ def show_batch(
         raise UnknownBatchError(
             f"{dag_id} has no batch {batch_id}.", advice=f"See its batches: batchledger batches {dag_id}"
         )
-    pages = {"page": page, "quarantine": quarantine}
+    if payloads:
+        places = [each.place for each in view.quarantine.lines]
+        record_look(ledger_dsn(config), dag_id, Actor(user.get_name()), places, batch_id)
+    pages: dict[str, Any] = {"page": page, "quarantine": quarantine}
+    if payloads:
+        pages["payloads"] = "yes"
     return show(
         request,
         "batch.html.j2",
         view=view,
-        can_act=may_act(user, dag_id),
-        ways=_ways_on(view),
+        can_see_payloads=Verb.SEE_PAYLOADS in rights,
+        has_payloads=payloads,
+        to_payloads=f"?{urlencode({**pages, 'payloads': 'yes'})}#quarantine",
+        ways={text: kind for text, kind in _ways_on(view).items() if VERBS[kind] in rights},
         has_docs=_has_docs(dag_id, batch_id),
         to_page=lambda number: f"?{urlencode({**pages, 'page': number})}#balance",
         to_quarantine_page=lambda number: f"?{urlencode({**pages, 'quarantine': number})}#quarantine",
     )
 
 
-def _ways_on(view: BatchView) -> dict[str, str]:
+def _ways_on(view: BatchView) -> dict[str, DecisionKind]:
     """Return what a person can do with the batch, each with its place on the page of decisions."""
     batch = view.history.batch
     ways = {}
     if batch.state is BatchState.BLOCKED and not batch.is_dry_run and may_be_accepted(view.history.checks):
-        ways["Accept"] = "accept"
+        ways["Accept"] = DecisionKind.ACCEPT
     if not batch.state.is_final and not batch.is_dry_run:
-        ways |= {"Take again": "retry"}
+        ways |= {"Take again": DecisionKind.RETRY}
         if batch.state is not BatchState.COMMITTING:
-            ways |= {"Discard": "discard"}
+            ways |= {"Discard": DecisionKind.DISCARD}
     if batch.state is BatchState.PUBLISHED:
-        ways["Publish again"] = "replay"
+        ways["Publish again"] = DecisionKind.REPLAY
     if view.quarantine.total:
-        ways["Publish quarantine again"] = "quarantine-replay"
+        ways["Publish quarantine again"] = DecisionKind.QUARANTINE_REPLAY
     return ways
 
 

@@ -162,7 +162,7 @@ class PostgresDecisions(Decisions):
             if batch.state.is_final:
                 return Decided(None, is_new=False)
             for each in list_decisions(cursor, batch_id=batch_id, kind=DecisionKind.TRIGGER):
-                if Decision(each.decided_by, each.reason) == decision:
+                if each.decision == decision:
                     return Decided(each, is_new=False)
             return Decided(insert_decision(cursor, batch, DecisionKind.TRIGGER, decision))
 

@@ -132,6 +132,11 @@ class QuarantineLine:
     key: bytes | None
     value: bytes | None
 
+    @property
+    def place(self) -> tuple[TopicPartition, int]:
+        """Its partition and its offset."""
+        return TopicPartition(self.topic, self.partition), self.offset
+
     @override
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]@{self.offset}"

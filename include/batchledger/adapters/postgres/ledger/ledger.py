@@ -7,7 +7,7 @@ no decisions: the core decides which ranges to take and whether facts are good.
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -152,7 +152,7 @@ class PostgresLedger(Ledger):
             insert_positions(cursor, pipeline, plan.first_positions)
             batch_id = insert_batch(cursor, pipeline, plan, run, key)
             for each in superseded:
-                discard_batch(cursor, each, Decision(decision.decided_by, f"asked anew: batch {batch_id}"))
+                discard_batch(cursor, each, replace(decision, reason=f"asked anew: batch {batch_id}"))
             parameters = {"batch_id": batch_id, "pipeline": pipeline, **ranges_as_arrays(plan.ranges)}
             cursor.execute(read_statement(__package__, "insert_replay_ranges"), parameters)
             batch = load_batch(cursor, batch_id)

@@ -7,8 +7,9 @@ pool that hands connections on after each transaction leaves one behind: there t
 Needs no rights except on the ledger's tables.
 """
 
-import getpass
 import logging
+import os
+import pwd
 import secrets
 import socket
 from collections.abc import Iterator, Sequence
@@ -167,6 +168,6 @@ def _find(cursor: Cursor, batch_id: int) -> Presence | None:
 def _worker() -> str:
     """The user and the machine of this process; in a container a user need not have a name."""
     try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError):
+        return f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
+    except KeyError:
         return socket.gethostname()

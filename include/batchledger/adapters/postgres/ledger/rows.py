@@ -182,6 +182,8 @@ def insert_decision(
         "reason": decision.reason,
         "before": Jsonb(effect.before) if effect else None,
         "after": Jsonb(effect.after) if effect else None,
+        "uid": decision.uid,
+        "host": decision.host,
     }
     cursor.execute(read_statement(__package__, "insert_decision"), parameters)
     return DecisionRecord(*cursor.fetchall()[0])

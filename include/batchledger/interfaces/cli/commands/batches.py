@@ -10,16 +10,16 @@ from batchledger.interfaces.cli.command_line import (
     BatchId,
     Connection,
     Name,
+    decide,
     find_ledger,
     load_pipeline,
     run_name,
-    user,
 )
 from batchledger.interfaces.cli.display import batches as display
 from batchledger.interfaces.cli.display.progress import build_followed
 from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Batch, BatchState, Decision
+from batchledger.model.batch import Batch, BatchState
 from batchledger.model.errors import AtWorkError
 
 
@@ -93,7 +93,7 @@ def run(
         name = run_name()
         try:
             if batch is not None:
-                plans.retake(platform, batch, name, Decision(user(), reason))
+                plans.retake(platform, batch, name, decide(reason))
             done = run_batch.run_once(platform, name, batch, stage)
         except AtWorkError as error:
             show([display.describe_left(error)], as_json)

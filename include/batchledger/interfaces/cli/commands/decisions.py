@@ -9,16 +9,16 @@ from batchledger.interfaces.cli.command_line import (
     BatchId,
     Connection,
     Name,
+    decide,
     find_ledger,
     load_pipeline,
     parse_range,
     parse_target,
-    user,
 )
 from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.interfaces.cli.printing import show
 from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Pause, Resume, Skip
-from batchledger.model.batch import Decided, Decision
+from batchledger.model.batch import Decided
 from batchledger.planning.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def give(config: "PipelineConfig", order: AtOnce, reason: str, *, dry_run: bool)
     from batchledger.wiring import build_platform
 
     do = explain if dry_run else carry_out
-    return do(build_platform(config), order, Decision(user(), reason))
+    return do(build_platform(config), order, decide(reason))
 
 
 def _give(config: "PipelineConfig", order: AtOnce, reason: str, dry_run: bool, as_json: bool) -> None:

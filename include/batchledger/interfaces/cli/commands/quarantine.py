@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range, user
+from batchledger.interfaces.cli.command_line import AsJson, Name, decide, load_pipeline, parse_range
 from batchledger.interfaces.cli.commands.decisions import give
+from batchledger.interfaces.cli.commands.looks import note_look
 from batchledger.interfaces.cli.commands.replays import (
     DryRunOnly,
     Reason,
@@ -18,7 +19,7 @@ from batchledger.interfaces.cli.commands.replays import (
 from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
 from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.orders import DropQuarantined
-from batchledger.model.batch import Decided, Decision, QuarantinedRecord
+from batchledger.model.batch import Decided, QuarantinedRecord
 from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges, merge_ranges
 from batchledger.planning.replay import Quarantined, Replay, split_quarantined
@@ -40,14 +41,19 @@ _NOTHING_THERE = "no such record is in quarantine."
 def list_records(
     pipeline: Name,
     limit: Annotated[int, typer.Option(min=1, help="How many records, in the order of offsets.")] = 100,
-    show_payload: Annotated[bool, typer.Option(help="Also print the values; other than ASCII is escaped.")] = False,
+    show_payload: Annotated[
+        bool, typer.Option(help="Also print the values; other than ASCII is escaped. The ledger keeps who has looked.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the records that a pipeline has in quarantine: coordinates, error, batch and size."""
     from batchledger.adapters.postgres.ledger.history import list_quarantine
     from batchledger.wiring import ledger_dsn
 
-    found = list_quarantine(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
+    dsn = ledger_dsn(load_pipeline(pipeline))
+    found = list_quarantine(dsn, pipeline, limit)
+    if show_payload:
+        note_look(dsn, pipeline, [each.place for each in found.lines])
     show(describe_quarantine(pipeline, found, show_payload=show_payload), as_json)
 
 
@@ -76,7 +82,7 @@ def replay_records(
             )
         rehearse(pipeline, Replay(asked), reason, as_json)
         return
-    decision = Decision(user(), require_reason(reason))
+    decision = decide(require_reason(reason))
     done = publish_again(pipeline, [Replay(each) for each in portions], decision)
     shown = [describe_replayed_records(pipeline, each) for each in done]
     show(shown or Shown([], [f"{pipeline}: {_NOTHING_THERE}"]), as_json)

@@ -6,6 +6,7 @@ import typer
 from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range
+from batchledger.interfaces.cli.commands.looks import note_look
 from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
 from batchledger.interfaces.notation import parse_coordinate
 from batchledger.interfaces.wording import escape, escape_json
@@ -31,14 +32,16 @@ def records(
     limit: Annotated[int, typer.Option(min=1, help="How many records, in the order of offsets.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show records with key, value and headers, from Kafka or from quarantine. Changes nothing.
+    """Show records with key, value and headers, from Kafka or from quarantine.
 
     A value in Avro or Protobuf is shown as JSON of all its fields, with its
-    bytes below.
+    bytes below. The ledger keeps who has looked: see batchledger looks.
     """
-    from batchledger.wiring import find_records
+    from batchledger.wiring import find_records, ledger_dsn
 
-    found = find_records(load_pipeline(pipeline), [_parse(each) for each in ranges], limit)
+    config = load_pipeline(pipeline)
+    found = find_records(config, [_parse(each) for each in ranges], limit)
+    note_look(ledger_dsn(config), pipeline, [(each.partition, each.offset) for each in found.records])
     show(describe_records(pipeline, found), as_json)
 
 

@@ -11,11 +11,11 @@ import typer
 from batchledger.interfaces.cli.command_line import (
     AsJson,
     Name,
+    decide,
     load_pipeline,
     parse_bounds,
     parse_range,
     run_name,
-    user,
 )
 from batchledger.interfaces.cli.display.batches import balance_table, replacements_table
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome_parts
@@ -70,7 +70,7 @@ def replay(
     if dry_run:
         rehearse(pipeline, asked, reason, as_json)
         return
-    decision = Decision(user(), require_reason(reason))
+    decision = decide(require_reason(reason))
     done = publish_again(pipeline, [asked], decision)
     show(describe_replayed(done[0]) if done else describe_nothing_to_replay(pipeline, asked), as_json)
 
@@ -123,7 +123,7 @@ def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) ->
 
     config = load_pipeline(pipeline)
     platform, stage = build_followed(config)
-    found = dry_run_replay(platform, asked, run_name(), Decision(user(), reason or "a dry run"), stage)
+    found = dry_run_replay(platform, asked, run_name(), decide(reason or "a dry run"), stage)
     if found is None:
         show(describe_nothing_to_replay(pipeline, asked), as_json)
         return

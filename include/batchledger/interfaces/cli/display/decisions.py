@@ -27,7 +27,7 @@ def _decided_parts(pipeline: str, kind: DecisionKind, decided: Decided, dry_run:
         return
     if not decided.is_new:
         yield Text(f"{_subject(record, kind)}: decided already, nothing was changed.")
-        yield Text(f"By {record.decided_by}, {record.decided_at:%Y-%m-%d %H:%M} UTC: {record.reason}", "yellow")
+        yield Text(f"By {record.actor}, {record.decided_at:%Y-%m-%d %H:%M} UTC: {record.reason}", "yellow")
         return
     would = "would change" if dry_run else "changed"
     table = new_table(f"{_subject(record, kind, dry_run)} {would}", "what", "before", "after")
@@ -50,7 +50,7 @@ def decisions_table(pipeline: str, decisions: Sequence[DecisionRecord]) -> Table
         if changes := summarise_changes(each):
             why.append(f"\n{changes}", "dim")
         batch = "" if each.batch_id is None else str(each.batch_id)
-        table.add_row(f"{each.decided_at:%m-%d %H:%M}", each.kind, batch, Text(each.decided_by), why)
+        table.add_row(f"{each.decided_at:%m-%d %H:%M}", each.kind, batch, Text(str(each.actor)), why)
     return table
 
 
@@ -58,7 +58,7 @@ def decision_lines(decisions: Sequence[DecisionRecord]) -> Iterator[Text]:
     """Yield the decisions about a batch, one or two lines each."""
     for each in decisions:
         when = f"{each.decided_at:%Y-%m-%d %H:%M} UTC"
-        yield Text(f"Decision: {each.kind} by {each.decided_by}, {when}: {each.reason}", "yellow")
+        yield Text(f"Decision: {each.kind} by {each.actor}, {when}: {each.reason}", "yellow")
         if changes := summarise_changes(each):
             yield Text(f"  {changes}", "dim")
 

@@ -1,6 +1,7 @@
 -- name: list_pauses
 -- The decision with which each of these pipelines is paused.
-select d.decision_id, d.kind, d.pipeline, d.batch_id, d.decided_by, d.reason, d.decided_at, d.before, d.after
+select d.decision_id, d.kind, d.pipeline, d.batch_id, d.decided_by, d.reason, d.decided_at, d.before, d.after, d.uid,
+    d.host, d.database_role
 from batchledger.pipeline p
 join batchledger.decision d on d.decision_id = p.pause_id
 where p.name = any(%s)

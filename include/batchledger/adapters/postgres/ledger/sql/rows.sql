@@ -50,13 +50,15 @@ where r.batch_id = %(batch_id)s and r.topic = b.topic and r.partition = b.partit
     and r.offsets = int8range(b.start, b.until)
 
 -- name: insert_decision
-insert into batchledger.decision (pipeline, batch_id, kind, decided_by, reason, before, after)
-values (%(pipeline)s, %(batch_id)s, %(kind)s, %(decided_by)s, %(reason)s, %(before)s, %(after)s)
-returning decision_id, kind, pipeline, batch_id, decided_by, reason, decided_at, before, after
+insert into batchledger.decision (pipeline, batch_id, kind, decided_by, reason, before, after, uid, host)
+values (
+    %(pipeline)s, %(batch_id)s, %(kind)s, %(decided_by)s, %(reason)s, %(before)s, %(after)s, %(uid)s, %(host)s)
+returning decision_id, kind, pipeline, batch_id, decided_by, reason, decided_at, before, after, uid, host, database_role
 
 -- name: list_decisions
 -- The newest first: of one batch, of one kind, or the one with which the pipeline is paused.
-select d.decision_id, d.kind, d.pipeline, d.batch_id, d.decided_by, d.reason, d.decided_at, d.before, d.after
+select d.decision_id, d.kind, d.pipeline, d.batch_id, d.decided_by, d.reason, d.decided_at, d.before, d.after, d.uid,
+    d.host, d.database_role
 from batchledger.decision d
 join batchledger.pipeline p on p.name = d.pipeline
 where (%(pipeline)s::text is null or d.pipeline = %(pipeline)s)

@@ -1,0 +1,48 @@
+"""``batchledger looks``: who was shown keys and values of records, here or on the page."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from batchledger.interfaces.cli.command_line import AsJson, Name, find_actor, load_pipeline
+from batchledger.interfaces.cli.printing import Shown, new_table, show
+from batchledger.model.actors import PayloadLook
+from batchledger.model.offsets import TopicPartition
+
+
+def looks(
+    pipeline: Name,
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List who has looked at keys and values of a pipeline's records."""
+    from batchledger.adapters.postgres.ledger.looks import list_looks
+    from batchledger.wiring import ledger_dsn
+
+    found = list_looks(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
+    show(describe_looks(pipeline, found), as_json)
+
+
+def note_look(dsn: str, pipeline: str, places: Sequence[tuple[TopicPartition, int]]) -> None:
+    """Record in the ledger that this command is about to show the records at these places.
+
+    Raises ConfigurationError if the ledger's user may not do that; the command shows nothing then.
+    """
+    from batchledger.adapters.postgres.ledger.looks import record_look
+
+    record_look(dsn, pipeline, find_actor(), places)
+
+
+def describe_looks(pipeline: str, found: Sequence[PayloadLook]) -> Shown:
+    """Show one look a line."""
+    if not found:
+        return Shown(found, [f"{pipeline}: no payload was looked at."])
+    table = new_table(f"Looks at payloads of {pipeline}", "looked UTC", "by", "batch", "records", "where")
+    for each in found:
+        batch = "" if each.batch_id is None else str(each.batch_id)
+        where = Text("\n".join(each.ranges))
+        table.add_row(f"{each.looked_at:%m-%d %H:%M}", Text(str(each.actor)), batch, f"{each.records:,}", where)
+    return Shown(found, [table])
