@@ -5,6 +5,7 @@ BIN := .venv/bin
 STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
+PROOF := tests/machine tests/e2e tests/faults tests/integration
 TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration tests/browser)
 
 SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-going --nitpicky --quiet docs .local/site
@@ -13,7 +14,8 @@ SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-g
 DEMO := $(filter-out postgres,$(SINK)) $(filter-out json,$(FORMAT))
 $(if $(word 2,$(DEMO)),$(error SINK=$(SINK) and FORMAT=$(FORMAT) are two demos: name one of them))
 
-PYTEST = $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
+# Hundreds of processes import the package and its tests. They are compiled once, also if the shell keeps no bytecode.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
 
 # Some packages are there as sources only. setuptools comes first, so that pip fetches none without a digest to build them.
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
@@ -62,7 +64,7 @@ test: browser lint setup  ## Check the code, then test it: the core, every adapt
 	@$(PYTEST) -m 'not proof' $(TESTS)
 
 proof: browser setup  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow: WORKERS=3.
-	@$(PYTEST) -m proof $(TESTS)
+	@$(PYTEST) -m proof $(PROOF)
 
 browser: $(STAMPS)/packages  ## Make sure of a Chromium for the tests; as root on Debian, install one.
 	@$(BIN)/python -m tests.browsers

@@ -184,6 +184,10 @@ class Cluster:
     def _count(self, event: str) -> int:
         return sum(each["Event"] == f"SparkListener{event}" for each in self._read_events())
 
+    def read_events(self) -> bytes:
+        """All that Spark has logged of its events."""
+        return b"".join(file.read_bytes() for file in (self._folder / "events").iterdir())
+
     def _read_events(self) -> list[Mapping[str, Any]]:
         """What Spark has written so far; a line that it is still writing is left out."""
         texts = [file.read_text() for file in (self._folder / "events").iterdir()]

@@ -1,6 +1,7 @@
 """Real endpoints on 127.0.0.1 that alerts are delivered to: a mail server and a web server."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,6 +28,7 @@ class Webhook:
     """
 
     port: int
+    scheme: str = "http"
     status: int = 200
     received: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -36,7 +38,7 @@ class Webhook:
     @property
     def url(self) -> str:
         """Where it listens; the path is as secret as a real one."""
-        return f"http://{HOST}:{self.port}/hooks/s3cret-path"
+        return f"{self.scheme}://{HOST}:{self.port}/hooks/s3cret-path"
 
     @property
     def titles(self) -> list[str]:
@@ -58,7 +60,7 @@ def serving(server: HTTPServer) -> Iterator[None]:
 
 
 @contextmanager
-def serve_webhook(port: int = 0) -> Iterator[Webhook]:
+def serve_webhook(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Webhook]:
     """Serve until the test leaves; a request that is held back then is let go."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -77,7 +79,9 @@ def serve_webhook(port: int = 0) -> Iterator[Webhook]:
             pass
 
     server = ThreadingHTTPServer((HOST, port), Handler)
-    endpoint = Webhook(server.server_address[1])
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    endpoint = Webhook(server.server_address[1], "https" if tls else "http")
     endpoint.may_answer.set()
     with serving(server):
         try:
@@ -115,11 +119,11 @@ class Mailbox:
 
 
 @contextmanager
-def serve_mail() -> Iterator[Mailbox]:
-    """Serve until the test leaves."""
+def serve_mail(**options: Any) -> Iterator[Mailbox]:
+    """Serve until the test leaves. ``options`` are aiosmtpd's: ``ssl_context``, or ``tls_context`` for STARTTLS."""
     with closing(create_server((HOST, 0))) as probe:
         mailbox = Mailbox(probe.getsockname()[1])
-    controller = Controller(mailbox, hostname=HOST, port=mailbox.port)
+    controller = Controller(mailbox, hostname=HOST, port=mailbox.port, **options)
     controller.start()
     try:
         yield mailbox
@@ -138,11 +142,13 @@ def connect_webhook(environment: pytest.MonkeyPatch, connection_id: str, url: st
     _define(environment, connection_id, {"conn_type": "http", "host": url, **fields})
 
 
-def connect_mail(environment: pytest.MonkeyPatch, connection_id: str, port: int, **extra: Any) -> None:
+def connect_mail(
+    environment: pytest.MonkeyPatch, connection_id: str, port: int, host: str = HOST, **extra: Any
+) -> None:
     """Define an Airflow connection of type smtp."""
     plain = {"disable_ssl": True, "disable_tls": True, "from_email": "batchledger@example.com"}
     settings = {**plain, "to_email": "ops@example.com, oncall@example.com", **extra}
-    _define(environment, connection_id, {"conn_type": "smtp", "host": HOST, "port": port, "extra": settings})
+    _define(environment, connection_id, {"conn_type": "smtp", "host": host, "port": port, "extra": settings})
 
 
 def connect_apprise(environment: pytest.MonkeyPatch, connection_id: str, *urls: str) -> None:

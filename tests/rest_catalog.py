@@ -89,11 +89,12 @@ class RestServer:
     refused: list[str] = field(default_factory=list)
     broken: list[Exception] = field(default_factory=list)
     is_away: bool = False
+    scheme: str = "http"
     goes_on: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
+        return f"{self.scheme}://{HOST}:{self.port}"
 
     def connect(self, **changes: str) -> LakeCatalog:
         """A catalog of a client's own."""
@@ -256,12 +257,13 @@ class CutResponse(Response):
 
 
 @contextmanager
-def serve_rest_catalog(folder: Path) -> Iterator[RestServer]:
-    """Serve a catalog, whose tables lie in the folder, until the test leaves."""
+def serve_rest_catalog(folder: Path, certificate: tuple[Path, Path] | None = None) -> Iterator[RestServer]:
+    """Serve a catalog, whose tables lie in the folder, until the test leaves; with TLS by a certificate and its key."""
     properties = {"uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": folder.as_uri()}
     with closing(create_server((HOST, 0))) as listener, closing(SqlCatalog("server", **properties)) as catalog:
-        served = RestServer(listener.getsockname()[1], catalog)
-        server = uvicorn.Server(uvicorn.Config(served.app, log_config=None, access_log=False, ws="none"))
+        served = RestServer(listener.getsockname()[1], catalog, scheme="https" if certificate else "http")
+        tls = dict(zip(("ssl_certfile", "ssl_keyfile"), certificate or (), strict=False))
+        server = uvicorn.Server(uvicorn.Config(served.app, log_config=None, access_log=False, ws="none", **tls))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

@@ -55,9 +55,9 @@ class SecondServer:
 
 
 @contextmanager
-def serve_second_postgres() -> Iterator[SecondServer]:
-    """Start a cluster with data of its own, and end it."""
-    home = home_in(SERVICES.home.local / "second")
+def serve_second_postgres(name: str = "second") -> Iterator[SecondServer]:
+    """Start a cluster with data of its own, under a name, and end it."""
+    home = home_in(SERVICES.home.local / name)
     home.pipelines.mkdir(parents=True, exist_ok=True)
     server = SecondServer(home, choose_ports())
     local_stack.up(home, server.ports, services=("postgres",))

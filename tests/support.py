@@ -1,5 +1,6 @@
 """A pipeline of a test's own: its topic, its file, its target, and what one needs to prove the outcome."""
 
+import base64
 import json
 import time
 import uuid
@@ -202,6 +203,12 @@ def change_stager(platform: Platform, **changes: Any) -> Platform:
     """The platform with other parts in its stager."""
     stager = replace(stager_of(platform), **changes)
     return replace(platform, make_stager=lambda: stager)
+
+
+def find_secret(secret: str, text: bytes) -> list[bytes]:
+    """The forms of a secret that are in the text: as it is, and within bytes that are written as Base64."""
+    encoded = [base64.b64encode(b"." * lead + secret.encode())[4:-4] for lead in range(3)]
+    return [each for each in (secret.encode(), *encoded) if each in text]
 
 
 @contextmanager

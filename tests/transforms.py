@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
+import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -67,6 +68,32 @@ def at_a_limit(rows: DataFrame) -> DataFrame:
         yield from ()
 
     return rows.mapInArrow(refuse, rows.schema)
+
+
+def quote_a_value(rows: DataFrame) -> DataFrame:
+    """Raise a value, in a function of Python."""
+
+    @F.udf("string")
+    def refuse(message_id: str) -> str:
+        raise ValueError(f"bad {message_id}")
+
+    return rows.withColumn("message_id", refuse("message_id"))
+
+
+def return_a_value(rows: DataFrame) -> DataFrame:
+    """Let Spark's own code meet a value of another type than was declared."""
+
+    def change(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for batch in batches:
+            yield batch.assign(number=batch["message_id"])
+
+    return rows.mapInPandas(change, rows.schema)
+
+
+def collect_a_value(rows: DataFrame) -> DataFrame:
+    """Raise a value in the stage step itself."""
+    (row,) = rows.collect()
+    raise ValueError(f"bad {row.message_id}")
 
 
 def nothing(rows: DataFrame) -> DataFrame:

@@ -88,7 +88,9 @@ def _read_pages(bench: Bench, path_by_subject: Mapping[str, str], many: ManyPipe
                 "schema": LEDGER,
             }
         ),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": public_dsn(services.home, services.ports, AIRFLOW, "postgresql+psycopg2"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": public_dsn(
+            services.home, services.ports, AIRFLOW, "postgresql+psycopg2"
+        ),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": public_dsn(
             services.home, services.ports, AIRFLOW, "postgresql+asyncpg"
         ),

@@ -28,6 +28,7 @@ from batchledger.config.connections import (
     ALERT_TYPES,
     SPARK_TYPES,
     Connection,
+    check_extra,
     find_missing_service,
     http_request,
     kafka_options,
@@ -221,7 +222,7 @@ def build_alerting(pipeline: PipelineConfig) -> Alerting:
 def open_channel(connection_id: str) -> Channel:
     """Return the channel behind an Airflow connection. Raises ConfigurationError."""
     # Imported here because a pipeline rarely needs all of them.
-    connection = load_connection(connection_id, ALERT_TYPES, "alerts")
+    connection = check_extra(load_connection(connection_id, ALERT_TYPES, "alerts"))
     match connection.type:
         case "apprise":
             from batchledger.adapters.channels.apprise import AppriseChannel
@@ -348,7 +349,7 @@ def open_catalog(connection: Connection) -> "LakeCatalog":
 
 
 def _load_spark(pipeline: PipelineConfig) -> Connection:
-    return load_named(pipeline, "spark", pipeline.spark, *SPARK_TYPES)
+    return check_extra(load_named(pipeline, "spark", pipeline.spark, *SPARK_TYPES))
 
 
 def _make_auditor() -> Auditor:

@@ -20,7 +20,7 @@ from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
 from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.interfaces.upkeep import HOUSEKEEPER, tidy
 from batchledger.model import housekeeping
-from batchledger.model.batch import Attempt, BatchState, Decision, Lane, RecordOrigin
+from batchledger.model.batch import Attempt, BatchState, Decision, Lane, RecordOrigin, Step, StepFailure
 from batchledger.model.checks import CheckResult, Outcome, Severity
 from batchledger.model.findings import IncidentKind
 from batchledger.model.housekeeping import BOUNDS, Bounds, Housekeeping, Keeping, Leftover
@@ -368,6 +368,19 @@ def test_incidents_go_three_months_after_they_ended_with_what_was_sent_and_open_
     assert removed(keep_house(warehouse)) == {Leftover.INCIDENT: 1}
     assert execute(warehouse, "select subject from batchledger.incident order by 1") == [("open",), ("young",)]
     assert execute(warehouse, "select count(*) from batchledger.notification") == [(3,)]
+
+
+def test_whole_texts_of_errors_go_after_a_week_and_the_errors_stay(warehouse: PostgresWarehouse) -> None:
+    batch = life.store(warehouse, FIRST)
+    for age, run in ((8, "old"), (6, "young")):
+        attempt = warehouse.ledger.open_attempt(batch.batch_id, run)
+        warehouse.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "refused", f"{run}\0 value"))
+        at = "update batchledger.attempt set quoted_at = now() - %s * interval '1 day' where run = %s"
+        execute(warehouse, at, age, run)
+    kept = "select run, quoted from batchledger.attempt where error = 'refused' order by run"
+    assert execute(warehouse, kept) == [("old", "old\\0 value"), ("young", "young\\0 value")]
+    assert removed(keep_house(warehouse)) == {Leftover.TEXT: 1}
+    assert execute(warehouse, kept) == [("old", None), ("young", "young\\0 value")]
 
 
 def test_housekeeping_without_a_break_beside_runs_that_supersede_each_other_takes_nothing_from_them(

@@ -311,7 +311,7 @@ def test_reader_who_cannot_leave_a_trace_is_refused_the_payloads(
     record_look(dsn, "orders", Actor("ana", 1000, "host"), places)
     record_look(dsn, "orders", Actor("ana"), [])
     (look,) = list_looks(dsn, "orders", 20)
-    assert (look.records, look.ranges, look.batch_id) == (2, ["orders[0] 3..10"], None)
+    assert (look.records, look.ranges, look.errors, look.batch_id) == (2, ["orders[0] 3..10"], 0, None)
     assert str(look.actor) == f"ana (uid 1000 @host, role {user})"
 
 

@@ -72,6 +72,13 @@ class Refusal:
     statements: tuple[str, ...]
     reason: str
     message_id: str = "a message"
+    quoted: str = ""
+    """What the whole text has, and the error has not."""
+
+
+def raised(sqlstate: str) -> str:
+    """What is left of words that may quote the row."""
+    return rf"It says: \w+ \(SQLSTATE {sqlstate}\)\."
 
 
 DEFERRED = {"timing": "after insert on {t} deferrable initially deferred", "kind": "constraint trigger"}
@@ -88,21 +95,34 @@ REFUSALS = {
         "division by zero",
         "x" * 12,
     ),
-    "check constraint": Refusal(("alter table {t} add check (length(message_id) < 12)",), "check constraint", "x" * 12),
-    "trigger raises": Refusal(trigger("raise 'not today';"), "not today"),
+    "check constraint": Refusal(
+        ("alter table {t} add check (length(message_id) < 12)",), "check constraint", "x" * 12, "x" * 12
+    ),
+    "row is there already": Refusal(
+        ("update {t} set message_id = _offset::text", "create unique index on {t} (message_id)"),
+        "duplicate key value violates unique constraint",
+        "x" * 12,
+        "x" * 12,
+    ),
+    "trigger casts a value": Refusal(
+        trigger("perform new.message_id::int; return new;"), raised("22P02"), "x" * 12, "x" * 12
+    ),
+    "trigger raises": Refusal(trigger("raise 'no %', new.message_id;"), raised("P0001"), "x" * 12, "x" * 12),
     "trigger raises as if the server went down": Refusal(
-        trigger("raise 'not today' using errcode = '57P01';"), "not today"
+        trigger("raise 'not today' using errcode = '57P01';"), raised("57P01"), quoted="not today"
     ),
     "trigger raises as if the connection were lost": Refusal(
-        trigger("raise 'not today' using errcode = '08006';"), "not today"
+        trigger("raise 'not today' using errcode = '08006';"), raised("08006"), quoted="not today"
     ),
-    "trigger raises a code of its own": Refusal(trigger("raise 'not today' using errcode = 'ZZ123';"), "not today"),
+    "trigger raises a code of its own": Refusal(
+        trigger("raise 'not today' using errcode = 'ZZ123';"), raised("ZZ123"), quoted="not today"
+    ),
     "trigger writes to a table that is gone": Refusal(
         trigger("insert into gone values (1); return new;"), "gone.* does not exist"
     ),
-    "deferred trigger raises": Refusal(trigger("raise 'not today';", **DEFERRED), "not today"),
+    "deferred trigger raises": Refusal(trigger("raise 'not today';", **DEFERRED), raised("P0001"), quoted="not today"),
     "deferred trigger raises as if the server went down": Refusal(
-        trigger("raise 'not today' using errcode = '57P01';", **DEFERRED), "not today"
+        trigger("raise 'not today' using errcode = '57P01';", **DEFERRED), raised("57P01"), quoted="not today"
     ),
     "deferred trigger divides by zero": Refusal(trigger("return 1 / 0;", **DEFERRED), "division by zero"),
 }
@@ -128,7 +148,9 @@ def test_row_that_the_target_does_not_take_is_refused_for_good(
         ASK[asked](table, attempt)
     assert not refused.value.retryable
     assert refused.value.exit_code == 3
-    assert LONG not in str(refused.value)
+    assert refusal.message_id not in str(refused.value)
+    assert refusal.quoted in refused.value.quoted
+    assert not refusal.quoted or refusal.quoted not in str(refused.value)
     assert life.target_coordinates(table) == life.rows_of([FIRST])
     assert life.next_offsets(table) == {ORDERS_0: 3}
 
@@ -188,7 +210,7 @@ def test_record_that_the_evidence_does_not_take_is_refused_for_good(table: Postg
     attempt = table.ledger.open_attempt(batch.batch_id, "run-2")
     poison = life.quarantine_of(life.rows_of([SECOND]))
     poison = poison.set_column(poison.schema.get_field_index("error"), "error", pa.array(["a\0b"] * 2))
-    with pytest.raises(RowsRefusedError, match=r"(?s)evidence .* refuses a record.*NUL"):
+    with pytest.raises(RowsRefusedError, match=r"(?s)evidence .* refuses a record.*DataError"):
         life.witness(table.evidence.open(attempt), 0, batch.ranges, poison)
 
 

@@ -1,9 +1,6 @@
 """The DAG file is parsed with every service down, import nothing heavy, and one bad file harms no other."""
 
-import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,36 +10,37 @@ from batchledger.interfaces.airflow.upkeep_dags import BUILDERS, DATA_DOCS
 from batchledger.interfaces.trigger_form import Field, RunFacts, read_request
 from batchledger.lifecycle.orders import CatchUp, Request
 from tests.conftest import ROOT
+from tests.dags import parsing
 from tests.support import SCHEMA
 
 REPORT = """
-import json, sys
-sys.path.insert(0, {dags!r})
+import sys
 import airflow.sdk
 before = set(sys.modules)
 import batchledger_dags
 found = [each for each in vars(batchledger_dags).values() if isinstance(each, airflow.sdk.DAG)]
-dags = {{each.dag_id: each for each in found if "upkeep" not in each.tags}}
-print(json.dumps({{
-    "chains": {{
-        name: {{task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks}} for name, dag in dags.items()
-    }},
-    "max_active_runs": {{name: dag.max_active_runs for name, dag in dags.items()}},
-    "retries": {{name: [task.retries for task in dag.tasks] for name, dag in dags.items()}},
-    "tags": {{name: sorted(dag.tags) for name, dag in dags.items()}},
-    "defaults": {{name: dag.params.validate() for name, dag in dags.items()}},
-    "timetables": {{name: type(dag.timetable).__name__ for name, dag in dags.items()}},
-    "catchup": {{name: dag.catchup for name, dag in dags.items()}},
-    "assets": {{
-        name: {{task.task_id: [[each.name for each in task.inlets], [each.name for each in task.outlets]]
-                for task in dag.tasks if task.inlets or task.outlets}}
+dags = {each.dag_id: each for each in found if "upkeep" not in each.tags}
+report = {
+    "chains": {
+        name: {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks} for name, dag in dags.items()
+    },
+    "max_active_runs": {name: dag.max_active_runs for name, dag in dags.items()},
+    "retries": {name: [task.retries for task in dag.tasks] for name, dag in dags.items()},
+    "tags": {name: sorted(dag.tags) for name, dag in dags.items()},
+    "defaults": {name: dag.params.validate() for name, dag in dags.items()},
+    "timetables": {name: type(dag.timetable).__name__ for name, dag in dags.items()},
+    "catchup": {name: dag.catchup for name, dag in dags.items()},
+    "assets": {
+        name: {task.task_id: [[each.name for each in task.inlets], [each.name for each in task.outlets]]
+                for task in dag.tasks if task.inlets or task.outlets}
         for name, dag in dags.items()
-    }},
+    },
     "file": batchledger_dags.__file__,
     "upkeep": sorted(each.dag_id for each in found if "upkeep" in each.tags),
     "modules": sorted(set(sys.modules) - before),
-}}))
+}
 """
+parse = partial(parsing.parse, program=REPORT)
 CHAIN = {
     "plan": ["stage"], "stage": ["audit"], "audit": ["publish"], "publish": ["catch_up", "report"], "catch_up": [],
     "report": [],
@@ -54,19 +52,9 @@ def write_pipeline(folder: Path, name: str, **changes: object) -> None:
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
-def parse(folder: Path, **more: str) -> dict:  # type: ignore[type-arg]
-    """Import the DAG file in a process of its own, where nothing is preloaded and no service can be reached."""
-    environment = {**os.environ, "BATCHLEDGER_PIPELINES": str(folder), **more}
-    code = REPORT.format(dags=str(ROOT / "dags"))
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    report: dict = json.loads(done.stdout.splitlines()[-1])  # type: ignore[type-arg]
-    return report
-
-
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
-    """What is parsed of two files; each process that parses takes seconds."""
+    """What is parsed of two files."""
     folder = tmp_path_factory.mktemp("two")
     write_pipeline(folder, "orders", schedule="*/5 * * * *")
     write_pipeline(folder, "clicks")

@@ -1,42 +1,37 @@
 """The DAGs of the audit, of housekeeping and of Data Docs: parsed with every service down, and thin."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from batchledger.local.demo import DATA_DOCS
-from tests.conftest import ROOT
+from tests.dags.parsing import parse
 from tests.support import SCHEMA
 
 REPORT = """
-import json, sys
-sys.path.insert(0, {dags!r})
+import sys
 import airflow.sdk
 before = set(sys.modules)
 import batchledger_dags
 found = [each for each in vars(batchledger_dags).values() if isinstance(each, airflow.sdk.DAG)]
 dags = [each for each in found if "upkeep" in each.tags]
-print(json.dumps({{
-    dag.dag_id: {{
-        "tasks": {{task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks}},
+report = {
+    dag.dag_id: {
+        "tasks": {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks},
         "settings": [dag.catchup, dag.max_active_runs, sorted(dag.tags)],
         "params": dag.params.validate(),
         "timetable": type(dag.timetable).__name__,
         "modules": sorted(set(sys.modules) - before),
-    }}
+    }
     for dag in dags
-}} | {{
-    "starts": {{
-        f"{{dag.dag_id}}.{{task.task_id}}": task.trigger_dag_id
+} | {
+    "starts": {
+        f"{dag.dag_id}.{task.task_id}": task.trigger_dag_id
         for dag in found
         for task in dag.tasks if hasattr(task, "trigger_dag_id")
-    }}
-}}))
+    }
+}
 """
 HEAVY = {
     "matplotlib",
@@ -50,16 +45,6 @@ HEAVY = {
 }
 
 
-def parse(folder: Path) -> dict:  # type: ignore[type-arg]
-    """Import the DAG file in a process of its own, where nothing is preloaded and no service can be reached."""
-    environment = {**os.environ, "BATCHLEDGER_PIPELINES": str(folder)}
-    code = REPORT.format(dags=str(ROOT / "dags"))
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    report: dict = json.loads(done.stdout.splitlines()[-1])  # type: ignore[type-arg]
-    return report
-
-
 def write_pipeline(folder: Path, name: str) -> None:
     content = {"name": name, "source": {"topics": [name], "schema": SCHEMA}, "sink": {"table": name}}
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
@@ -67,12 +52,12 @@ def write_pipeline(folder: Path, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
-    """What is parsed of two pipelines and a refused file; each process that parses takes seconds."""
+    """What is parsed of two pipelines and a refused file."""
     folder = tmp_path_factory.mktemp("pipelines")
     for name in ("orders", "clicks"):
         write_pipeline(folder, name)
     (folder / "not a pipeline.yaml").write_text("name: [")
-    return parse(folder)
+    return parse(folder, REPORT)
 
 
 def test_each_pipeline_is_audited_by_a_task_of_its_own_and_waits_for_no_other(report: dict) -> None:  # type: ignore[type-arg]

@@ -96,6 +96,12 @@ def test_no_event_no_metric_and_no_span_holds_a_value_of_a_record_or_a_password(
     assert CANARY.encode() in bytes(kept[0][0])
     assert find_any(words, services.home.connections_file.read_text()) >= {"database_password", "spark_token"}
     otlp.bodies.clear()
+    otlp.spans.clear()
     batch_id = batches_of(pipeline)[-1].batch_id
     trigger(airflow, pipeline, action="retry_batch", batch_id=batch_id, reason="a look", **DETAILED)
-    wait_until(lambda: CANARY.encode() in b"".join(otlp.bodies), DEADLINE_SECONDS)
+    wait_until(
+        lambda: f"dag_run.{pipeline.name}" in [each.name for each in otlp.spans_of(pipeline.name)], DEADLINE_SECONDS
+    )
+    detailed = b"".join(otlp.bodies)
+    assert b"violates check constraint" in detailed, "the negative control: such spans hold the words of errors"
+    assert CANARY.encode() not in detailed

@@ -95,8 +95,8 @@ def test_wheel_without_its_data_finds_no_pipeline(tmp_path: Path) -> None:
     sources = copy_sources(tmp_path / "sources")
     project = sources / "pyproject.toml"
     text = project.read_text()
-    assert '"**/*.yaml", ' in text
-    project.write_text(text.replace('"**/*.yaml", ', ""))
+    assert '"**/*.yaml",' in text
+    project.write_text(text.replace('"**/*.yaml",', ""))
     person = prepare(sources, tmp_path)
     refused = person.run("batchledger", "plan", "flights")
     assert refused.returncode == 2

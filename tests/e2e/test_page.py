@@ -246,6 +246,8 @@ def test_batch_shows_a_sum_that_closes_and_what_is_in_quarantine_as_text(open_vi
             re.compile(r"201\s+offsets\s+=\s+200\s+accepted\s+\+\s+1\s+quarantined\s+\+\s+0\s+unexplained\s+closes")
         )
         quarantined = page.get_by_role("region", name="Quarantine")
+        expect(quarantined).not_to_contain_text("k1")
+        page.get_by_role("link", name="Show keys and values").click()
         expect(quarantined).to_contain_text(MARKUP)
         expect(quarantined).to_contain_text("k1")
         expect(page.get_by_role("region", name="Attempts")).to_contain_text("publish")

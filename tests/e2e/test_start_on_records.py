@@ -121,13 +121,12 @@ def test_what_arrives_during_a_run_is_taken_by_the_next_and_nothing_piles_up(
 def test_paused_dag_piles_nothing_up_and_a_paused_pipeline_starts_nothing(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
-    off, held = begin(airflow, workplace), begin(airflow, workplace)
+    off, held, other = begin_together(airflow, *[(workplace, {})] * 3)
     airflow.client.patch(f"/api/v2/dags/{off.name}", json={"is_paused": True}).raise_for_status()
     held.platform().decisions.pause(held.name, DECISION)
     known = {each.name: airflow.list_runs(each.name) for each in (off, held)}
     off.send(5)
     held.send(5)
-    other = begin(airflow, workplace)
     other.send(1)
     wait_for_rows(airflow, other)
     assert {each.name: airflow.list_runs(each.name) for each in (off, held)} == known
@@ -141,13 +140,12 @@ def test_paused_dag_piles_nothing_up_and_a_paused_pipeline_starts_nothing(
 
 def test_blocked_pipeline_starts_nothing_until_a_person_has_decided(airflow: AirflowApi, workplace: Workplace) -> None:
     """A commit marker on a topic that declares no holes."""
-    pipeline = begin(airflow, workplace, partitions=1)
+    pipeline, other = begin_together(airflow, (workplace, {"partitions": 1}), (workplace, {}))
     pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
     wait_until(lambda: [each.state for each in batches_of(pipeline)] == ["blocked"], DEADLINE_SECONDS, every=0.5)
     wait_until_idle(airflow, pipeline)
     blocked = airflow.list_runs(pipeline.name)
     pipeline.send(5, partitions=1)
-    other = begin(airflow, workplace)
     other.send(1)
     wait_for_rows(airflow, other)
     assert airflow.list_runs(pipeline.name) == blocked
@@ -279,7 +277,7 @@ def test_two_schedulers_and_two_triggerers_publish_every_record_once_and_one_tha
     airflow: AirflowApi, workplace: Workplace, services: TestServices
 ) -> None:
     with second(services, "scheduler"), second(services, "triggerer"):
-        pipelines = [begin(airflow, workplace) for _ in range(3)]
+        pipelines = begin_together(airflow, *[(workplace, {})] * 3)
         for _ in range(4):
             for each in pipelines:
                 each.send(10)

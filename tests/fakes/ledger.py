@@ -357,7 +357,7 @@ class MemoryLedger(Ledger):
             return batch
 
     @override
-    def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
+    def block(self, attempt: Attempt, refusal: CheckResult, quoted: str = "") -> Batch:
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, BatchState.PLANNED, BatchState.STAGED, BatchState.AUDITED)
             key = (attempt.batch.batch_id, attempt.number)

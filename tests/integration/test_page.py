@@ -89,15 +89,21 @@ def test_errors_keys_and_values_are_shown_to_who_may_act_and_to_no_other_user(wo
     failed = plans.plan(platform, "manual__1")
     assert failed is not None
     attempt = platform.ledger.open_attempt(failed.batch_id, "manual__1")
-    platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "refused: secret error"))
-    payloads = f"/batches/{with_quarantine}?payloads=yes"
-    pages = (payloads, f"/batches/{failed.batch_id}", "", "/decisions", "/progress/manual__1")
+    platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, "refused: secret error", quoted="secret text"))
+    payloads, whole = (f"/batches/{each}?payloads=yes" for each in (with_quarantine, failed.batch_id))
+    pages = (payloads, whole, f"/batches/{failed.batch_id}", "", "/decisions", "/progress/manual__1")
     seen = {
         user.user_id: "".join(desk.get(f"/{pipeline.name}{each}", user).text for each in pages)
         for user in (ANA, VIEWER)
     }
-    assert [text for text in ("secret value", "secret key", "secret error") if text not in seen["ana"]] == []
+    secrets = ("secret value", "secret key", "secret error", "secret text")
+    assert [text for text in secrets if text not in seen["ana"]] == []
     assert "secret" not in seen["viewer"]
+    looks = list_looks(workplace.dsn, pipeline.name, 20)
+    assert [(each.batch_id, each.records, each.errors) for each in looks] == [
+        (failed.batch_id, 0, 1),
+        (with_quarantine, 1, 0),
+    ]
     assert "its newest attempt has failed" in seen["viewer"]
     assert "secret" not in desk.get("", User("ana", dags=frozenset({pipeline.name}))).text
 

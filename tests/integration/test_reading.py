@@ -247,7 +247,7 @@ def test_s92_s112_job_that_fails_when_other_tasks_have_written_shows_nothing_and
     """S97: the failed attempt removes its own staging."""
     pipeline = workplace.create(transform="tests.transforms:fail_in_partition_1")
     pipeline.send(6000)
-    with pytest.raises(StagingError, match="planted") as failure:
+    with pytest.raises(StagingError, match="USER_RAISED_EXCEPTION") as failure:
         run_batch.run_once(pipeline.platform(), "run")
     assert failure.value.retryable
     assert pipeline.count_target_rows() == 0

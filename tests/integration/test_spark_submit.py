@@ -15,11 +15,19 @@ from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError, SetupError, StageRefusedError
 from batchledger.model.progress import Reading
 from batchledger.wiring import choose_stage_step
-from tests.support import Workplace
+from tests.conftest import TestServices
+from tests.support import Workplace, find_secret
 
 
 @pytest.mark.parametrize("into", ["table", "topic", "lake"])
-def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local: str, into: str) -> None:
+def test_batch_staged_by_spark_submit_is_exact_and_its_events_hold_no_password(
+    workplace: Workplace, services: TestServices, spark_local: str, tmp_path: Path, into: str
+) -> None:
+    """Spark's page shows what its event log has."""
+    with (tmp_path / "spark-defaults.conf").open("a") as settings:
+        settings.write(f"spark.eventLog.enabled true\nspark.eventLog.dir {tmp_path.as_uri()}/events\n")
+        settings.write("spark.eventLog.compress false\nspark.eventLog.rolling.enabled false\n")
+    (tmp_path / "events").mkdir()
     schema = "message_id string, number int, amount double, moment timestamp"
     pipeline = workplace.create(into=into, spark=spark_local, source={"schema": schema})
     pipeline.send(100)
@@ -40,6 +48,9 @@ def test_batch_staged_by_spark_submit_is_exact(workplace: Workplace, spark_local
     assert seen == [Reading(0), Reading(102)]
     assert batch.attempt_run == "submitted"
     pipeline.assert_exact()
+    (events,) = (file.read_bytes() for file in (tmp_path / "events").iterdir())
+    assert find_secret(services.credentials.database_password, events) == []
+    assert b"MapInArrow ReadAndWriteTask" in events, "the plan is there, with the task that knows the password"
     if into == "table":
         moments = pipeline.query("select (moment at time zone 'UTC')::text from {target} where moment is not null")
         assert moments == [("2026-07-01 10:00:00",)]

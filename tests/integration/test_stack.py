@@ -25,6 +25,7 @@ from batchledger.local.stack.home import Credentials, Home, Ports, write_private
 from batchledger.local.stack.processes import STACK_COOKIE, ServiceRecord
 from batchledger.local.stack.status import ServiceState, look_at_stack
 from batchledger.model.errors import ServiceUnavailableError, SetupError
+from tests.modes import list_open_paths
 from tests.support import wait_until
 
 SERVICES = ("kafka", "postgres", "spark")
@@ -130,6 +131,27 @@ def test_no_secret_is_on_a_command_line_or_in_a_log(running: tuple[Home, Ports])
     seen += [log.read_text() for log in (home.local / "log").iterdir()]
     for secret in (credentials.database_password, credentials.spark_token):
         assert not any(secret in text for text in seen)
+
+
+def test_other_users_can_read_nothing_that_the_services_write(running: tuple[Home, Ports]) -> None:
+    """S141."""
+    home, ports = running
+    run_spark(look_at_stack(home, ports).spark["remote"], Credentials.of(home).spark_token)
+    assert list_open_paths(home.local, home.local / "postgres") == []
+
+
+@pytest.mark.parametrize("place", ["kafka/data", "postgres/data"])
+def test_file_that_other_users_can_read_is_found(running: tuple[Home, Ports], place: str) -> None:
+    """Negative control."""
+    home, _ = running
+    leak = (home.local / place / "leak").resolve()
+    leak.touch()
+    try:
+        for mode in (0o644, 0o640, 0o602):
+            leak.chmod(mode)
+            assert list_open_paths(home.local, home.local / "postgres") == [leak]
+    finally:
+        leak.unlink()
 
 
 def test_status_tells_where_everything_is(running: tuple[Home, Ports]) -> None:

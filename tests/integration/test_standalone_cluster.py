@@ -12,6 +12,7 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from psycopg import sql
 from typing_extensions import override
 
+from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.staging.tables import open_table, rows_table
@@ -24,8 +25,10 @@ from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.wiring import build_platform
 from tests.cluster import START_SECONDS, WORKERS, Cluster, standalone_cluster
-from tests.support import TestPipeline, Workplace, change_stager, stager_of, wait_until
+from tests.conftest import SERVICES
+from tests.support import TestPipeline, Workplace, change_stager, find_secret, stager_of, wait_until
 
+CANARY = "canary-4111-1111-1111"
 RANGES = 4
 RECORDS = 100
 """A batch has a task for each range, more than there are executors, each of which runs one task at a time."""
@@ -130,7 +133,11 @@ def test_same_pipeline_runs_unchanged_on_a_cluster_and_every_worker_writes(
     with cluster.connected():
         attempt, jobs = plan(pipeline), cluster.count_jobs()
         batch_id = attempt.batch.batch_id
-        run_batch.stage(in_parts(pipeline.platform()), batch_id, "run")
+        platform = in_parts(pipeline.platform())
+        # A client without a login ignores it.
+        options = cast("partial[Any]", stager_of(platform).read_share).args[0] | {"sasl.password": CANARY}
+        platform = change_stager(platform, read_share=partial(read_share, options))
+        run_batch.stage(platform, batch_id, "run")
         writers = count_rows(pipeline.workplace.dsn, rows_table(attempt))
         executor_by_task = {each.attempt_id: each.executor for each in cluster.list_task_runs(jobs)}
         assert {executor_by_task[task] for task in writers} == {cluster.find_executor(each) for each in WORKERS}
@@ -139,6 +146,11 @@ def test_same_pipeline_runs_unchanged_on_a_cluster_and_every_worker_writes(
     balances = "select sum(quarantined), sum(unexplained) from batchledger.batch_range where batch_id = %s"
     assert pipeline.query(balances, batch_id) == [(1, 0)]
     pipeline.assert_exact()
+    # Spark's page shows what its event log has.
+    events = cluster.read_events()
+    assert b"ReadAndWriteTask" in events, "the plan is there, with the task that knows the passwords"
+    for secret in (CANARY, SERVICES.credentials.database_password):
+        assert find_secret(secret, events) == []
 
 
 def test_worker_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_nothing(

@@ -79,7 +79,7 @@ def write_docs_page(history: BatchHistory = HISTORY) -> str:
 
 
 def write_page(*, can_see_payloads: bool = True, has_payloads: bool = False) -> str:
-    view = BatchView(HISTORY, RANGES, turn_to(1, 51, 50), QUARANTINE, turn_to(1, 1, 20))
+    view = BatchView(HISTORY, RANGES, turn_to(1, 51, 50), QUARANTINE, turn_to(1, 1, 20), {1: "bad secret text"})
     content = {"view": view, "ways": {}, "has_docs": True, "to_page": "?page={}#balance".format, "to_payloads": "?"}
     rights = {"can_see_payloads": can_see_payloads, "has_payloads": has_payloads}
     answer = show(request_for(), "batch.html.j2", to_quarantine_page=None, **content, **rights)
@@ -129,7 +129,8 @@ def test_page_leads_to_runs_partitions_and_batches() -> None:
 
 
 def test_values_of_records_are_shown_when_they_are_asked_for_and_in_no_file() -> None:
-    """An error that quotes one is shown to who may see payloads."""
+    """An error that quotes one is shown to who may see payloads; its whole text only when it is asked for."""
     assert [write_page(has_payloads=each).count("secret value") for each in (True, False)] == [2, 1]
+    assert ["bad secret text" in write_page(has_payloads=each) for each in (True, False)] == [True, False]
     for page in (write_page(can_see_payloads=False), write_docs_page()):
         assert "secret" not in page

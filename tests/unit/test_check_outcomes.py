@@ -174,6 +174,8 @@ def test_check_that_broke_is_neither_passed_nor_failed(of_each_metric: bool) -> 
 def test_value_that_the_database_quotes_is_not_told() -> None:
     message = f'(psycopg.errors.InvalidTextRepresentation) invalid input syntax for type integer: "{SECRET}"\n[SQL: …]'
     assert explain_exception(message) == "the database refuses a value with InvalidTextRepresentation"
+    raised = f"(psycopg.errors.RaiseException) bad {SECRET}"
+    assert explain_exception(raised) == "the database refuses a value with RaiseException"
 
 
 def test_error_of_unknown_text_is_told_by_its_name() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import html
 import json
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -421,6 +422,14 @@ def test_page_is_found_with_and_without_its_ending(tmp_path: Path, name: str) ->
     assert folder.find_page("orders", name) == folder.page_of("orders", 17)
 
 
+def test_page_and_the_folders_that_are_made_for_it_are_their_owners(tmp_path: Path) -> None:
+    folder = DocsFolder(tmp_path / "docs")
+    write_docs(folder, "orders", [figures(17)], Loads())
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (folder.path, *folder.path.rglob("*"))}
+    assert folder.page_of("orders", 17) in modes
+    assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
+
+
 def test_page_that_could_not_be_written_whole_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,7 +439,7 @@ def test_page_that_could_not_be_written_whole_leaves_the_old_one(
     def fail(*_: object, **__: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(docs_folder.Path, "chmod", fail)
+    monkeypatch.setattr(docs_folder.Path, "replace", fail)
     with pytest.raises(OSError, match="no space"):
         write_page(target, "new")
     assert [each.name for each in tmp_path.iterdir()] == ["1.html"]

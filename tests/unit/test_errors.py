@@ -112,6 +112,7 @@ def example(kind: type[BatchledgerError]) -> tuple[BatchledgerError, dict[str, A
         "message": "batch 17 is stopped.",
         "why": "It is late.\nIt is dark.",
         "advice": "Do this.",
+        "quoted": "bad 4111",
         **ABOUT,
         **own,
     }
@@ -152,7 +153,7 @@ def test_what_an_error_is_about_goes_into_a_document() -> None:
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_whatever_an_error_is_about_can_be_stored(kind: type[BatchledgerError]) -> None:
     error, values = example(kind)
-    assert set(json.loads(json.dumps(error.where))) == set(values) - {"message", "why", "advice"}
+    assert set(json.loads(json.dumps(error.where))) == set(values) - {"message", "why", "advice", "quoted"}
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)

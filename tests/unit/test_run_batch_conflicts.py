@@ -175,9 +175,9 @@ def test_s55_twins_whose_rows_are_refused_are_both_told_that_the_batch_is_blocke
 
     @dataclass
     class LateLedger(MemoryLedger):
-        def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
-            super().block(attempt, refusal)
-            return super().block(attempt, refusal)
+        def block(self, attempt: Attempt, refusal: CheckResult, quoted: str = "") -> Batch:
+            super().block(attempt, refusal, quoted)
+            return super().block(attempt, refusal, quoted)
 
     late = replace(platform, sink=RefusingSink(world.database, "orders"), ledger=LateLedger(world.database))
     with pytest.raises(BatchBlockedError, match=r"batch 1 .* cannot be ordered") as blocked:

@@ -139,9 +139,14 @@ def test_no_secret_is_in_the_dsn_or_in_what_is_shown(home: Home) -> None:
 
 
 def test_secrets_lie_in_files_that_only_their_owner_reads(home: Home) -> None:
-    """S141."""
+    """S141. A folder that an earlier version has made is closed."""
+    home.docs.mkdir(parents=True)
+    home.docs.chmod(0o755)
     credentials = Credentials.of(home)
     configure_airflow(home, PORTS, credentials)
+    folders = [path for path in home.local.iterdir() if path.is_dir()]
+    assert {home.docs, home.lake, home.more_dags} <= set(folders)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
     files = [path for path in home.local.rglob("*") if path.is_file()]
     assert {home.connections_file, home.airflow_password_file} <= set(files)
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}

@@ -98,6 +98,11 @@ def test_a_service_has_a_session_of_its_own_and_a_private_log(home: Home) -> Non
     assert ServiceRecord.read(home, SERVICE) == record
 
 
+def test_what_a_service_writes_is_its_owners(home: Home) -> None:
+    start(home, f"pathlib.Path('folder').mkdir(); {PLAIN}")
+    assert [stat.S_IMODE((home.root / name).stat().st_mode) for name in ("folder", "ready")] == [0o700, 0o600]
+
+
 def test_a_process_is_found_until_it_has_ended(home: Home) -> None:
     """While a killed process gives its memory back, the system no longer shows its environment."""
     for _ in range(8):

@@ -17,6 +17,15 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from batchledger.config.kafka_options import ALLOWED_ENDPOINTS, check_connection_options
+from batchledger.config.known_settings import (
+    LAKE_PREFIXES,
+    LAKE_SETTINGS,
+    MAIL_SETTINGS,
+    POSTGRES_SETTINGS,
+    SPARK_SETTINGS_BY_TYPE,
+    read_extra,
+    read_headers,
+)
 from batchledger.config.registry_options import Address, read_registry
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
 from batchledger.model.records.registry_settings import RegistrySettings
@@ -39,6 +48,7 @@ _PAGE_BY_TYPE = {"iceberg": "guides/iceberg", ALERT_TYPES[0]: "guides/alerts"}
 """By the first type that fits: a registry has type http as well, which is the last one of alerts."""
 _OTHER_PAGE = "reference/connections"
 _PREFIX = "AIRFLOW_CONN_"
+_NOT_PASSED_ON = ("auth", "ssl")
 _GIVE_ADDRESS = "Set its host, or uri in its extra."
 
 
@@ -79,6 +89,14 @@ def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str
         schema=found.schema,
         extra=found.extra_dejson,
     )
+
+
+def check_extra(connection: Connection) -> Connection:
+    """Return a connection whose extra Airflow's own code reads: of Spark, or of mail. Raises ConfigurationError."""
+    allowed = {**SPARK_SETTINGS_BY_TYPE, "smtp": MAIL_SETTINGS}.get(connection.type)
+    if allowed is not None:
+        read_extra(connection.connection_id, connection.extra, allowed)
+    return connection
 
 
 def find_missing_service(error: BatchledgerError) -> str:
@@ -148,7 +166,10 @@ def kafka_options(connection: Connection) -> dict[str, str]:
 
 
 def postgres_dsn(connection: Connection) -> str:
-    """Return the libpq connection string, with bounded waits for a server that does not answer."""
+    """Return the libpq connection string, with bounded waits for a server that does not answer.
+
+    Raises ConfigurationError.
+    """
     _require_type(connection, "postgres")
     parameters = {
         "host": connection.host,
@@ -157,7 +178,7 @@ def postgres_dsn(connection: Connection) -> str:
         "password": connection.password,
         "dbname": connection.schema,
         **_KEEPALIVES,
-        **{key: value for key, value in connection.extra.items() if key.startswith("ssl")},
+        **read_extra(connection.connection_id, connection.extra, POSTGRES_SETTINGS),
     }
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
 
@@ -184,7 +205,8 @@ def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, s
     ``warehouse``, and the properties of object stores. The connection's fields say where the catalog is, and who logs
     in there. The catalog has the name of the connection, unless ``catalog`` in the extra says another one. ``spark``
     there is an object with the properties that differ in Spark's catalog. ``session`` holds libpq's ``options`` for the
-    sessions of a catalog in a PostgreSQL. Raises ConfigurationError.
+    sessions of a catalog in a PostgreSQL. libpq's own settings, such as ``sslmode``, become a part of its address.
+    Raises ConfigurationError.
     """
     _require_type(connection, "iceberg")
     spark = connection.extra.get("spark", {})
@@ -194,11 +216,15 @@ def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, s
             advice="Write an object there, with the properties of Spark's catalog.",
             subject=connection.connection_id,
         )
-    properties = {name: str(value) for name, value in connection.extra.items() if not isinstance(value, dict)}
+    kind = str(connection.extra.get("type") or "sql")
+    more = {"sql": POSTGRES_SETTINGS, "rest": _NOT_PASSED_ON}.get(kind, ())
+    extra = read_extra(connection.connection_id, connection.extra, (*LAKE_SETTINGS, *more), LAKE_PREFIXES)
+    properties = {"type": kind, **{name: str(value) for name, value in extra.items() if not isinstance(value, dict)}}
     name = properties.pop("catalog", connection.connection_id)
-    match properties.setdefault("type", "sql"):
+    match kind:
         case "sql":
-            properties["uri"] = _database_address(connection, properties.get("uri"), session)
+            login = {each: properties.pop(each) for each in POSTGRES_SETTINGS if each in properties}
+            properties["uri"] = _database_address(connection, properties.get("uri"), login, session)
         case "rest":
             properties |= _rest_properties(connection, properties)
         case "hive":
@@ -216,10 +242,11 @@ def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, s
     return name, properties, {name: str(value) for name, value in spark.items()}
 
 
-def _database_address(connection: Connection, uri: str | None, session: str) -> str:
-    """Return where a catalog in a database is, with the password. Waits for a PostgreSQL are bounded as in the ledger.
+def _database_address(connection: Connection, uri: str | None, settings: Mapping[str, str], session: str) -> str:
+    """Return where a catalog in a database is, with the password and the ``settings`` of its PostgreSQL.
 
-    Otherwise a process that is paused between its UPDATE and its COMMIT would hold every batch of its table.
+    Waits are bounded as in the ledger. Otherwise a process that is paused between its UPDATE and its COMMIT would hold
+    every batch of its table.
     """
     fields = (connection.login, connection.password, connection.host, connection.port, connection.schema)
     try:
@@ -229,9 +256,15 @@ def _database_address(connection: Connection, uri: str | None, session: str) -> 
         raise _wrong_catalog(
             connection, "no address of a database as uri in its extra", "Write postgresql+psycopg://host/database."
         ) from None
-    if address.get_backend_name() == "postgresql":
+    is_postgres = address.get_backend_name() == "postgresql"
+    for name in settings:
+        if not is_postgres:
+            raise _wrong_catalog(connection, f"{name} in its extra, and no PostgreSQL as uri", f"Remove {name}.")
+        if name in address.query:
+            raise _wrong_catalog(connection, f"{name} in its extra and in its uri", "Write it once.")
+    if is_postgres:
         bounds = {name: str(value) for name, value in _KEEPALIVES.items()} | {"options": session}
-        address = address.update_query_dict({**bounds, **address.query})
+        address = address.update_query_dict({**bounds, **settings, **address.query})
     return address.render_as_string(hide_password=False)
 
 
@@ -242,7 +275,7 @@ def _rest_properties(connection: Connection, properties: Mapping[str, str]) -> d
         raise _wrong_catalog(connection, "no address of a REST catalog", _GIVE_ADDRESS)
     if "@" in uri.split("/")[2]:
         raise _wrong_catalog(connection, "a login in the address of its catalog", "Give it as login and password.")
-    refused = sorted({"auth", "ssl"} & connection.extra.keys())
+    refused = sorted({*_NOT_PASSED_ON} & connection.extra.keys())
     if refused:
         raise _wrong_catalog(
             connection,
@@ -262,13 +295,14 @@ def _wrong_catalog(connection: Connection, what: str, advice: str) -> Configurat
 def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str, str] | None]:
     """Return URL, headers and basic authentication of an HTTP connection, as Airflow's HTTP provider reads one.
 
-    The host may be a whole URL, as it usually is for a webhook. Every key of the extra is a header.
+    The host may be a whole URL, as it usually is for a webhook. Every key of the extra is a header. Raises
+    ConfigurationError.
     """
     host = connection.host or ""
     port = f":{connection.port}" if connection.port else ""
     url = host if "://" in host else f"{connection.schema or 'http'}://{host}{port}"
     login = (connection.login, connection.password or "") if connection.login else None
-    return url, {str(name): str(value) for name, value in connection.extra.items()}, login
+    return url, read_headers(connection.connection_id, connection.extra), login
 
 
 def _require_type(connection: Connection, expected: str) -> None:

@@ -37,3 +37,10 @@ def default_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     if checkout:
         return checkout / ".local" / "cache"
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batchledger"
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create a folder and its missing parents; only their owner can enter them. One that exists keeps its mode."""
+    if not folder.is_dir():
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)

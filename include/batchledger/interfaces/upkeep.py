@@ -129,6 +129,7 @@ def tidy(
         removals.append(house.strip_validations(pipeline, kept.validations))
         removals.append(house.forget_audits(pipeline, found.now - kept.audits, found.now - kept.passed_audits))
         removals.append(house.forget_incidents(pipeline, found.now - kept.incidents))
+        removals.append(house.forget_texts(pipeline, found.now - kept.texts))
     return Housekeeping(
         tuple(pipelines),
         _log(removals, house.is_dry_run),

@@ -134,7 +134,7 @@ def _end_attempt(platform: Platform, attempt: Attempt, error: BatchledgerError) 
     if isinstance(error, RowsRefusedError):
         # The next attempt would read the same row.
         return _block(platform, attempt, error)
-    platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, str(error)))
+    platform.ledger.mark_failed(attempt, StepFailure(Step.STAGE, str(error), error.quoted))
     return error
 
 
@@ -280,7 +280,7 @@ def _noting_failure(platform: Platform, attempt: Attempt, step: Step) -> Iterato
         raise
     except BatchledgerError as error:
         try:
-            platform.ledger.mark_failed(attempt, StepFailure(step, str(error)))
+            platform.ledger.mark_failed(attempt, StepFailure(step, str(error), error.quoted))
         except BatchledgerError as lost:
             logger.warning("the error of %s is not in the ledger: %s", attempt.batch.label, lost)
         raise
@@ -352,7 +352,7 @@ def _block(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> B
     """
     refusal = CheckResult(ACCEPTED_BY_TARGET, Outcome.FAILED, str(error), error.where)
     try:
-        return blocked(platform.ledger.block(attempt, refusal), [refusal])
+        return blocked(platform.ledger.block(attempt, refusal, error.quoted), [refusal])
     except FencedError as fenced:
         chosen, found = find_next(platform, attempt, fenced, {BatchState.BLOCKED})
         if chosen is Next.TAKE_RESULT:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
 from batchledger.interfaces.cli.display.alerts import describe_open
@@ -13,7 +14,12 @@ from batchledger.local.stack import commands
 
 
 def status(as_json: AsJson = False) -> None:
-    """Show the local services, the state of each pipeline, and the open incidents."""
+    """Show the local services, the state of each pipeline, and the open incidents.
+
+    It also names the connections whose login travels unencrypted to another
+    machine.
+    """
+    from batchledger.config.exposure import warn_of_exposed
     from batchledger.wiring import list_open_incidents, survey_pipelines
 
     services, now = commands.look(), datetime.now(UTC)
@@ -22,8 +28,15 @@ def status(as_json: AsJson = False) -> None:
         show(services, as_json)
     pipelines = describe_pipelines([each.health for each in survey_pipelines(now)], now)
     incidents = describe_open(list_open_incidents())
-    document = {**services.document, "pipelines": pipelines.document, "incidents": incidents.document}
-    show(Shown(document, [*pipelines.parts, *incidents.parts]), as_json)
+    warnings = warn_of_exposed()
+    document = {
+        **services.document,
+        "pipelines": pipelines.document,
+        "incidents": incidents.document,
+        "warnings": warnings,
+    }
+    told = [Text(each, "yellow") for each in warnings]
+    show(Shown(document, [*pipelines.parts, *incidents.parts, *told]), as_json)
 
 
 def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> None:

@@ -36,9 +36,9 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class PayloadLook:
-    """A person was shown keys and values of ``records`` records, within ``ranges``.
+    """A person was shown keys and values of ``records`` records within ``ranges``, and ``errors`` errors in full.
 
-    ``batch_id`` is the batch on whose page they were shown, None for the command line.
+    ``batch_id`` is the batch that was shown, None if records of several were listed.
     """
 
     look_id: int
@@ -46,6 +46,7 @@ class PayloadLook:
     batch_id: int | None
     records: int
     ranges: Sequence[str]
+    errors: int
     actor: Actor
     looked_at: datetime
 

@@ -48,10 +48,11 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """The error that ended a step of an attempt."""
+    """The error that ended a step of an attempt. ``quoted`` is its whole text if that may quote a value of a record."""
 
     step: Step
     error: str
+    quoted: str = field(default="", compare=False, repr=False)
 
 
 class Lane(StrEnum):

@@ -23,7 +23,8 @@ class BatchledgerError(Exception):
     """The base of every expected failure. ``retryable``: the same step may succeed later with nothing else changed.
 
     The fields say what it is about: a batch, a pipeline, offsets. ``subject`` names anything else: a table, a topic, a
-    connection, a file, a field of a form.
+    connection, a file, a field of a form. ``quoted`` is the whole text of a library, a database or a transform. It may
+    quote a value of a record, so only people who may trigger the DAG read it.
     """
 
     retryable: ClassVar[bool] = False
@@ -37,6 +38,7 @@ class BatchledgerError(Exception):
     pipeline: str | None = None
     subject: str | None = None
     ranges: tuple[OffsetRange, ...] = ()
+    quoted: str = ""
 
     @override
     def __str__(self) -> str:
@@ -53,7 +55,7 @@ class BatchledgerError(Exception):
         return {name: _as_json(value) for name, value in known.items() if value not in (None, (), {})}
 
 
-_WORDS = ("message", "why", "advice")
+_WORDS = ("message", "why", "advice", "quoted")
 
 
 def _rebuild(kind: type[BatchledgerError], values: dict[str, Any]) -> BatchledgerError:

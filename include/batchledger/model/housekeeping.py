@@ -25,6 +25,7 @@ class Leftover(StrEnum):
     VALIDATION = "validation"
     AUDIT = "audit result"
     INCIDENT = "incident"
+    TEXT = "text of an error"
     BRANCH = "branch"
     SNAPSHOT = "snapshot"
     SMALL_FILE = "small file"
@@ -46,6 +47,7 @@ BOUNDS = {
     Leftover.VALIDATION: Bounds(),
     Leftover.AUDIT: Bounds(),
     Leftover.INCIDENT: Bounds(),
+    Leftover.TEXT: Bounds(),
 }
 
 
@@ -55,13 +57,14 @@ class Keeping:
 
     ``validations`` are kept for this many of the newest batches of each pipeline; the results themselves stay for good.
     ``audits`` are results that have not passed, ``passed_audits`` the rest; the newest audit stays. ``incidents``
-    counts from their end; an open one stays.
+    counts from their end; an open one stays. ``texts`` are what errors quote in full, which may be values of records.
     """
 
     validations: int = 500
     audits: timedelta = timedelta(days=30)
     passed_audits: timedelta = timedelta(days=1)
     incidents: timedelta = timedelta(days=90)
+    texts: timedelta = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,8 @@ class Ledger(Protocol):
         """Record with which error a step has ended; the batch stays as it is.
 
         A stage step that failed ends its attempt. An audit or a publication may be repeated by the same attempt: its
-        newest error is kept until a step succeeds. Does nothing to an attempt that has ended already.
+        newest error is kept until a step succeeds. Does nothing to an attempt that has ended already. The whole text
+        (``quoted``) is kept apart from the error, and for a limited time.
         """
 
     def find_failure(self, batch: Batch) -> StepFailure | None:
@@ -180,10 +181,11 @@ class Ledger(Protocol):
         numbers in place of the old ones. Raises FencedError.
         """
 
-    def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
+    def block(self, attempt: Attempt, refusal: CheckResult, quoted: str = "") -> Batch:
         """Let the batch wait for a person, because its target, or the staging before it, does not take its rows.
 
-        Raises FencedError when the batch is neither planned nor staged nor audited, or is another attempt's.
+        ``quoted`` is kept as for ``mark_failed``. Raises FencedError when the batch is neither planned nor staged nor
+        audited, or is another attempt's.
         """
 
     def resume_commit(self, batch_id: int, run: str) -> Attempt:

@@ -110,7 +110,9 @@ def explain_exception(message: str, traceback: str = "") -> str:
         raised = [each["name"] for each in _RAISED.finditer(traceback) if each["name"].endswith(("Error", "Exception"))]
         return f"it ended with {raised[0] if raised else 'an error'}"
     kind = getattr(psycopg.errors, found["name"], None) or getattr(psycopg, found["name"], None)
-    if isinstance(kind, type) and issubclass(kind, psycopg.DataError | psycopg.IntegrityError):
+    # A function raises in its author's words.
+    quoting = psycopg.DataError | psycopg.IntegrityError | psycopg.errors.RaiseException
+    if isinstance(kind, type) and issubclass(kind, quoting):
         return f"the database refuses a value with {found['name']}"
     return f"the database says {found['name']}: {found['text']}"[:LONGEST_REASON]
 

@@ -21,6 +21,7 @@ from requests import RequestException
 from sqlalchemy import make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
+from batchledger.adapters.iceberg.jdbc import jdbc_properties
 from batchledger.adapters.iceberg.rest import BoundedRestCatalog
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
 
@@ -76,16 +77,13 @@ def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
     """Return the settings with which a Spark session finds the same tables under the same name.
 
     Properties of REST, Hive and Glue, and most of object stores, have the same names there. The rest is in ``spark``,
-    from the extra of the connection.
+    from the extra of the connection. Raises ConfigurationError if Spark cannot connect as the connection says.
     """
     properties = dict(catalog.properties)
     if properties.get("type") == "sql":
-        address = make_url(properties.pop("uri"))
         # Spark makes an older layout of the catalog otherwise, in which PyIceberg warns.
         properties |= {"type": "jdbc", "jdbc.schema-version": "V1"}
-        properties["uri"] = f"jdbc:postgresql://{address.host}:{address.port or 5432}/{address.database}"
-        login = {"jdbc.user": address.username, "jdbc.password": address.password}
-        properties |= {name: str(value) for name, value in login.items() if value}
+        properties |= jdbc_properties(catalog.name, make_url(properties["uri"]), catalog.spark)
     # Otherwise Spark goes on with the state of a table that it has seen first.
     properties["cache-enabled"] = "false"
     prefix = f"spark.sql.catalog.{catalog.name}"

@@ -46,6 +46,13 @@ _SESSION = {
 STAGING_SCHEMA = "batchledger_staging"
 WRITERS_LEAVE_WITHIN = "2s"
 
+# The codes of errors whose first line quotes no value: not UTF-8; constraints, names, limits, states.
+_WITHOUT_VALUES = ("0A", "22021", "23", "25", "2B", "42", "44", "53", "54", "55", "57")
+# Other errors of data (class 22) put a value into quotation marks. The exception is the parts of a moment.
+_OF_DATA, _OF_MOMENTS = "22", "22008"
+# What raises the words of a function's author, with any code: PL/pgSQL and PL/Python.
+_RAISING = ("exec_stmt_raise", "PLy_")
+
 
 @cache
 def read_statements(package: str) -> dict[str, str]:
@@ -205,6 +212,29 @@ def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> Batch
     return _translate_refusal(error, action, rows, reason)
 
 
+def without_values(error: psycopg.Error) -> str:
+    """Return what the database says, if its words quote no value of a row; else the name and code of the error.
+
+    Examples: ``value too long for type character varying(3)``, ``InvalidTextRepresentation (SQLSTATE 22P02)``.
+    """
+    said = (error.diag.message_primary or str(error)).strip().partition("\n")[0]
+    sqlstate = error.diag.sqlstate or error.sqlstate or ""
+    is_raised = (error.diag.source_function or "").startswith(_RAISING)
+    is_of_data = sqlstate.startswith(_OF_DATA) and sqlstate != _OF_MOMENTS
+    if not is_raised and (sqlstate.startswith(_WITHOUT_VALUES) or (is_of_data and '"' not in said)):
+        return said
+    names = (error.diag.schema_name, error.diag.table_name, error.diag.column_name, error.diag.constraint_name)
+    about = ".".join(name for name in names if name)
+    code = f" (SQLSTATE {sqlstate})" if sqlstate else ""
+    return f"{type(error).__name__}{code}" + (f", about {about}" if about and not is_raised else "")
+
+
+def tell_all(error: psycopg.Error) -> str:
+    """Return all that the database says: its detail often holds the row."""
+    context = f"\nCONTEXT: {error.diag.context}" if error.diag.context else ""
+    return f"{type(error).__name__}: {str(error).strip()}{context}"
+
+
 def _translate_refusal(error: psycopg.Error, action: str, rows: Attempt | None, reason: str) -> BatchledgerError:
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
         return ConfigurationError(
@@ -219,11 +249,14 @@ def _translate_refusal(error: psycopg.Error, action: str, rows: Attempt | None, 
             advice="Grant the right to the user of the warehouse connection.",
         )
     if rows is not None:
-        return rows_refused("the warehouse database", f"the rows of {rows.batch.label}", reason)
+        return rows_refused(
+            "the warehouse database", f"the rows of {rows.batch.label}", without_values(error), tell_all(error)
+        )
     return DatabaseRefusedError(
         f"could not {action}. Nothing was changed.",
-        why=f"The warehouse database refuses it: {reason}.",
+        why=f"The warehouse database refuses it: {without_values(error)}.",
         advice="Look at what it names: trying again changes nothing.",
+        quoted=tell_all(error),
     )
 
 
@@ -236,20 +269,21 @@ def _limited(action: str, reason: str) -> ConfigurationError:
     )
 
 
-def rows_refused(who: str, what: str, reason: str) -> RowsRefusedError:
-    """Say who does not take which rows, and why."""
+def rows_refused(who: str, what: str, reason: str, quoted: str) -> RowsRefusedError:
+    """Say who does not take which rows, and why; ``quoted`` is all that it says."""
     return RowsRefusedError(
         f"{who} refuses {what}. Nothing was published.",
-        why=f"It says: {reason.strip().partition(chr(10))[0]}.",
+        why=f"It says: {reason}.",
         advice="Alter the table, or correct the records in a transform.",
+        quoted=quoted,
     )
 
 
 @contextmanager
 def handing_over(who: str, what: str) -> Iterator[None]:
-    """Raise RowsRefusedError for what the database says against rows, and ConfigurationError when it is at a limit.
+    """Raise what the database says: RowsRefusedError against rows, ConfigurationError at a limit.
 
-    All else passes as it is.
+    Weather is ServiceUnavailableError. That the staging is gone passes as it is.
     """
     try:
         yield
@@ -259,7 +293,11 @@ def handing_over(who: str, what: str) -> Iterator[None]:
         if cause is Cause.LIMIT:
             raise _limited(f"write {what} to {who}", reason) from error
         if cause is Cause.REFUSAL and not _is_staging_gone(error):
-            raise rows_refused(who, what, reason) from error
+            raise rows_refused(who, what, without_values(error), tell_all(error)) from error
+        if cause is Cause.WEATHER:
+            raise ServiceUnavailableError(
+                f"could not write {what} to {who}.", why=f"The warehouse database says: {reason}."
+            ) from error
         raise
 
 

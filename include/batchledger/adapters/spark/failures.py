@@ -5,8 +5,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from pyspark.errors import PySparkException
+import grpc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 
+from batchledger.adapters.spark.reduction import CARRIED, find_tag, reduce_error
+from batchledger.adapters.spark.starvation import StarvationError
 from batchledger.model.errors import (
     BatchledgerError,
     CertificateExpiredError,
@@ -24,9 +28,7 @@ _NAMED: Mapping[str, type[BatchledgerError]] = {
     each.__name__: each for each in (RowsRefusedError, ConfigurationError, SchemaChangedError, *_ACCESS)
 }
 
-# Spark passes an error of a worker on as the text of its trace. Its last line is a note with the parts of the error.
-_CARRIED = "batchledger error: "
-_FOUND = re.compile(rf"^{_CARRIED}(\[.*\])$", re.MULTILINE)
+_FOUND = re.compile(rf"^{CARRIED}(\[.*\])$", re.MULTILINE)
 
 # Spark indents what a process has said that could not start, and Python puts it into brackets if that is a module.
 _MISSING = re.compile(r"(?:^\s*|\()(?:ModuleNotFoundError|ImportError): (.+?)\)?$", re.MULTILINE)
@@ -45,17 +47,37 @@ _OF_VALUES: Mapping[str, str] = {
 
 @contextmanager
 def carrying_errors() -> Iterator[None]:
-    """Let the driver find the three parts of an error that is raised inside."""
+    """Let the driver find the three parts of an error that is raised inside, and Spark's logs no value.
+
+    Raises what ``reduce_error`` makes of it.
+    """
     try:
         yield
-    except BatchledgerError as error:
-        error.add_note(_CARRIED + json.dumps([type(error).__name__, error.message, error.why, error.advice]))
-        raise
+    except Exception as error:  # noqa: BLE001 -- It is raised again, whatever it is.
+        raise reduce_error(error, find_tag()) from None
 
 
 def find_carried(error: BaseException) -> list[tuple[str, str, str, str]]:
     """Return name, message, why and advice of each error of ours that workers have raised."""
     return [tuple(json.loads(carried)) for carried in _FOUND.findall(str(error))]
+
+
+def name_failure(error: BaseException) -> str:
+    """Return what Spark's error is, without its text: that may quote a value.
+
+    An error of the plan keeps its text, because Spark had not read any value yet.
+    """
+    if isinstance(error, AnalysisException | StarvationError):
+        return str(error).strip().partition("\n")[0]
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getClass().getName())
+    if isinstance(error, grpc.Call):
+        return f"Spark Connect answers {error.code().name}"
+    if not isinstance(error, PySparkException):
+        return type(error).__name__
+    condition, sqlstate = error.getCondition(), error.getSqlState()
+    parts = (type(error).__name__, condition and f"[{condition}]", sqlstate and f"(SQLSTATE {sqlstate})")
+    return " ".join(part for part in parts if part)
 
 
 def explain_failure(error: BaseException, otherwise: StagingError, transform: str | None) -> BatchledgerError:
@@ -80,7 +102,6 @@ def explain_failure(error: BaseException, otherwise: StagingError, transform: st
     what = _OF_VALUES.get(sqlstate)
     if transform is None or what is None:
         return otherwise
-    # Spark's message quotes the value.
     return RowsRefusedError(
         f"In transform {transform} {what} (SQLSTATE {sqlstate}). Nothing was published.",
         advice="Let the transform decide on such a value, for example by try_cast, which makes it null.",

@@ -5,6 +5,7 @@ workers of the server stay warm (a new session costs 3.3 s before its first row)
 be opened again under its id; then the next generation of the id is used.
 """
 
+import logging
 import os
 import re
 import socket
@@ -19,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient
 from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.logging import logger as client_logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from batchledger.adapters.spark.call_deadline import CALL_TIMEOUT_SECONDS, CallDeadline, explain_deadline
@@ -45,6 +47,7 @@ def open_connect_session(
     raises PySparkException.
     """
     _require_listener(url)
+    client_logger.addFilter(_holds_no_answer)
     session = _open_kept_session(url, name, CallDeadline(call_timeout_seconds))
     session.registerProgressHandler(StarvationWatch(starved_seconds))
     try:
@@ -55,10 +58,14 @@ def open_connect_session(
 
 @contextmanager
 def open_submitted_session(name: str) -> Iterator[SparkSession]:
-    """Open the session of the spark-submit process that this code runs in; stop it afterwards."""
+    """Open the session of the spark-submit process that this code runs in; stop it afterwards.
+
+    Its workers keep values of records out of their errors (``jobs.python_workers``).
+    """
     # A parent process that has used Spark Connect marks its environment so, and a child would wait for a remote.
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
-    session = SparkSession.builder.appName(name).getOrCreate()
+    workers = "batchledger.jobs.python_workers"
+    session = SparkSession.builder.appName(name).config("spark.python.daemon.module", workers).getOrCreate()
     try:
         yield session
     finally:
@@ -117,6 +124,11 @@ def _leave(session: SparkSession) -> None:
 def _client(session: SparkSession) -> SparkConnectClient:
     """Return the client, which the class that both kinds of session share does not declare."""
     return cast("SparkConnectClient", session.client)  # type: ignore[operator]
+
+
+def _holds_no_answer(record: logging.LogRecord) -> bool:
+    """Whether the client of Spark Connect logs something else than an error of the server, which may quote a value."""
+    return record.exc_info is None
 
 
 def _require_listener(url: str) -> None:

@@ -5,6 +5,7 @@ themselves, with librdkafka: committed records of explicit offsets, outside any 
 """
 
 import importlib
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from batchledger.adapters.arrow_types import mark_json
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.registered import FindSchema
 from batchledger.adapters.spark.call_deadline import explain_deadline
-from batchledger.adapters.spark.failures import explain_failure, find_carried
+from batchledger.adapters.spark.failures import explain_failure, find_carried, name_failure
+from batchledger.adapters.spark.reduction import MOST_CHARACTERS, Seal, describe_raised
 from batchledger.adapters.spark.session import count_slots
 from batchledger.adapters.spark.tasks import (
     REPORT_SCHEMA,
@@ -33,7 +35,7 @@ from batchledger.adapters.spark.tasks import (
     WriteTask,
 )
 from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
-from batchledger.model.errors import ConfigurationError, StagingError
+from batchledger.model.errors import BatchledgerError, ConfigurationError, StagingError
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, write_columns
 from batchledger.model.records.rules import TombstonePolicy
 from batchledger.planning.shares import OFFSETS_IN_SHARE, divide, is_worth_several_tasks
@@ -74,7 +76,8 @@ class SparkStager(Stager):
     @override
     def stage(self, attempt: Attempt) -> Staged:
         transform = load_transform(self.transform) if self.transform else None
-        with self.open_session() as spark:
+        seal = Seal()
+        with self.open_session() as spark, seal.lent_to_workers(spark):
             try:
                 shares = self._divide(attempt.batch, spark)
                 reports = self._run(spark, attempt, shares, transform)
@@ -84,8 +87,12 @@ class SparkStager(Stager):
                     why=f"{summarise(error)}.",
                     advice="The next attempt reads the same ranges again.",
                     batch_id=attempt.batch.batch_id,
+                    ranges=attempt.batch.ranges,
                 )
-                raise explain_failure(error, failed, self.transform) from error
+                explained = explain_failure(error, failed, self.transform)
+                explained.quoted = seal.open(str(error))
+                # Logs show the cause of an error, too.
+                raise explained from None
         self._require_whole_read(attempt, len(shares))
         self.sink.seal_staging(attempt, sorted({task for task, _ in reports}))
         return Staged(sum(written for _, written in reports), write_columns(self.decoder.declared))
@@ -136,7 +143,16 @@ class SparkStager(Stager):
     def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:
         deleted = (DELETED_COLUMN,) if self.decoder.tombstones is TombstonePolicy.DELETE else ()
         required = (*PROVENANCE_COLUMNS, *deleted)
-        transformed = transform(rows)
+        try:
+            transformed = transform(rows)
+        except (BatchledgerError, PySparkException, Py4JJavaError, grpc.RpcError):
+            raise
+        except Exception as error:  # noqa: BLE001 -- A transform may raise anything.
+            raise StagingError(
+                f"Transform {self.transform} ended with an error. Nothing is visible.",
+                why=f"{describe_raised(error)}.",
+                quoted="".join(traceback.format_exception(error))[-MOST_CHARACTERS:],
+            ) from None
         missing = [column for column in required if column not in transformed.columns]
         if missing:
             raise ConfigurationError(
@@ -167,13 +183,10 @@ def load_transform(reference: str) -> Transform:
 
 
 def summarise(error: BaseException) -> str:
-    """Return what a worker of ours has said, or the telling lines of a Spark error, without the stack traces."""
+    """Return what workers have said without values, or the name of a Spark error."""
     if (unanswered := explain_deadline(error)) is not None:
         return unanswered
     if carried := find_carried(error):
         said = (" ".join(" ".join(parts).split()) for _, *parts in carried)
         return " | ".join(dict.fromkeys(said))[:1200].rstrip(".")
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "JVM stacktrace", "..."))]
-    causes = [line for line in telling if "Error" in line or "Exception" in line] or telling
-    return " | ".join(dict.fromkeys([*telling[:1], *causes[-2:]]))[:1200]
+    return name_failure(error)

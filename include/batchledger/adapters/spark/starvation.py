@@ -16,9 +16,13 @@ from pyspark.sql.connect.shell.progress import StageInfo
 STARVED_SECONDS = 600.0
 
 
+class StarvationError(PySparkException):
+    """No executor works at a job. The text holds no value of a record."""
+
+
 @dataclass
 class StarvationWatch:
-    """Ends a job, by PySparkException, when none of its tasks has run for ``seconds``; the client then releases it."""
+    """Ends a job, by StarvationError, when none of its tasks has run for ``seconds``; the client then releases it."""
 
     seconds: float
     clock: Callable[[], float] = time.monotonic
@@ -33,7 +37,7 @@ class StarvationWatch:
             return
         since = self.starved_since_by_job.setdefault(operation_id, self.clock())
         if self.clock() - since >= self.seconds:
-            raise PySparkException(
+            raise StarvationError(
                 f"no task of the job has run for {self.seconds:.0f} s, because no executor takes one. Workers of the "
                 "Spark cluster are down or cannot be reached, or other jobs hold all of their cores: look at the "
                 "cluster manager's page, then start workers or give them more cores"

@@ -358,10 +358,14 @@ def _run() -> str:
 
 @contextmanager
 def _in_airflow_terms(asked: Request | None = None) -> Iterator[None]:
-    """Let Airflow retry what may succeed later, and nothing else; skip what another run does as well."""
+    """Let Airflow retry what may succeed later, and nothing else; skip what another run does as well.
+
+    The log of a task shows the causes of an error, too. A cause may quote a row, so none is left.
+    """
     try:
         yield
     except BatchledgerError as error:
+        error.__cause__, error.__suppress_context__ = None, True
         if isinstance(error, AtWorkError) and asked is not None and asked.is_catching_up:
             raise AirflowSkipException(str(error)) from error
         if error.retryable:

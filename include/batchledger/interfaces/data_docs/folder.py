@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from batchledger.config.places import default_local_folder
+from batchledger.config.places import default_local_folder, make_private_folder
 
 DOCS_VARIABLE = "BATCHLEDGER_DOCS"
 HISTORY = "index"
@@ -110,13 +110,12 @@ class DocsFolder:
 
 
 def write_page(file: Path, text: str) -> None:
-    """Write a file in one step; other users may read it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file in one step; only its owner can read it, and enter the folders that are made for it."""
+    make_private_folder(file.parent)
     handle, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with open(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
-        Path(draft).chmod(0o644)
         Path(draft).replace(file)
     except BaseException:
         Path(draft).unlink(missing_ok=True)

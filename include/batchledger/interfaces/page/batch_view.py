@@ -1,6 +1,6 @@
 """One batch as its page shows it. Reads only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from batchledger.adapters.postgres.ledger.history import (
@@ -9,6 +9,7 @@ from batchledger.adapters.postgres.ledger.history import (
     RangeRecord,
     list_quarantine,
     load_batch_history,
+    load_quoted,
 )
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.page.paging import Paging, turn_to
@@ -20,13 +21,14 @@ QUARANTINE_ON_PAGE = 20
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """The page of a batch: a page of its ranges, and one of its quarantine."""
+    """The page of a batch: a page of its ranges, one of its quarantine, and the whole texts of errors by attempt."""
 
     history: BatchHistory
     ranges: Sequence[RangeRecord]
     paging: Paging
     quarantine: QuarantineList
     quarantine_paging: Paging
+    quoted: Mapping[int, str]
 
 
 def look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quarantine_page: int = 1) -> BatchView | None:
@@ -45,4 +47,5 @@ def look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quaranti
         paging=paging,
         quarantine=list_quarantine(dsn, config.name, QUARANTINE_ON_PAGE, batch_id, skip),
         quarantine_paging=quarantine_paging,
+        quoted=load_quoted(dsn, batch_id),
     )

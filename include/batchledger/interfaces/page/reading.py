@@ -227,7 +227,7 @@ def show_batch(
     quarantine: Page = 1,
     payloads: bool = False,
 ) -> HTMLResponse:
-    """Show one batch, with keys and values of its quarantine if they are asked for. The ledger keeps who has looked."""
+    """Show one batch, with keys, values and whole errors if they are asked for. The ledger keeps who has looked."""
     rights = list_rights(user, dag_id)
     if payloads:
         require(user, dag_id, [Verb.SEE_PAYLOADS])
@@ -240,7 +240,8 @@ def show_batch(
         )
     if payloads:
         places = [each.place for each in view.quarantine.lines]
-        record_look(ledger_dsn(config), dag_id, Actor(user.get_name()), places, batch_id)
+        actor, errors = Actor(user.get_name()), len(view.quoted)
+        record_look(ledger_dsn(config), dag_id, actor, places, batch_id=batch_id, errors=errors)
     pages: dict[str, Any] = {"page": page, "quarantine": quarantine}
     if payloads:
         pages["payloads"] = "yes"
@@ -250,7 +251,7 @@ def show_batch(
         view=view,
         can_see_payloads=Verb.SEE_PAYLOADS in rights,
         has_payloads=payloads,
-        to_payloads=f"?{urlencode({**pages, 'payloads': 'yes'})}#quarantine",
+        to_payloads=f"?{urlencode({**pages, 'payloads': 'yes'})}",
         ways={text: kind for text, kind in _ways_on(view).items() if VERBS[kind] in rights},
         has_docs=_has_docs(dag_id, batch_id),
         to_page=lambda number: f"?{urlencode({**pages, 'page': number})}#balance",

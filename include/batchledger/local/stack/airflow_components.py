@@ -18,7 +18,7 @@ from batchledger.local.stack import processes
 from batchledger.local.stack.clients import environment
 from batchledger.local.stack.connections import write_connections
 from batchledger.local.stack.defaults import AIRFLOW_DATABASE, AIRFLOW_VERSION
-from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
 from batchledger.local.stack.machine import HOST
 from batchledger.local.stack.postgres_server import connection_string, public_dsn
 from batchledger.local.stack.processes import Launch, ServiceRecord
@@ -113,6 +113,8 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
         "logging": {
             "base_log_folder": folder / "logs",
             "colored_console_log": False,
+            "file_task_handler_new_folder_permissions": "0o700",
+            "file_task_handler_new_file_permissions": "0o600",
             "namespace_levels": "great_expectations=WARNING",
         },
         "secrets": {
@@ -140,9 +142,9 @@ def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advert
     """
     dag_file = home.root / "dags" / "batchledger_dags.py"
     if home.root.is_relative_to(home.local) or not dag_file.exists():
-        dag_file.parent.mkdir(parents=True, exist_ok=True)
-        dag_file.write_text(DAG_FILE)
-    home.more_dags.mkdir(parents=True, exist_ok=True)
+        write_private(dag_file, DAG_FILE)
+    for folder in (home.local / "airflow", home.more_dags, home.docs, home.lake):
+        private_folder(folder)
     write_private(home.local / "airflow" / "airflow.cfg", airflow_configuration(home, ports, credentials))
     passwords = {ADMIN: credentials.airflow_password, VIEWER: credentials.airflow_viewer_password}
     write_private(home.airflow_password_file, json.dumps(passwords) + "\n")

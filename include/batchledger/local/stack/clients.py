@@ -13,7 +13,7 @@ def environment(home: Home) -> dict[str, str]:
         "AIRFLOW_HOME": str(home.local / "airflow"),
         "AIRFLOW_CONFIG": str(home.local / "airflow" / "airflow.cfg"),
         "BATCHLEDGER_PIPELINES": str(home.pipelines),
-        "BATCHLEDGER_DOCS": str(home.local / "docs"),
+        "BATCHLEDGER_DOCS": str(home.docs),
         **without_proxy(),
     }
 

@@ -1,6 +1,6 @@
 """Folders, ports and secrets of the local services. Nothing here starts anything.
 
-Everything of a stack lies in its local folder (``.local``). The secrets in it are files that only their owner can read.
+Everything of a stack lies in its local folder (``.local``). Other users can read none of it but PostgreSQL's programs.
 Downloads lie in a cache that several stacks may share.
 """
 
@@ -20,6 +20,7 @@ from batchledger.config.places import (
     default_local_folder,
     default_pipelines_folder,
     find_checkout,
+    make_private_folder,
 )
 from batchledger.local.stack.defaults import PORT_BY_SERVICE
 from batchledger.model.errors import SetupError
@@ -66,6 +67,11 @@ class Home:
     def lake(self) -> Path:
         """Where the files of Iceberg tables lie."""
         return self.local / "lake"
+
+    @property
+    def docs(self) -> Path:
+        """Where the pages of Data Docs lie."""
+        return self.local / "docs"
 
     @property
     def more_dags(self) -> Path:
@@ -162,9 +168,16 @@ def read_settings(local: Path) -> dict[str, Any]:
         return {}
 
 
+def private_folder(folder: Path) -> Path:
+    """Return the folder, which is made if it is missing, and closed to other users if it was open."""
+    make_private_folder(folder)
+    folder.chmod(0o700)
+    return folder
+
+
 def write_private(file: Path, text: str) -> None:
     """Replace the file in one step; at every moment only its owner can read it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(file.parent)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from batchledger.local.stack import processes
-from batchledger.local.stack.home import Home, Ports
+from batchledger.local.stack.home import Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars
 from batchledger.local.stack.machine import HOST, find_java
 from batchledger.local.stack.processes import Launch
@@ -76,11 +76,10 @@ def server_properties(home: Home, ports: Ports, advertised: Ports | None = None)
 
 
 def _prepare(home: Home, ports: Ports, advertised: Ports | None) -> Launch:
-    folder = home.local / "kafka"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = private_folder(home.local / "kafka")
     properties, log_properties = folder / "server.properties", folder / "log4j2.properties"
-    properties.write_text(server_properties(home, ports, advertised))
-    log_properties.write_text(LOG_PROPERTIES)
+    write_private(properties, server_properties(home, ports, advertised))
+    write_private(log_properties, LOG_PROPERTIES)
     java = find_java()
     class_path = os.pathsep.join(map(str, fetch_jars(home, "kafka")))
     options = (*_HEAP, f"-Dlog4j2.configurationFile={log_properties}", "-cp", class_path)

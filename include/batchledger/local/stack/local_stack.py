@@ -5,6 +5,7 @@ import dataclasses
 import fcntl
 import functools
 import json
+import os
 import signal
 import threading
 import time
@@ -217,6 +218,6 @@ def _refuse_other_settings(home: Home, ports: Ports) -> None:
 def _alone(home: Home) -> Iterator[None]:
     """Hold the stack's lock, so that two commands at once take turns. The lock ends with the process that holds it."""
     home.local.mkdir(parents=True, exist_ok=True)
-    with open(home.local / "lock", "w") as lock:
+    with open(os.open(home.local / "lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

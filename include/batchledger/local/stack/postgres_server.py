@@ -22,7 +22,7 @@ from psycopg.conninfo import make_conninfo
 
 from batchledger.local.stack import processes
 from batchledger.local.stack.defaults import AIRFLOW_DATABASE, DATABASE_USER, POSTGRES_VERSION, WAREHOUSE_DATABASE
-from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars, postgres_platform
 from batchledger.local.stack.machine import HOST
 from batchledger.local.stack.processes import Launch, SystemUser
@@ -131,17 +131,19 @@ def _account() -> SystemUser | None:
 
 
 def _find_folder(home: Home, account: SystemUser | None) -> Path:
-    """Return the folder for programs and data, which the account can reach; it is created if missing."""
+    """Return the folder for programs and data, which the account can pass through; it is created if missing."""
     folder = home.local / "postgres"
     if account is not None and not folder.is_dir() and not all(_is_open(parent) for parent in folder.parents):
         digest = hashlib.sha256(str(home.local).encode()).hexdigest()[:16]
         elsewhere = Path("/var/tmp") / f"batchledger-{digest}"  # noqa: S108 - made anew, never taken over
         shutil.rmtree(elsewhere, ignore_errors=True)  # Left by a `.local` that was deleted.
-        elsewhere.mkdir(mode=0o755)
+        elsewhere.mkdir(mode=0o700)
         folder.unlink(missing_ok=True)
         folder.symlink_to(elsewhere)
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o755)
+    private_folder(folder)
+    if account is not None:
+        os.chown(folder, -1, account.gid)
+        folder.chmod(0o710)
     return folder.resolve()
 
 

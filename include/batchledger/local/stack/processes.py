@@ -20,7 +20,7 @@ from typing import IO, Self
 
 import psutil
 
-from batchledger.local.stack.home import Home, write_private
+from batchledger.local.stack.home import Home, private_folder, write_private
 from batchledger.model.errors import ServiceUnavailableError
 
 STACK_COOKIE = "BATCHLEDGER_STACK"
@@ -87,6 +87,8 @@ class ServiceRecord:
 
 def start(home: Home, service: str, launch: Launch) -> ServiceRecord:
     """Start a service in a session of its own, its output in its log file, and write down how to find it.
+
+    Only its owner can read what it writes, unless it says otherwise itself.
 
     A process that dies between the start and the record is still found by its cookie.
     """
@@ -204,12 +206,13 @@ def _spawn(home: Home, service: str, launch: Launch, log: IO[bytes]) -> "subproc
         user=account.uid if account else None,
         group=account.gid if account else None,
         extra_groups=[] if account else None,
+        umask=0o077,
     )
 
 
 def _open_log(home: Home, service: str, *, fresh: bool) -> IO[bytes]:
     file = home.log_file(service)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(file.parent)
     if fresh and file.exists():
         file.replace(file.with_suffix(".log.1"))
     return open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from batchledger.local.stack.defaults import REGISTRY_VERSION
-from batchledger.local.stack.home import Home, Ports
+from batchledger.local.stack.home import Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars
 from batchledger.local.stack.machine import HOST, find_java
 from batchledger.local.stack.processes import Launch
@@ -58,11 +58,11 @@ def registry_properties(home: Home, ports: Ports) -> str:
 
 
 def _prepare(home: Home, ports: Ports) -> Launch:
-    folder = home.local / "registry"
+    folder = private_folder(home.local / "registry")
     for place in ("config", "data", "tmp"):
-        (folder / place).mkdir(parents=True, exist_ok=True)
+        private_folder(folder / place)
     # The registry looks for this name in the folder that it is started in.
-    (folder / "config" / "application.properties").write_text(registry_properties(home, ports))
+    write_private(folder / "config" / "application.properties", registry_properties(home, ports))
     program = _unpack(home) / _RUNNER
     options = (*_OPTIONS, f"-Djava.io.tmpdir={folder / 'tmp'}")
     return Launch((str(find_java()), *options, "-jar", str(program)), folder, base_environment())

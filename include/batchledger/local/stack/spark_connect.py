@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from batchledger.local.stack.home import Credentials, Home, Ports
+from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars, pyspark_folder
 from batchledger.local.stack.machine import HOST, find_java
 from batchledger.local.stack.processes import Launch
@@ -73,10 +73,9 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
 
 
 def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
-    folder = home.local / "spark"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spark-defaults.conf").write_text(spark_defaults(home, ports, fetch_jars(home, "spark")))
-    (folder / "log4j2.properties").write_text(LOG_PROPERTIES)
+    folder = private_folder(home.local / "spark")
+    write_private(folder / "spark-defaults.conf", spark_defaults(home, ports, fetch_jars(home, "spark")))
+    write_private(folder / "log4j2.properties", LOG_PROPERTIES)
     spark_home = _link_home(folder / "home")
     find_java()
     environment = base_environment() | {
@@ -99,7 +98,7 @@ def _link_home(folder: Path) -> Path:
     Before each task a worker clears Python's caches of folders. Python then reads the zip file again for each of its
     packages: 0.1 s of CPU a task.
     """
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     for name in ("bin", "jars"):
         link = folder / name
         link.unlink(missing_ok=True)

@@ -236,6 +236,19 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
         )
 
 
+def load_quoted(dsn: str, batch_id: int) -> dict[int, str]:
+    """Return the whole texts of errors by the numbers of attempts; they may quote values of records.
+
+    They are read apart from the history, which others see, too.
+    """
+    with snapshot(dsn, f"load the texts of errors of batch {batch_id}") as cursor:
+        cursor.execute(
+            "select number, quoted from batchledger.attempt where batch_id = %s and quoted is not null order by number",
+            [batch_id],
+        )
+        return dict(cursor.fetchall())
+
+
 def list_quarantine(dsn: str, pipeline: str, limit: int, batch_id: int | None = None, skip: int = 0) -> QuarantineList:
     """Return up to ``limit`` records of the quarantine of a pipeline, or of one of its batches, with their bytes.
 

@@ -100,6 +100,11 @@ class PostgresHousekeeping:
         change = "delete from batchledger.incident"
         return self._remove_rows(Leftover.INCIDENT, pipeline, "find_old_incidents", change, {"before": before})
 
+    def forget_texts(self, pipeline: str, before: datetime) -> Removal:
+        """Remove the whole texts of errors from before that moment; the errors themselves stay."""
+        change = "update batchledger.attempt set quoted = null, quoted_at = null"
+        return self._remove_rows(Leftover.TEXT, pipeline, "find_old_texts", change, {"before": before})
+
     def drop_quarantined(self, pipeline: str, before: datetime, decision: Decision) -> Removal:
         """Remove the records that were set aside before that moment; the balances note how many, and by which decision.
 

@@ -19,6 +19,7 @@ from batchledger.adapters.postgres.ledger.publication import (
     discard_batch,
     end_attempt,
     forget_failure,
+    keep_quoted,
     open_publication,
 )
 from batchledger.adapters.postgres.ledger.record_schemas import add_columns, list_added_columns, note_schema
@@ -284,6 +285,8 @@ class PostgresLedger(Ledger):
         parameters = {"batch_id": attempt.batch.batch_id, "number": attempt.number, **asdict(failure)}
         with transaction(self.dsn, f"record that {attempt.batch.label} failed") as cursor:
             cursor.execute(read_statement(__package__, "record_failure"), parameters)
+            if cursor.rowcount:
+                keep_quoted(cursor, attempt, failure.quoted)
 
     @override
     def find_failure(self, batch: Batch) -> StepFailure | None:
@@ -337,7 +340,7 @@ class PostgresLedger(Ledger):
             return load_batch(cursor, batch_id)
 
     @override
-    def block(self, attempt: Attempt, refusal: CheckResult) -> Batch:
+    def block(self, attempt: Attempt, refusal: CheckResult, quoted: str = "") -> Batch:
         with transaction(self.dsn, f"block {attempt.batch.label}") as cursor:
             cursor.execute(
                 "update batchledger.batch set state = 'blocked' "
@@ -347,6 +350,7 @@ class PostgresLedger(Ledger):
             _require_one(cursor, attempt)
             insert_checks(cursor, attempt, [refusal])
             end_attempt(cursor, attempt, "blocked")
+            keep_quoted(cursor, attempt, quoted)
             return load_batch(cursor, attempt.batch.batch_id)
 
     @override

@@ -20,20 +20,25 @@ def record_look(
     pipeline: str,
     actor: Actor,
     places: Sequence[tuple[TopicPartition, int]],
+    *,
     batch_id: int | None = None,
+    errors: int = 0,
 ) -> None:
-    """Record and commit that the records at these places are about to be shown; none is no event.
+    """Record and commit that the records at these places, and whole texts of errors, are about to be shown.
+
+    Nothing to show is no event.
 
     Raises ConfigurationError if the user of the connection may not record it, and what ``transaction`` raises. The
     caller shows nothing then.
     """
-    if not places:
+    if not places and not errors:
         return
     parameters = {
         "pipeline": pipeline,
         "batch_id": batch_id,
         "records": len(places),
         "ranges": [str(each) for each in cover_places(places)],
+        "errors": errors,
         "looked_by": actor.name,
         "uid": actor.uid,
         "host": actor.host,
@@ -56,6 +61,6 @@ def list_looks(dsn: str, pipeline: str, limit: int) -> list[PayloadLook]:
     with transaction(dsn, f"list who has looked at payloads of {pipeline}") as cursor:
         cursor.execute(read_statement(__package__, "list_looks"), {"pipeline": pipeline, "limit": limit})
         return [
-            PayloadLook(look_id, name, batch_id, records, ranges, Actor(*actor), looked_at)
-            for look_id, name, batch_id, records, ranges, looked_at, *actor in cursor
+            PayloadLook(look_id, name, batch_id, records, ranges, errors, Actor(*actor), looked_at)
+            for look_id, name, batch_id, records, ranges, errors, looked_at, *actor in cursor
         ]

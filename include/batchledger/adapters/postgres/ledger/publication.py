@@ -290,8 +290,21 @@ def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str) -> 
 def forget_failure(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
     """Remove the error of a step from its attempt, which has gone on since."""
     cursor.execute(
-        "update batchledger.attempt set error = null, failed_step = null where batch_id = %s and number = %s",
+        "update batchledger.attempt set error = null, failed_step = null, quoted = null, quoted_at = null "
+        "where batch_id = %s and number = %s",
         [attempt.batch.batch_id, attempt.number],
+    )
+
+
+def keep_quoted(cursor: psycopg.Cursor[Any], attempt: Attempt, quoted: str) -> None:
+    """Keep the whole text of a refusal beside its attempt, until housekeeping removes it."""
+    # PostgreSQL knows no text with a NUL.
+    text = quoted.replace("\0", "\\0") or None
+    cursor.execute(
+        "update batchledger.attempt "
+        "set quoted = %(text)s, quoted_at = case when %(text)s::text is not null then now() end "
+        "where batch_id = %(batch_id)s and number = %(number)s",
+        {"text": text, "batch_id": attempt.batch.batch_id, "number": attempt.number},
     )
 
 

@@ -15,6 +15,7 @@ from batchledger.interfaces.cli.command_line import (
     load_pipeline,
     run_name,
 )
+from batchledger.interfaces.cli.commands.looks import note_look
 from batchledger.interfaces.cli.display import batches as display
 from batchledger.interfaces.cli.display.progress import build_followed
 from batchledger.interfaces.cli.printing import Shown, show
@@ -121,11 +122,23 @@ def batches(
     show(display.describe_batches(pipeline, list_batches(dsn, pipeline, limit), decisions), as_json)
 
 
-def batch(batch_id: BatchId, connection: Connection = "warehouse", as_json: AsJson = False) -> None:
+def batch(
+    batch_id: BatchId,
+    connection: Connection = "warehouse",
+    show_errors: Annotated[
+        bool,
+        typer.Option(help="Also print errors in full, which may quote values. The ledger keeps who has looked."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show one batch: its ranges and their balance, its attempts and its checks."""
-    from batchledger.adapters.postgres.ledger.history import load_batch_history
+    from batchledger.adapters.postgres.ledger.history import load_batch_history, load_quoted
 
-    show(display.describe_batch(load_batch_history(find_ledger(connection), batch_id)), as_json)
+    dsn = find_ledger(connection)
+    history = load_batch_history(dsn, batch_id)
+    quoted = load_quoted(dsn, batch_id) if show_errors else {}
+    note_look(dsn, history.batch.pipeline, (), batch_id=batch_id, errors=len(quoted))
+    show(display.describe_batch(history, quoted), as_json)
 
 
 def verify(pipeline: Name, as_json: AsJson = False) -> None:

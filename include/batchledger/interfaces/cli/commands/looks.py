@@ -1,4 +1,4 @@
-"""``batchledger looks``: who was shown keys and values of records, here or on the page."""
+"""``batchledger looks``: who was shown keys and values of records, or errors in full, here or on the page."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -18,7 +18,7 @@ def looks(
     limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List who has looked at keys and values of a pipeline's records."""
+    """List who has looked at keys and values of a pipeline's records, and at errors in full."""
     from batchledger.adapters.postgres.ledger.looks import list_looks
     from batchledger.wiring import ledger_dsn
 
@@ -26,23 +26,32 @@ def looks(
     show(describe_looks(pipeline, found), as_json)
 
 
-def note_look(dsn: str, pipeline: str, places: Sequence[tuple[TopicPartition, int]]) -> None:
-    """Record in the ledger that this command is about to show the records at these places.
+def note_look(
+    dsn: str,
+    pipeline: str,
+    places: Sequence[tuple[TopicPartition, int]],
+    *,
+    batch_id: int | None = None,
+    errors: int = 0,
+) -> None:
+    """Record in the ledger that this command is about to show the records at these places, and errors in full.
 
     Raises ConfigurationError if the ledger's user may not do that; the command shows nothing then.
     """
     from batchledger.adapters.postgres.ledger.looks import record_look
 
-    record_look(dsn, pipeline, find_actor(), places)
+    record_look(dsn, pipeline, find_actor(), places, batch_id=batch_id, errors=errors)
 
 
 def describe_looks(pipeline: str, found: Sequence[PayloadLook]) -> Shown:
     """Show one look a line."""
     if not found:
         return Shown(found, [f"{pipeline}: no payload was looked at."])
-    table = new_table(f"Looks at payloads of {pipeline}", "looked UTC", "by", "batch", "records", "where")
+    table = new_table(f"Looks at payloads of {pipeline}", "looked UTC", "by", "batch", "records", "errors", "where")
     for each in found:
         batch = "" if each.batch_id is None else str(each.batch_id)
-        where = Text("\n".join(each.ranges))
-        table.add_row(f"{each.looked_at:%m-%d %H:%M}", Text(str(each.actor)), batch, f"{each.records:,}", where)
+        counts = (f"{each.records:,}", f"{each.errors:,}")
+        table.add_row(
+            f"{each.looked_at:%m-%d %H:%M}", Text(str(each.actor)), batch, *counts, Text("\n".join(each.ranges))
+        )
     return Shown(found, [table])

@@ -1,7 +1,7 @@
 """What the command line shows about pipelines, batches, the next batch, and a proof."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -195,8 +195,8 @@ def _lane(batch: "Batch | BatchSummary") -> str:
     return "dry run" if batch.is_dry_run else batch.lane
 
 
-def describe_batch(history: "BatchHistory") -> Shown:
-    """Show everything about one batch."""
+def describe_batch(history: "BatchHistory", quoted: Mapping[int, str] | None = None) -> Shown:
+    """Show everything about one batch; ``quoted`` are the whole texts of errors by attempt."""
     batch = history.batch
     document = {
         **pick(
@@ -206,8 +206,10 @@ def describe_batch(history: "BatchHistory") -> Shown:
         **pick(history, "decisions", "attempts", "ranges", "checks", "replaced", "replaced_by"),
         "duplicates": {"count": _count_duplicates(history), "first": history.duplicates},
         "dry_run": history.dry_run and outcome_as_json(history.dry_run),
+        **({"errors": quoted} if quoted else {}),
     }  # fmt: skip
-    return Shown(document, list(_batch_parts(history)))
+    texts = [Text(f"The error of attempt {number} in full:\n{text}") for number, text in (quoted or {}).items()]
+    return Shown(document, [*_batch_parts(history), *texts])
 
 
 def _batch_parts(history: "BatchHistory") -> Iterator[Part]:

@@ -55,10 +55,11 @@ def decisions_table(pipeline: str, decisions: Sequence[DecisionRecord]) -> Table
 
 
 def decision_lines(decisions: Sequence[DecisionRecord]) -> Iterator[Text]:
-    """Yield the decisions about a batch, one or two lines each."""
+    """Yield the decisions about a batch: who and when, why, and what it changed."""
     for each in decisions:
         when = f"{each.decided_at:%Y-%m-%d %H:%M} UTC"
-        yield Text(f"Decision: {each.kind} by {each.actor}, {when}: {each.reason}", "yellow")
+        yield Text(f"Decision: {each.kind} by {each.actor}, {when}", "yellow")
+        yield Text(f"  {each.reason}", "yellow")
         if changes := summarise_changes(each):
             yield Text(f"  {changes}", "dim")
 

@@ -34,6 +34,13 @@ where i.pipeline = %(pipeline)s and i.ended_at < %(before)s
 order by i.ended_at
 limit %(limit)s
 
+-- name: find_old_texts
+select a.ctid
+from batchledger.attempt a
+where a.quoted is not null and a.quoted_at < %(before)s
+    and exists (select from batchledger.batch b where b.batch_id = a.batch_id and b.pipeline = %(pipeline)s)
+limit %(limit)s
+
 -- name: find_expired_quarantine
 -- Records that an open quarantine replay has read stay until that is over.
 select q.topic, q.partition, q."offset", q."offset" + 1

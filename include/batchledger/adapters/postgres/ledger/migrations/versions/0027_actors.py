@@ -6,7 +6,7 @@ from typing import Any
 from alembic import op
 
 revision = "0027"
-down_revision = "0025"
+down_revision = "0026"
 
 
 def upgrade() -> None:

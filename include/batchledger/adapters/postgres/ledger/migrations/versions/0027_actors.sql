@@ -16,18 +16,21 @@ create table batchledger.payload_look (
     look_id        bigint generated always as identity primary key,
     pipeline       text not null,
     batch_id       bigint references batchledger.batch,
-    records        bigint not null check (records > 0),
+    records        bigint not null check (records >= 0),
     ranges         text[] not null,
+    errors         bigint not null check (errors >= 0),
     looked_by      text not null,
     uid            bigint,
     host           text,
     database_role  text not null,
-    looked_at      timestamptz not null default now()
+    looked_at      timestamptz not null default now(),
+    constraint payload_look_of_something check (records + errors > 0)
 );
 create index payload_look_by_pipeline on batchledger.payload_look (pipeline, look_id desc);
 comment on table batchledger.payload_look is
-    'Who was shown keys and values of records, one row a request. Rows are only added: a trigger refuses every other change.';
-comment on column batchledger.payload_look.batch_id is 'The batch on whose page the records were shown; null for the command line.';
+    'Who was shown keys and values of records, or whole texts of errors, one row a request. Rows are only added: a trigger refuses every other change.';
+comment on column batchledger.payload_look.batch_id is 'The batch that was shown; null if records of several were listed.';
+comment on column batchledger.payload_look.errors is 'How many whole texts of errors were shown; they may quote values.';
 comment on column batchledger.payload_look.ranges is 'For each partition, the range from the first record that was shown to the last.';
 comment on column batchledger.payload_look.database_role is
     'The role that was logged in to PostgreSQL, written by a trigger: no statement chooses it.';

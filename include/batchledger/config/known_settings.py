@@ -1,0 +1,99 @@
+"""Which settings the extra of a connection may have. All others are refused: a client would leave them out. Pure.
+
+Kafka and schema registries have more rules: ``kafka_options``, ``registry_options``.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from batchledger.model.errors import ConfigurationError
+
+POSTGRES_SETTINGS = (
+    "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslcrldir", "sslcertmode", "sslsni",
+    "sslnegotiation", "ssl_min_protocol_version", "ssl_max_protocol_version", "channel_binding", "require_auth",
+    "passfile", "target_session_attrs", "application_name",
+)  # fmt: skip
+"""libpq's names. Waits and ``options`` are not among them: Batchledger sets its own."""
+
+LAKE_SETTINGS = (
+    "type", "catalog", "spark", "uri", "warehouse", "prefix", "credential", "token", "scope", "audience", "resource",
+    "oauth2-server-uri", "snapshot-loading-mode", "scan-planning-mode", "view-endpoints-supported", "rest-page-size",
+    "namespace-separator", "echo", "pool_pre_ping", "init_catalog_tables", "schema_version", "ugi",
+    "lock-check-min-wait-time", "lock-check-max-wait-time", "lock-check-retries", "py-io-impl", "io-impl",
+    "downcast-ns-timestamp-to-us-on-write",
+)  # fmt: skip
+"""PyIceberg's names, and what ``lake_catalog`` reads."""
+LAKE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "rest.", "header.", "glue.", "hive.")
+"""Object stores and services have many settings, some for PyIceberg and some for Spark."""
+
+MAIL_SETTINGS = (
+    "from_email", "to_email", "disable_ssl", "disable_tls", "ssl_context", "timeout", "retry_limit",
+    "subject_template", "html_content_template", "auth_type", "access_token", "client_id", "client_secret",
+    "tenant_id", "scope",
+)  # fmt: skip
+"""Airflow's SMTP provider reads these, and ``MailChannel`` reads ``to_email``."""
+
+SPARK_SETTINGS_BY_TYPE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "spark_connect": ("use_ssl",),
+        "spark": (
+            "queue", "deploy-mode", "spark-binary", "spark-home", "namespace", "rest-scheme", "rest-port",
+            "principal", "keytab", "yarn_resourcemanager_webapp_address",
+        ),
+    }
+)  # fmt: skip
+"""Airflow's Spark provider reads these."""
+
+NO_HEADERS = (
+    "verify", "cert", "proxies", "timeout", "stream", "allow_redirects", "max_redirects", "trust_env",
+    "check_response", "auth_type",
+)  # fmt: skip
+"""Airflow's HTTP provider takes these as settings of its own client; here they would be sent as headers."""
+
+_SWITCHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"use_ssl": ("true", "false"), "disable_ssl": ("true",), "disable_tls": ("true",)}
+)
+"""As a text, the SMTP provider takes ``false`` for true as well, and would not encrypt."""
+_WIDGET = re.compile(r"extra__[a-z]+(_[a-z]+)*__")
+
+
+def read_extra(
+    connection: str, extra: Mapping[str, Any], allowed: Sequence[str], prefixes: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return the settings that have a value. Raises ConfigurationError with the first that is not allowed.
+
+    ``prefixes`` begin further allowed names. Airflow's form stores a field that is left empty as an empty text, and
+    older ones call it ``extra__postgres__sslmode``: these are left out.
+    """
+    given = {name: value for name, value in extra.items() if value not in (None, "")}
+    for name, value in given.items():
+        if name not in allowed and not name.startswith(prefixes):
+            nearest = difflib.get_close_matches(_WIDGET.sub("", name), allowed, n=1)
+            hint = f"Did you mean {nearest[0]}?" if nearest else f"Allowed are {', '.join((*allowed, *prefixes))}."
+            raise _refuse(connection, f"It has {name} in its extra, which Batchledger does not pass on. {hint}")
+        texts = _SWITCHES.get(name)
+        if texts is not None and not isinstance(value, bool) and str(value).lower() not in texts:
+            raise _refuse(connection, f"Its {name} is {value!r}. Write it as true or false, without quotation marks.")
+    return given
+
+
+def read_headers(connection: str, extra: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers of a webhook: every key. Raises ConfigurationError for settings of Airflow's own client."""
+    for name in extra:
+        if name in NO_HEADERS:
+            hint = "Every key is a header. Name authorities of your own in the environment variable SSL_CERT_FILE."
+            raise _refuse(connection, f"It has {name} in its extra, which Batchledger does not pass on. {hint}")
+    return {str(name): str(value) for name, value in extra.items()}
+
+
+def _refuse(connection: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Connection {connection!r} cannot be used. Nothing was opened.",
+        why=why,
+        advice=f"Correct the extra of connection {connection!r}. The documentation lists what it may have: "
+        "reference/connections",
+        subject=connection,
+    )

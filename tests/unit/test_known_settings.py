@@ -1,0 +1,144 @@
+"""Settings in the extra of a connection that no client would see are refused by name, with the nearest known one."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
+
+from batchledger.adapters.iceberg.catalog import LakeCatalog, spark_settings
+from batchledger.adapters.postgres.database import session_options
+from batchledger.config.connections import Connection, check_extra, http_request, lake_catalog, postgres_dsn
+from batchledger.config.known_settings import POSTGRES_SETTINGS
+from batchledger.model.errors import ConfigurationError
+
+
+def read(connection: Connection) -> object:
+    """What every use of a connection begins with."""
+    match connection.type:
+        case "postgres":
+            return postgres_dsn(connection)
+        case "iceberg":
+            return lake_catalog(connection, session_options())
+        case "http":
+            return http_request(connection)
+    return check_extra(connection)
+
+
+@pytest.mark.parametrize(
+    ("type_", "extra", "hint"),
+    [
+        ("postgres", {"sslmod": "verify-full"}, "sslmod in its extra, .* Did you mean sslmode?"),
+        ("postgres", {"channel_bindng": "require"}, "Did you mean channel_binding?"),
+        ("postgres", {"options": "-c x=y"}, "options in its extra, .* Allowed are sslmode, "),
+        ("postgres", {"sslkeylogfile": "/keys"}, "sslkeylogfile in its extra"),
+        ("postgres", {"extra__postgres__sslmode": "require"}, "Did you mean sslmode?"),
+        ("iceberg", {"sslmod": "verify-full"}, "Did you mean sslmode?"),
+        ("iceberg", {"werehouse": "s3://lake"}, "Did you mean warehouse?"),
+        ("iceberg", {"type": "rest", "sslmode": "verify-full"}, "sslmode in its extra"),
+        ("iceberg", {"type": "glue", "ssl": {"cabundle": "x"}}, "ssl in its extra"),
+        ("http", {"verify": False}, "verify in its extra, .* SSL_CERT_FILE"),
+        ("smtp", {"disable_sll": True}, "Did you mean disable_ssl?"),
+        ("smtp", {"disable_tls": "false"}, "disable_tls is 'false'. Write it as true or false"),
+        ("spark_connect", {"use_sll": True}, "Did you mean use_ssl?"),
+        ("spark_connect", {"use_ssl": "yes"}, "use_ssl is 'yes'. Write it as true or false"),
+        ("spark", {"deploy_mode": "client"}, "Did you mean deploy-mode?"),
+    ],
+)
+def test_setting_that_would_be_left_out_is_refused_by_name(type_: str, extra: Mapping[str, Any], hint: str) -> None:
+    with pytest.raises(ConfigurationError, match=hint.replace("?", r"\?")) as refused:
+        read(Connection("shop", type_, host="db", extra=extra))
+    assert refused.value.subject == "shop"
+
+
+@pytest.mark.parametrize(
+    ("type_", "extra"),
+    [
+        ("postgres", {"sslmode": "verify-full", "extra__postgres__sslmode": "", "cursor": "", "iam": None}),
+        ("iceberg", {"type": "rest", "s3.region": "eu", "header.X-Team": "data", "sslmode": ""}),
+        ("smtp", {"from_email": "a@b", "to_email": ["c@d"], "disable_tls": False, "disable_ssl": "true"}),
+        ("spark_connect", {"use_ssl": "true"}),
+        ("spark_connect", {"use_ssl": False}),
+        ("spark", {"deploy-mode": "client"}),
+        ("apprise", {"config": {"path": "slack://a/b/c"}}),
+    ],
+)
+def test_known_settings_and_empty_fields_of_the_form_of_airflow_are_taken(type_: str, extra: Mapping[str, Any]) -> None:
+    read(Connection("shop", type_, host="db", extra=extra))
+
+
+def test_every_setting_of_postgresql_is_one_of_libpq_and_arrives_there() -> None:
+    known = {each.keyword.decode() for each in Conninfo.get_defaults()}
+    assert set(POSTGRES_SETTINGS) <= known
+    extra = {name: f"/{name}" for name in POSTGRES_SETTINGS}
+    assert extra.items() <= conninfo_to_dict(postgres_dsn(Connection("shop", "postgres", extra=extra))).items()
+
+
+def lake(**extra: Any) -> LakeCatalog:
+    connection = Connection("lake", "iceberg", host="db", login="ana", schema="catalog", extra=extra)
+    return LakeCatalog(*lake_catalog(connection, session_options()))
+
+
+def jdbc_of(catalog: LakeCatalog) -> dict[str, str]:
+    prefix = "spark.sql.catalog.lake.jdbc."
+    told = spark_settings(catalog)
+    found = {name.removeprefix(prefix): value for name, value in told.items() if name.startswith(prefix)}
+    return {name: value for name, value in found.items() if name not in ("user", "schema-version")}
+
+
+def test_settings_of_postgresql_are_libpqs_for_pyiceberg_and_the_drivers_for_spark() -> None:
+    files = {"sslrootcert": "/ca.pem", "sslcert": "/me.crt", "sslkey": "/me.pk8", "sslpassword": "s3cret"}
+    catalog = lake(sslmode="verify-full", channel_binding="require", sslnegotiation="direct", **files)
+    query = dict(each.split("=") for each in catalog.properties["uri"].partition("?")[2].split("&"))
+    assert {name: query[name] for name in ("sslmode", "channel_binding", "sslnegotiation", "sslpassword")} == {
+        "sslmode": "verify-full", "channel_binding": "require", "sslnegotiation": "direct", "sslpassword": "s3cret",
+    }  # fmt: skip
+    assert not {"sslmode", "sslrootcert"} & catalog.properties.keys()
+    more = {"sslmode": "verify-full", "channelBinding": "require", "sslNegotiation": "direct"}
+    assert jdbc_of(catalog) == {**more, **files}
+
+
+def test_settings_in_the_address_of_a_catalog_reach_spark_too() -> None:
+    catalog = lake(uri="postgresql+psycopg://ana@db/catalog?sslmode=verify-full&sslrootcert=/ca.pem")
+    assert jdbc_of(catalog) == {"sslmode": "verify-full", "sslrootcert": "/ca.pem"}
+
+
+def test_required_encryption_with_an_authority_verifies_it_in_spark_as_in_libpq() -> None:
+    assert jdbc_of(lake(sslmode="require", sslrootcert="/ca.pem"))["sslmode"] == "verify-ca"
+    assert jdbc_of(lake(sslmode="require"))["sslmode"] == "require"
+
+
+@pytest.mark.parametrize(
+    ("extra", "why", "advice"),
+    [
+        ({"sslkey": "/me.key"}, "sslkey is /me.key", "openssl pkcs8 -topk8 -nocrypt -outform DER"),
+        ({"sslrootcert": "system"}, "sslrootcert system", '{"spark": {"jdbc.sslrootcert": '),
+        ({"sslcrl": "/revoked.pem"}, "no setting sslcrl", "Remove sslcrl"),
+        ({"require_auth": "scram-sha-256"}, "no setting require_auth", "Remove require_auth"),
+    ],
+)
+def test_what_sparks_driver_cannot_do_is_refused_with_what_to_do(extra: dict[str, str], why: str, advice: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(why)) as refused:
+        spark_settings(lake(**extra))
+    assert advice in refused.value.advice
+    assert refused.value.subject == "lake"
+
+
+def test_files_of_sparks_own_are_taken_instead() -> None:
+    spark = {"jdbc.sslkey": "/spark/me.pk8", "jdbc.sslrootcert": "/spark/ca.pem"}
+    told = jdbc_of(lake(sslkey="/me.key", sslrootcert="system", spark=spark))
+    assert told == {"sslkey": "/spark/me.pk8", "sslrootcert": "/spark/ca.pem"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "what"),
+    [
+        ("postgresql+psycopg://db/catalog?sslmode=prefer", "sslmode in its extra and in its uri"),
+        ("sqlite:////lake.db", "sslmode in its extra, and no PostgreSQL as uri"),
+    ],
+)
+def test_setting_that_its_address_contradicts_is_refused(uri: str, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=what):
+        lake(uri=uri, sslmode="verify-full")
