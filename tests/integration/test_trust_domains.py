@@ -1,15 +1,18 @@
 """Pipelines that name the same Spark connection share Python workers; what one changes in them, the others meet."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pytest
 from airflow.sdk import BaseHook
+from pyspark import cloudpickle
 
 from batchledger.adapters.spark.stager import SparkStager
 from tests.support import TestPipeline, Workplace
 
 TASKS = 12
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 PatchOrLook = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
