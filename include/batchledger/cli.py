@@ -22,6 +22,7 @@ from batchledger.interfaces.cli.commands import (
     batches,
     decisions,
     docs,
+    grants,
     looks,
     metrics,
     quarantine,
@@ -48,7 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS = {
-    "Run it": (batches.plan, batches.run, replays.replay, batches.migrate),
+    "Run it": (batches.plan, batches.run, replays.replay, batches.migrate, grants.grant),
     "Look": (
         local.status,
         metrics.metrics,

@@ -1,16 +1,30 @@
-"""Every contract test runs once over the in-memory implementation and once over each real one that it is about."""
+"""Every contract test runs once over the in-memory implementation and once over each real one that it is about.
+
+The real ones log in as a role that was granted no more than the runs of its pipeline need.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from batchledger.adapters.postgres.database import keep_connections
-from tests.contract.lake_warehouse import LakeWarehouse, open_lake
+from batchledger.adapters.postgres.ledger.grants import list_grants
+from tests.contract.lake_warehouse import LakeWarehouse, catalog_in, open_lake
 from tests.contract.sources import KafkaSource, MemorySource, Source
 from tests.contract.topic_warehouse import open_topic
-from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
+from tests.contract.warehouses import (
+    MemoryWarehouse,
+    PostgresWarehouse,
+    Warehouse,
+    create_role,
+    let_run,
+    open_postgres,
+    role_of,
+)
 
 if TYPE_CHECKING:
     from tests.rest_catalog import RestServer
@@ -60,13 +74,32 @@ def warehouse(request: pytest.FixtureRequest) -> Iterator[Warehouse]:
         case "memory":
             yield MemoryWarehouse()
         case "postgres":
-            yield from open_postgres(request.getfixturevalue("warehouse_dsn"))
+            yield from _as_team(request, open_postgres(request.getfixturevalue("team_dsn")))
         case "lake":
             folder = request.getfixturevalue("tmp_path")
-            yield from open_lake(request.getfixturevalue("warehouse_dsn"), folder)
+            catalog = catalog_in(request.getfixturevalue("warehouse_dsn"), folder)
+            yield from _as_team(request, open_lake(request.getfixturevalue("team_dsn"), folder, catalog))
         case "topic":
             kafka = request.getfixturevalue("kafka")
-            yield from open_topic(request.getfixturevalue("warehouse_dsn"), kafka.options)
+            yield from _as_team(request, open_topic(request.getfixturevalue("team_dsn"), kafka.options))
+
+
+@pytest.fixture(scope="package")
+def team_dsn(warehouse_dsn: str) -> Iterator[str]:
+    """A role that has what ``batchledger grant`` gives, and may create targets. A table names its pipelines."""
+    with create_role(warehouse_dsn) as dsn, psycopg.connect(warehouse_dsn) as connection:
+        for each in list_grants("", role_of(dsn), connection.info.dbname, target=None)[1:]:
+            connection.execute(each)
+        database, role = sql.Identifier(connection.info.dbname), sql.Identifier(role_of(dsn))
+        connection.execute(sql.SQL("grant create on database {} to {}").format(database, role))
+        connection.commit()
+        yield dsn
+
+
+def _as_team(request: pytest.FixtureRequest, opened: Iterator[PostgresWarehouse]) -> Iterator[PostgresWarehouse]:
+    for warehouse in opened:
+        with let_run(request.getfixturevalue("warehouse_dsn"), warehouse):
+            yield warehouse
 
 
 @pytest.fixture

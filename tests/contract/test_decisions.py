@@ -89,7 +89,7 @@ def test_pause_and_resume_are_harmless_to_repeat(warehouse: Warehouse) -> None:
 
 
 def test_other_pipelines_are_not_paused(warehouse: Warehouse) -> None:
-    warehouse.decisions.pause(f"{warehouse.pipeline}_neighbour", BY_ANA)
+    warehouse.decisions.pause(f"{warehouse.pipeline}_other", BY_ANA)
     assert warehouse.decisions.find_pause(warehouse.pipeline) is None
     life.store(warehouse, FIRST)
 

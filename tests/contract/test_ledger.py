@@ -97,7 +97,7 @@ def test_first_position_never_replaces_a_stored_one(warehouse: Warehouse) -> Non
 
 def test_pipelines_do_not_see_each_other(warehouse: Warehouse) -> None:
     life.store(warehouse, FIRST)
-    neighbour = f"{warehouse.pipeline}_neighbour"
+    neighbour = f"{warehouse.pipeline}_other"
     assert warehouse.ledger.find_open_batch(neighbour) is None
     plan = Plan((FIRST,), 0, (Position(ORDERS_0, 0, 0, IDENTITY),))
     assert warehouse.ledger.store_plan(neighbour, plan, "run-1").pipeline == neighbour

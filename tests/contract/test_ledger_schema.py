@@ -11,6 +11,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from batchledger.adapters.postgres.ledger import schema
+from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
 from batchledger.adapters.postgres.ledger.history import (
     list_batches,
     list_decisions,
@@ -25,10 +26,11 @@ from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, NEWEST_MIGRA
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.model.actors import Actor
-from batchledger.model.batch import BatchState, Position
+from batchledger.model.batch import BatchState, Decision, Position
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.live import Plan
+from batchledger.proof.decision_chain import find_break
 from tests.conftest import ROOT
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY
@@ -313,6 +315,42 @@ def test_reader_who_cannot_leave_a_trace_is_refused_the_payloads(
     (look,) = list_looks(dsn, "orders", 20)
     assert (look.records, look.ranges, look.errors, look.batch_id) == (2, ["orders[0] 3..10"], 0, None)
     assert str(look.actor) == f"ana (uid 1000 @host, role {user})"
+
+
+def test_decisions_from_before_the_chain_are_numbered_by_their_ids_and_chained(empty_database: str) -> None:
+    bring_to(empty_database, "0027")
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("insert into batchledger.pipeline (name) values ('clicks'), ('orders'), ('views')")
+        connection.execute(
+            "insert into batchledger.decision (pipeline, kind, decided_by, reason, after) values "
+            "('orders', 'pause', 'ana', 'a', '{\"is_paused\": true}'), ('clicks', 'pause', 'ana', 'b', null), "
+            "('orders', 'resume', 'ben', 'c', null)"
+        )
+    migrate(empty_database)
+    chains = {name: load_published_history(empty_database, name).decisions for name in ("clicks", "orders", "views")}
+    assert {name: [each.decision_id for each in chain.decisions] for name, chain in chains.items()} == {
+        "clicks": [2],
+        "orders": [1, 3],
+        "views": [],
+    }
+    assert [find_break(each) for each in chains.values()] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update batchledger.decision set decided_by = 'ben'",
+        "delete from batchledger.decision",
+        "truncate batchledger.decision cascade",
+    ],
+)
+def test_decision_stays_as_it_was_recorded(empty_database: str, change: str) -> None:
+    """Even for the owner of the ledger."""
+    migrate(empty_database)
+    PostgresDecisions(empty_database).pause("orders", Decision("ana", "why"))
+    with psycopg.connect(empty_database) as connection, pytest.raises(psycopg.Error, match="only added"):
+        connection.execute(change.encode())
+    assert [each.decided_by for each in list_decisions(empty_database, "orders")] == ["ana"]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_paces_are_those_of_the_newest_batches_of_the_pipeline_the_newest_first(
     newest = [Pace(4, 5.0), Pace(3, 4.0), Pace(2, 3.0)]
     assert list(ledger.load_paces(pipeline, 3)) == newest
     assert list(ledger.load_paces(pipeline, 50)) == [*newest, Pace(1, 2.0)]
-    assert list(ledger.load_paces(f"{pipeline}_neighbour", 3)) == []
+    assert list(ledger.load_paces(f"{pipeline}_other", 3)) == []
 
 
 def test_what_nobody_executed_and_what_took_no_time_has_no_pace(warehouse: Warehouse) -> None:

@@ -214,8 +214,9 @@ def open_another(warehouse: Warehouse) -> Iterator[Warehouse]:
     if isinstance(warehouse, MemoryWarehouse):
         yield MemoryWarehouse(warehouse.database, table="returns", upsert=BY_OFFSET)
     elif isinstance(warehouse, PostgresWarehouse):
-        for other in open_postgres(warehouse.dsn):
-            yield other.with_rules(upsert=BY_OFFSET)
+        other = PostgresWarehouse(warehouse.dsn, f"{warehouse.pipeline}_other", upsert=BY_OFFSET)
+        yield other
+        other.drop()
 
 
 @pytest.mark.table

@@ -13,6 +13,7 @@ from uuid import uuid4
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from batchledger.adapters.postgres.database import use_connection
@@ -452,3 +453,39 @@ def open_postgres(dsn: str) -> Iterator[PostgresWarehouse]:
     warehouse = PostgresWarehouse(dsn)
     yield warehouse
     warehouse.drop()
+
+
+@contextmanager
+def create_role(dsn: str) -> Iterator[str]:
+    """Lend the connection string of a new role of PostgreSQL; what it owns goes with it."""
+    role = _unique("team")
+    name = sql.Identifier(role)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("create role {} login password {}").format(name, role))
+        try:
+            yield make_conninfo(dsn, user=role, password=role)
+        finally:
+            owned = "select oid::regclass::text from pg_class where relowner = %s::regrole and relkind = 'r'"
+            # One by one: many tables in one transaction are more locks than the server has room for.
+            for (table,) in connection.execute(owned, [role]).fetchall():
+                connection.execute(f"drop table {table}".encode())
+            connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(name))
+            connection.execute("delete from batchledger.pipeline_role where role = %s", [role])
+
+
+def role_of(dsn: str) -> str:
+    """The role that logs in with a connection string."""
+    return str(conninfo_to_dict(dsn)["user"])
+
+
+@contextmanager
+def let_run(owner_dsn: str, warehouse: PostgresWarehouse) -> Iterator[None]:
+    """Let the role of a warehouse, which has its grants, run the pipeline of that warehouse and one with ``_other``."""
+    role, pipelines = role_of(warehouse.dsn), [warehouse.pipeline, f"{warehouse.pipeline}_other"]
+    with connect_behind(owner_dsn) as connection:
+        connection.execute(
+            "insert into batchledger.pipeline_role (role, pipeline) select %s, unnest(%s::text[])", [role, pipelines]
+        )
+    yield
+    with connect_behind(owner_dsn) as connection:
+        connection.execute("delete from batchledger.pipeline_role where role = %s", [role])

@@ -14,6 +14,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from batchledger.adapters.expectations.rows import PipelineChecks
+from batchledger.adapters.postgres.ledger.history import list_decisions
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import CheckResult, JudgedCheck, OnFailure, Outcome, RequestedCheck, Severity
 from batchledger.model.errors import ServiceUnavailableError
@@ -277,6 +278,74 @@ def test_i6_session_of_the_checks_can_write_nothing_and_leaves_nothing(warehouse
             )
         # A session cleans up after itself when it has ended.
         wait_until(lambda: list_relations() == before)
+
+
+# Two statements in place of one: the first ends the transaction that can only read.
+FORGERY = (
+    "select * from {batch}) x; commit; begin read write; insert into batchledger.decision "
+    "(pipeline, kind, decided_by, reason) values ('PIPELINE', 'pause', 'ceo', 'forged'); commit; "
+    "select count(*) from (select * from {batch}"
+)
+
+
+def forge(warehouse: PostgresWarehouse) -> str:
+    return FORGERY.replace("PIPELINE", warehouse.pipeline)
+
+
+def test_i6_check_cannot_forge_a_decision_by_ending_its_transaction(warehouse: PostgresWarehouse) -> None:
+    found = judge_one(
+        warehouse, stage(warehouse), "unexpected_rows_expectation", unexpected_rows_query=forge(warehouse)
+    )
+    assert found.outcome is Outcome.NOT_RUN
+    assert list_decisions(warehouse.dsn, warehouse.pipeline) == []
+
+
+def test_without_the_cursor_of_checks_the_same_query_forges_a_decision(warehouse: PostgresWarehouse) -> None:
+    """The negative control, as Great Expectations puts the query into its own."""
+    with life.open_rows(warehouse, stage(warehouse)) as rows:
+        query = f"select count(*) from ({forge(warehouse).format(batch=rows.table)}) x"  # noqa: S608
+        psycopg.Cursor(rows.connection).execute(query.encode())
+    assert [each.decided_by for each in list_decisions(warehouse.dsn, warehouse.pipeline)] == ["ceo"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("select 1; select 2", psycopg.errors.SyntaxError),
+        ("begin read write", psycopg.errors.ActiveSqlTransaction),
+        ("select set_config('transaction_read_only', 'off', true)", psycopg.errors.ActiveSqlTransaction),
+        ("do $$ begin commit; end $$", psycopg.errors.InvalidTransactionTermination),
+        ("do $$ begin delete from batchledger.position; end $$", psycopg.errors.ReadOnlySqlTransaction),
+        (
+            "select nextval(pg_get_serial_sequence('batchledger.batch', 'batch_id'))",
+            psycopg.errors.ReadOnlySqlTransaction,
+        ),
+    ],
+)
+def test_i6_statement_of_a_check_cannot_leave_its_transaction(
+    warehouse: PostgresWarehouse, statement: str, error: type[psycopg.Error]
+) -> None:
+    with life.open_rows(warehouse, stage(warehouse)) as rows, pytest.raises(error):
+        rows.connection.execute(statement.encode())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "commit",
+        "rollback",
+        "commit and chain",
+        "set default_transaction_read_only = off",
+        "set session characteristics as transaction read write",
+        "select set_config('default_transaction_read_only', 'off', false)",
+    ],
+)
+def test_i6_statement_of_a_check_changes_nothing_for_the_next_one(warehouse: PostgresWarehouse, statement: str) -> None:
+    with life.open_rows(warehouse, stage(warehouse)) as rows:
+        rows.connection.execute(statement.encode())
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            rows.connection.execute("delete from batchledger.position")
+        assert rows.connection.execute("show default_transaction_read_only").fetchall() == [("on",)]
 
 
 def test_class_of_ones_own_judges_rows(warehouse: PostgresWarehouse, tmp_path: Path) -> None:

@@ -184,6 +184,15 @@ def duplicate_that_nobody_counted(pipeline: Audited) -> None:
     )
 
 
+def decision_that_was_changed(pipeline: Audited) -> None:
+    pipeline.execute(
+        "insert into batchledger.decision (pipeline, kind, decided_by, reason) values (%s, 'resume', 'ana', 'why')",
+        pipeline.name,
+    )
+    pipeline.execute("alter table batchledger.decision disable trigger user")
+    pipeline.execute("update batchledger.decision set decided_by = 'ben'")
+
+
 def attempt_that_nobody_works_on(pipeline: Audited) -> None:
     pipeline.send()
     pipeline.stage("killed")
@@ -230,6 +239,7 @@ FAULTS: dict[Callable[[Audited], None], set[LedgerCheck]] = {
     row_of_no_batch: {LedgerCheck.TARGET},
     quarantined_record_that_is_missing: {LedgerCheck.QUARANTINE},
     duplicate_that_nobody_counted: {LedgerCheck.DUPLICATES},
+    decision_that_was_changed: {LedgerCheck.DECISIONS},
     attempt_that_nobody_works_on: {LedgerCheck.STALE_ATTEMPT},
     staging_that_is_left_behind: {LedgerCheck.STAGING},
     batch_that_is_blocked_for_long: {LedgerCheck.BLOCKED},

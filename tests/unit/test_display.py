@@ -111,6 +111,17 @@ def test_proof_that_holds_names_every_promise(capsys: pytest.CaptureFixture[str]
     )
 
 
+def test_proof_tells_in_which_hash_the_decisions_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """A person who notes it elsewhere can tell later whether the chain was made anew."""
+    end = "0123456789abcdef" * 4
+    proved = Verification("orders", SinkMode.APPEND, 1, 1, 3, 3, 0, 0, (), decisions=2, chain_end=end)
+    show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 decisions stand as they were recorded; the chain ends in 0123456789abcdef." in shown
+    show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=True)
+    assert end in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("dropped", "said"), [(0, "0 quarantined."), (1, "0 quarantined, 1 dropped from quarantine.")])
 def test_proof_adds_up_where_records_were_dropped_from_quarantine(
     capsys: pytest.CaptureFixture[str], dropped: int, said: str

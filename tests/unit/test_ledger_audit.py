@@ -41,6 +41,7 @@ from batchledger.monitoring.ledger_audit import (
     Question,
     find_own,
 )
+from batchledger.proof.decision_chain import DecisionChain
 from batchledger.proof.newest import Coverage, find_untouched, narrow
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import Finding, PublishedHistory, PublishedRange, TargetKey, Verification
@@ -134,7 +135,8 @@ def test_every_invariant_that_the_proof_can_name_has_a_check() -> None:
         PublishedRange(1, OffsetRange(ORDERS_0, 0, 10), 9, 1, 0, has_rows=False, duplicates=0),
         PublishedRange(2, OffsetRange(ORDERS_0, 5, 12), 7, 0, 3, duplicates=1),
     )
-    history = PublishedHistory((Position(ORDERS_0, 0, 20, IDENTITY),), published)
+    positions, decisions = (Position(ORDERS_0, 0, 20, IDENTITY),), DecisionChain(counted=1)
+    history = PublishedHistory(positions, published, decisions=decisions)
     found = verify(history, {(9, ORDERS_0): TargetCount(1, 1, 0, 0)})
     assert {each.invariant for each in found.findings} == set(CHECK_BY_INVARIANT)
     assert len(audit(ask_proof(found, WHOLE)).failed) == len(CHECK_BY_INVARIANT)

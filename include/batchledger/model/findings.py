@@ -163,7 +163,7 @@ def _proof(name: str, invariant: str, happened: str, promise: str) -> CheckRow:
 
 
 class LedgerCheck(_Catalogued):
-    """The checks of an audit. The first eight prove the history, the others look at the present."""
+    """The checks of an audit. The first nine prove the history, the others look at the present."""
 
     row: CheckRow
 
@@ -214,6 +214,12 @@ class LedgerCheck(_Catalogued):
         "duplicate",
         "the list of duplicates differs from the ledger",
         "Every duplicate that was dropped is listed with the record that came first.",
+    )
+    DECISIONS = _proof(
+        "decisions_are_unchanged",
+        "decision",
+        "a decision was changed, removed or added",
+        "Every decision about the pipeline stands as it was recorded.",
     )
     STALE_ATTEMPT = CheckRow(
         "no_attempt_is_stale",

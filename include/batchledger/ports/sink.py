@@ -33,8 +33,8 @@ class StagingWriter(Protocol):
 class RowsToCheck:
     """The rows that would be published, as checks see them: without duplicates, and without those that delete a key.
 
-    ``connection`` is one that can only read, and ``table`` the name of the rows in it. ``accepted`` counts all rows
-    that would be published, those that delete a key among them; ``checked`` counts the others.
+    ``connection`` is one whose cursors can only read, and ``table`` the name of the rows in it. ``accepted`` counts all
+    rows that would be published, those that delete a key among them; ``checked`` counts the others.
     """
 
     connection: Any = field(repr=False)

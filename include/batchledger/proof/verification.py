@@ -13,6 +13,7 @@ from batchledger.model.batch import Lane, Position
 from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, TopicPartition, describe_ranges, find_gaps, find_overlaps
 from batchledger.model.records.rules import SinkMode
+from batchledger.proof.decision_chain import DecisionChain, find_break
 
 TargetKey = tuple[int, TopicPartition]
 
@@ -95,6 +96,7 @@ class PublishedHistory:
     duplicates: Mapping[TargetKey, int] = field(default_factory=dict)
     epoch: int = 0
     visible_early: frozenset[int] = frozenset()
+    decisions: DecisionChain = field(default_factory=DecisionChain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,9 @@ class Verification:
     most. The ledger accepted ``accepted`` rows that no later batch has replaced, and the target holds ``rows``. The
     newest batch that has brought some is ``newest_accepted``, and the newest of which there is any is ``newest_found``
     (0: none).
+
+    ``decisions`` is how many decisions about the pipeline there are, and ``chain_end`` the hash of the newest one in
+    hexadecimal digits.
     """
 
     pipeline: str
@@ -137,6 +142,8 @@ class Verification:
     newest_accepted: int = 0
     newest_found: int = 0
     quarantine_dropped: int = 0
+    decisions: int = 0
+    chain_end: str = ""
 
     @property
     def holds(self) -> bool:
@@ -213,6 +220,7 @@ def conclude(
         *in_target,
         *_check_quarantine(claims, history.quarantined),
         *_check_duplicates(claims, history.duplicates),
+        *_check_decisions(history.decisions),
     )
     return Verification(
         pipeline=pipeline,
@@ -232,6 +240,8 @@ def conclude(
         newest_accepted=max((key[0] for key, each in claims.items() if each.left.rows), default=0),
         newest_found=max((key[0] for key in claims if key in target.by_batch), default=0),
         quarantine_dropped=sum(each.quarantine_dropped_left for each in history.ranges),
+        decisions=len(history.decisions.decisions),
+        chain_end=history.decisions.end,
     )
 
 
@@ -350,3 +360,9 @@ def _check_duplicates(claims: Mapping[TargetKey, _Claim], duplicates: Mapping[Ta
                 f"batch {key[0]}, {claim.where or key[1]}",
                 f"the ledger accounted for {claim.left.duplicates} duplicates, {listed} are listed",
             )
+
+
+def _check_decisions(chain: DecisionChain) -> Iterator[Finding]:
+    broken = find_break(chain)
+    if broken is not None:
+        yield Finding("decision", *broken)

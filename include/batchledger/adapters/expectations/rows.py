@@ -1,8 +1,8 @@
 """The RowChecks port: Great Expectations judges, in SQL, the rows that would be published.
 
-It works through the one connection that the sink has opened, which can only read (I6), and knows no address and no
-password. It asks the database for failing coordinates, some of them with values. Results lose these values before
-anything is returned. The library's own log would show them, so it is silenced.
+It works through the one connection that the sink has opened. Each statement there stands alone and can only read (I6).
+The library knows no address and no password. It asks the database for failing coordinates, some of them with values.
+Results lose these values before anything is returned. The library's own log would show them, so it is silenced.
 """
 
 import logging

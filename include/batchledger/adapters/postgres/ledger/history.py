@@ -24,6 +24,7 @@ from batchledger.model.checks import CheckResult
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import DryRunOutcome
 from batchledger.model.records.lookup import Record
+from batchledger.proof.decision_chain import ChainedDecision, DecisionChain
 from batchledger.proof.verification import PublishedHistory, PublishedRange, Removed, TargetKey
 
 DUPLICATES_SHOWN = 20
@@ -319,7 +320,15 @@ def load_published_history(dsn: str, pipeline: str, since: datetime | None = Non
             [pipeline],
         )
         visible_early = frozenset(batch_id for (batch_id,) in cursor)
-    return PublishedHistory(positions, ranges, quarantined, duplicates, epoch, visible_early)
+        decisions = _load_chain(cursor, pipeline)
+    return PublishedHistory(positions, ranges, quarantined, duplicates, epoch, visible_early, decisions)
+
+
+def _load_chain(cursor: psycopg.Cursor[Any], pipeline: str) -> DecisionChain:
+    cursor.execute("select decision_count from batchledger.pipeline where name = %s", [pipeline])
+    counted = next((int(number) for (number,) in cursor), 0)
+    cursor.execute(read_statement(__package__, "list_chain"), {"pipeline": pipeline})
+    return DecisionChain(counted, [ChainedDecision(*row) for row in cursor])
 
 
 def _find_published_since(cursor: psycopg.Cursor[Any], pipeline: str, since: datetime) -> list[int]:

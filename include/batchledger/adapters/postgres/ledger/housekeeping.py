@@ -196,7 +196,7 @@ class _Busy(Exception):  # noqa: N818 (it never leaves this module)
 
 
 def list_staging(cursor: Cursor) -> list[StagingTable]:
-    """Return the staging tables of all attempts, with what the ledger knows of them."""
+    """Return the staging tables that the login may drop, with what the ledger knows of them."""
     cursor.execute(read_statement(__package__, "list_staging"), {"schema": STAGING_SCHEMA})
     return [
         StagingTable(

@@ -1,8 +1,8 @@
 """The staged rows in one judgement: a session that knows which of them are duplicates, and what checks see of them.
 
 Duplicates are found once, in a temporary table. So checks and counts agree whatever other batches do meanwhile, and
-twins of the step are not in each other's way. Checks get the session while it can only read (I6). If nothing is a
-duplicate, nothing is compared with that table, which would keep PostgreSQL from reading the rows in parallel.
+twins of the step are not in each other's way. Checks get the session with a cursor that can only read (I6). If nothing
+is a duplicate, nothing is compared with that table, which would keep PostgreSQL from reading the rows in parallel.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ from psycopg import sql
 from typing_extensions import override
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
+from batchledger.adapters.postgres.staging.reading_cursor import ReadingCursor
 from batchledger.adapters.postgres.staging.sequences import PostgresSequence
 from batchledger.adapters.postgres.staging.tables import find_aside, join_names, select_kept, statement_about
 from batchledger.model.balance import StagedRange
@@ -48,8 +49,9 @@ class PostgresStagedRows(StagedRows):
             cursor.execute(read_sql(__package__, "create_rows_view").format(view=view, columns=shown, **parts))
             cursor.execute(read_sql(__package__, "count_rows_to_check").format(**parts))
             ((accepted, checked),) = cursor.fetchall()
-        # Each statement of a check stands alone, so that a failed one does not take the others with it.
+        # Code of a check can ask for another cursor.
         self.connection.execute("set default_transaction_read_only = on")
+        self.connection.cursor_factory = ReadingCursor
         return RowsToCheck(self.connection, _ROWS, accepted, checked)
 
     @override
@@ -82,7 +84,7 @@ class PostgresStagedRows(StagedRows):
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Cursor[Any]]:
         """Run one transaction that may write temporary tables, also after the rows were shown."""
-        with self.connection.transaction(), self.connection.cursor() as cursor:
+        with self.connection.transaction(), psycopg.Cursor(self.connection) as cursor:
             cursor.execute("set transaction read write")
             cursor.execute("set local work_mem = '256MB'")
             yield cursor

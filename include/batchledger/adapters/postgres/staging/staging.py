@@ -202,10 +202,9 @@ class PostgresStaging(Staging):
             aside = aside_table(attempt)
             # Otherwise a twin could create the table at the same time.
             cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(rows_table(attempt)))
-            # Logged, unlike the rows: after a crash of the database, lost numbers would count as missing.
-            cursor.execute(
-                sql.SQL("create table if not exists {} (like {})").format(aside, rows_table(attempt)),
-            )
+            if find_aside(cursor, attempt) is None:
+                # Logged, unlike the rows: after a crash of the database, lost numbers would count as missing.
+                cursor.execute(sql.SQL("create table {} (like {})").format(aside, rows_table(attempt)))
             cursor.execute(statement_about("remove_staged", attempt, aside=aside), ranges_as_arrays(records))
 
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:  # noqa: ARG002 (the port's signature)

@@ -147,9 +147,15 @@ def select_kept(attempt: Attempt, repeated: int) -> sql.Composable:
 
 
 def find_aside(cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Identifier | None:
-    """Return the table of the rows that a check has set aside, if there is one."""
-    is_there = columns_of(cursor, STAGING_SCHEMA, f"{table_prefix(attempt)}_aside")
-    return aside_table(attempt) if is_there else None
+    """Return the table of the rows that a check has set aside, if there is one.
+
+    Every pipeline's role may create tables in the schema. Another role's table of this name does not count.
+    """
+    table = aside_table(attempt)
+    cursor.execute(
+        "select from pg_class where oid = to_regclass(%s) and pg_has_role(relowner, 'usage')", [table.as_string(cursor)]
+    )
+    return table if cursor.fetchall() else None
 
 
 def columns_of(cursor: psycopg.Cursor[Any], schema: str, table: str) -> dict[str, str]:

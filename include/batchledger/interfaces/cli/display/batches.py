@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from batchledger.adapters.postgres.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 
 COLUMNS_IN_BALANCE = 2
+CHAIN_END_SHOWN = 16
+"""So many hexadecimal digits tell two chains apart."""
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
@@ -355,6 +357,9 @@ def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator
         yield f"[green]{found.pipeline} is exact[/]: {size}."
         yield "Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);"
         yield f"{found.proved_of_target}."
+        if found.decisions:
+            stand = describe_count(found.decisions, "decision stands as it was", "decisions stand as they were")
+            yield f"{stand} recorded; the chain ends in {found.chain_end[:CHAIN_END_SHOWN]}."
         if found.incomplete_until:
             yield (
                 f"Not proved: that no record of batches up to {found.incomplete_until} is missing, nor of any replay; "

@@ -64,3 +64,14 @@ cross join lateral (
     where holder.pipeline = %(pipeline)s and holder.topic = recent.topic and holder.partition = recent.partition
         and holder.held && recent.offsets and not isempty(holder.held)
     offset 0) h
+
+-- name: list_chain
+-- The decisions about a pipeline by number, each with the text that its hash is of. The function hash_decision has the
+-- same text: the proof does not ask it, because a person could have replaced it.
+select d.chain_number, d.decision_id, d.chain_hash,
+    convert_to(jsonb_build_array(
+        d.pipeline, d.chain_number, d.decision_id, d.batch_id, d.kind, d.decided_by, d.reason,
+        extract(epoch from d.decided_at), d.before, d.after, d.uid, d.host, d.database_role)::text, 'UTF8')
+from batchledger.decision d
+where d.pipeline = %(pipeline)s
+order by d.chain_number, d.decision_id

@@ -1,0 +1,94 @@
+"""The rights of a role that runs one pipeline: the least that its runs need, and a row that keeps it to this pipeline.
+
+The policies of migration 0028 hold a role that ``pipeline_role`` names to its pipelines. A role without a row there is
+held by its grants alone. What only people do stays with the ledger's owner: a migration, ``rewind --truncate``.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from psycopg import sql
+
+from batchledger.adapters.postgres.database import STAGING_SCHEMA
+from batchledger.adapters.postgres.ledger.schema import transaction
+from batchledger.adapters.postgres.staging.tables import columns_of
+from batchledger.model.errors import ConfigurationError
+
+_READ, _ADD = "select", "select, insert"
+_CHANGE, _REMOVE = "select, insert, update", "select, insert, update, delete"
+# A lock of a row ("for update") needs the right to update it.
+RIGHTS_BY_TABLE: Mapping[str, str] = {
+    "added_column": _ADD,
+    "attempt": _CHANGE,
+    "attempt_writer_schema": _ADD,
+    "audit_result": _REMOVE,
+    "batch": _CHANGE,
+    "batch_range": _CHANGE,
+    "check_result": _REMOVE,
+    "decision": _ADD,
+    "deleted_key": _REMOVE,
+    "duplicate": _REMOVE,
+    "incident": _REMOVE,
+    "key_type": _CHANGE,
+    "message_key": _REMOVE,
+    "migration": _READ,
+    "notification": _REMOVE,
+    "payload_look": _ADD,
+    # Not the count of decisions, which a trigger writes.
+    "pipeline": "select, insert (name), update (target, target_identity, ledger_mark, epoch, pause_id)",
+    "pipeline_total": _CHANGE,
+    "position": _CHANGE,
+    "presence": _REMOVE,
+    "quarantine": "select, insert, delete",
+    # Triggers of quarantine write it.
+    "quarantine_kind": _REMOVE,
+    "record_schema": _CHANGE,
+    "replacement": _ADD,
+    "sequence": _REMOVE,
+    "writer_schema": _ADD,
+}
+_RIGHTS_ON_TARGET = "select, insert, update, delete"
+
+
+def list_grants(pipeline: str, role: str, database: str, target: tuple[str, str] | None) -> list[sql.Composed]:
+    """Return the statements, in their order; ``target`` is schema and name of the table, if the sink is one."""
+    name = sql.Identifier(role)
+    named = sql.SQL(
+        "insert into batchledger.pipeline_role (role, pipeline) values ({}, {}) on conflict do nothing"
+    ).format(sql.Literal(role), sql.Literal(pipeline))
+    grants = [
+        named,
+        # An audit lists duplicates in a temporary table.
+        sql.SQL("grant connect, temporary on database {} to {}").format(sql.Identifier(database), name),
+        sql.SQL("grant usage on schema batchledger to {}").format(name),
+        sql.SQL("grant usage, create on schema {} to {}").format(sql.Identifier(STAGING_SCHEMA), name),
+        *(_grant(rights, ("batchledger", table), name) for table, rights in RIGHTS_BY_TABLE.items()),
+    ]
+    if target is not None:
+        grants.append(sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(target[0]), name))
+        grants.append(_grant(_RIGHTS_ON_TARGET, target, name))
+    return grants
+
+
+def grant_role(
+    dsn: str, pipeline: str, role: str, target: tuple[str, str] | None, *, is_applied: bool
+) -> Sequence[str]:
+    """Return the statements as texts, and execute them in one transaction if ``is_applied``.
+
+    Raises ConfigurationError if the table of the sink is not there: only its owner could grant rights on it.
+    """
+    with transaction(dsn, f"grant {role} what the runs of {pipeline} need") as cursor:
+        if target is not None and not columns_of(cursor, *target):
+            raise ConfigurationError(
+                f"Table {'.'.join(target)} of {pipeline} is not there. Nothing was granted.",
+                advice=f"Create it, or let the owner of the ledger publish the first batch: batchledger run {pipeline}",
+                pipeline=pipeline,
+            )
+        statements = list_grants(pipeline, role, cursor.connection.info.dbname, target)
+        if is_applied:
+            for each in statements:
+                cursor.execute(each)
+        return [each.as_string(cursor) for each in statements]
+
+
+def _grant(rights: str, table: tuple[str, str], role: sql.Identifier) -> sql.Composed:
+    return sql.SQL(f"grant {rights} on {{}} to {{}}").format(sql.Identifier(*table), role)

@@ -1,0 +1,49 @@
+"""``batchledger grant`` on real services: what it prints is enough for a role to run a pipeline, and less is not."""
+
+import json
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.contract.warehouses import create_role, role_of
+from tests.integration.test_cli import ask, batchledger
+from tests.support import Workplace
+
+
+def test_granted_role_runs_its_pipeline_and_proves_it(workplace: Workplace) -> None:
+    pipeline = workplace.create(sink={"connection": "team"})
+    with create_role(workplace.dsn) as team_dsn:
+        owner, team = as_connection(workplace.dsn), as_connection(team_dsn)
+        to_team = (pipeline.name, "--role", role_of(team_dsn))
+        refused = batchledger("grant", *to_team, "--apply", AIRFLOW_CONN_TEAM=owner)
+        assert refused.returncode == 2
+        assert "is not there. Nothing was granted" in refused.stderr
+        pipeline.send(4)
+        ask("run", pipeline.name, AIRFLOW_CONN_TEAM=owner)
+        pipeline.send(4)
+        shown = ask("grant", *to_team, AIRFLOW_CONN_TEAM=owner)
+        assert not shown["applied"]
+        refused = batchledger("run", pipeline.name, AIRFLOW_CONN_TEAM=team)
+        assert "permission denied for schema batchledger" in refused.stderr
+        with psycopg.connect(workplace.dsn) as connection:
+            connection.execute(batchledger("grant", *to_team, AIRFLOW_CONN_TEAM=owner).stdout.encode())
+        (published,) = ask("run", pipeline.name, AIRFLOW_CONN_TEAM=team)
+        assert (published["state"], pipeline.count_target_rows()) == ("published", 8)
+        assert ask("verify", pipeline.name, AIRFLOW_CONN_TEAM=team)["holds"]
+        assert pipeline.find_differences() == {}
+        assert ask("grant", *to_team, "--apply", AIRFLOW_CONN_TEAM=owner)["applied"]
+
+
+def as_connection(dsn: str) -> str:
+    """What Airflow reads from the environment."""
+    parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+    return json.dumps(
+        {
+            "conn_type": "postgres",
+            "host": parts["host"],
+            "port": int(parts["port"]),
+            "login": parts["user"],
+            "password": parts["password"],
+            "schema": parts["dbname"],
+        }
+    )

@@ -1,0 +1,59 @@
+"""What a role needs to run one pipeline: as much as the statements of the adapters ask for, and decisions stay."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from batchledger.adapters.postgres.ledger.grants import RIGHTS_BY_TABLE, list_grants
+from tests.conftest import ROOT
+
+ADAPTERS = ROOT / "include" / "batchledger" / "adapters" / "postgres"
+FILES = [
+    path for path in sorted(ADAPTERS.rglob("*")) if path.suffix in (".py", ".sql") and "migrations" not in path.parts
+]
+STATEMENT = re.compile(r"(?i)\b(insert|update|delete)\b(?: into| from)?(?: only)? batchledger\.(\w+)")
+# The owner of the ledger writes who may do what.
+OF_THE_OWNER = {"pipeline_role"}
+
+
+def list_changes(path: Path) -> set[tuple[str, str]]:
+    text = re.sub(r'"\s*f?"', "", path.read_text(encoding="utf-8"))
+    return {(verb.lower(), table) for verb, table in STATEMENT.findall(text) if table not in OF_THE_OWNER}
+
+
+@pytest.mark.parametrize(
+    "path", [each for each in FILES if list_changes(each)], ids=lambda path: path.stem + path.suffix
+)
+def test_role_gets_each_right_that_a_statement_needs(path: Path) -> None:
+    missing = {(verb, table) for verb, table in list_changes(path) if verb not in RIGHTS_BY_TABLE[table]}
+    assert missing == set()
+
+
+def test_there_are_statements_of_each_kind() -> None:
+    """Otherwise the search would have found nothing."""
+    found = {change for path in FILES for change in list_changes(path)}
+    assert {("insert", "decision"), ("update", "position"), ("delete", "message_key")} <= found
+
+
+@pytest.mark.parametrize("table", ["decision", "payload_look"])
+def test_role_adds_what_stays_and_changes_nothing_of_it(table: str) -> None:
+    assert RIGHTS_BY_TABLE[table] == "select, insert"
+
+
+def test_role_cannot_write_the_count_of_decisions_nor_who_may_do_what() -> None:
+    assert "decision_count" not in RIGHTS_BY_TABLE["pipeline"]
+    assert OF_THE_OWNER.isdisjoint(RIGHTS_BY_TABLE)
+
+
+def test_names_are_quoted() -> None:
+    texts = [each.as_string(None) for each in list_grants("o'rders", 'my "role"', "shop", ("My shop", "Orders, new"))]
+    assert "values ('my \"role\"', 'o''rders')" in texts[0]
+    assert texts[1] == 'grant connect, temporary on database "shop" to "my ""role"""'
+    assert texts[-1] == 'grant select, insert, update, delete on "My shop"."Orders, new" to "my ""role"""'
+
+
+def test_sink_that_is_no_table_of_this_database_needs_no_right_on_one() -> None:
+    with_table, without = (list_grants("orders", "r", "shop", target) for target in (("public", "orders"), None))
+    assert with_table[: len(without)] == without
+    assert len(with_table) == len(without) + 2
