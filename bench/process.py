@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from batchledger.local.stack.kafka_broker import java_options
 from batchledger.local.stack.processes import STACK_COOKIE
-from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, PORT_VARIABLE, Done, Order
+from bench.orders import DSN_VARIABLE, JAVA_KAFKA_VARIABLE, KAFKA_VARIABLE, PORT_VARIABLE, Done, Order
 from bench.services import ROOT, Services
 
 START_SECONDS = 180.0
@@ -99,9 +100,10 @@ def run_program(services: Services, argv: Sequence[str], name: str, **environmen
 
 
 def spawn(services: Services, argv: Sequence[str], log: IO[bytes], **environment: str) -> "subprocess.Popen[bytes]":
-    """Start a process in a group of its own, with the addresses of the services in its environment."""
+    """Start a process in a group of its own, with addresses and logins of the services in its environment."""
     addresses = {
-        KAFKA_VARIABLE: services.kafka_options["bootstrap.servers"],
+        KAFKA_VARIABLE: json.dumps(services.kafka_options),
+        JAVA_KAFKA_VARIABLE: json.dumps(java_options(services.kafka_options)),
         DSN_VARIABLE: services.dsn,
         # So the end of the stack also ends what an interrupted bench has left.
         STACK_COOKIE: str(services.home.local),

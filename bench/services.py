@@ -13,7 +13,7 @@ from batchledger.local.stack import environment, local_stack
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
 from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
-from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import choose_free_ports
 from batchledger.local.stack.postgres_server import connection_string
 from batchledger.local.stack.schema_registry import registry_url
@@ -28,7 +28,7 @@ class Services:
 
     home: Home
     ports: Ports
-    kafka_options: dict[str, str]
+    kafka_options: dict[str, str] = field(repr=False)
     dsn: str = field(repr=False)
 
     @contextmanager
@@ -69,7 +69,7 @@ def run_services() -> Iterator[Services]:
     try:
         local_stack.up(home, ports, services=DATA_PATH, migrate=migrate)
         dsn = connection_string(ports, credentials, WAREHOUSE_DATABASE)
-        yield Services(home, ports, {"bootstrap.servers": bootstrap_servers(ports)}, dsn)
+        yield Services(home, ports, client_options(ports, credentials), dsn)
     finally:
         local_stack.down(home)
         shutil.rmtree(local, ignore_errors=True)

@@ -25,7 +25,7 @@ from batchledger.local.stack import environment, local_stack, schema_registry
 from batchledger.local.stack.airflow_components import configure_airflow
 from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
-from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import NEVER_EPHEMERAL, choose_free_ports
 from batchledger.local.stack.postgres_server import connection_string
 from tests.chromium import browser, open_page, pictures  # noqa: F401 -- fixtures
@@ -149,19 +149,20 @@ def services() -> TestServices:
 class Kafka:
     """A real broker."""
 
-    bootstrap_servers: str
+    ports: Ports
+    credentials: Credentials
 
     @property
     def options(self) -> dict[str, str]:
         """What a librdkafka client needs."""
-        return {"bootstrap.servers": self.bootstrap_servers}
+        return client_options(self.ports, self.credentials)
 
 
 @pytest.fixture(scope="session")
 def kafka(services: TestServices) -> Kafka:
     """A real broker."""
     services.up("kafka")
-    return Kafka(bootstrap_servers(services.ports))
+    return Kafka(services.ports, services.credentials)
 
 
 @pytest.fixture(scope="session")

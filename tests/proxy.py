@@ -7,7 +7,7 @@ names it: clients then come back through the proxy.
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,9 +26,12 @@ class Loss(Enum):
 
 @dataclass
 class LossyProxy:
-    """Passes everything on but its ``losses``, each once, in order; ``lost`` counts them."""
+    """Passes everything on but its ``losses``, each once, in order; ``lost`` counts them.
 
-    broker_port: int
+    ``broker`` is what a client needs to reach the broker without this proxy.
+    """
+
+    broker: Mapping[str, str] = field(repr=False)
     losses: list[Loss]
     lost: int = 0
     listener: socket.socket = field(default_factory=lambda: socket.create_server((HOST.decode(), 0)))
@@ -36,11 +39,15 @@ class LossyProxy:
     @property
     def options(self) -> dict[str, str]:
         """What a client needs to come through this proxy."""
-        return {"bootstrap.servers": f"{HOST.decode()}:{self._port}"}
+        return {**self.broker, "bootstrap.servers": f"{HOST.decode()}:{self._port}"}
 
     @property
     def _port(self) -> int:
         return int(self.listener.getsockname()[1])
+
+    @property
+    def _broker_port(self) -> int:
+        return int(self.broker["bootstrap.servers"].rpartition(":")[2])
 
     def serve(self) -> None:
         """Accept connections until the listener is closed."""
@@ -52,7 +59,7 @@ class LossyProxy:
     def _pass_on(self, client: socket.socket) -> None:
         """Carry one connection's requests to the broker while another thread carries the answers back."""
         doomed: set[bytes] = set()
-        broker = socket.create_connection((HOST.decode(), self.broker_port))
+        broker = socket.create_connection((HOST.decode(), self._broker_port))
         Thread(target=self._pass_back, args=(broker, client, doomed), daemon=True).start()
         with client, broker, suppress(OSError):
             for request in _read_frames(client):
@@ -68,16 +75,16 @@ class LossyProxy:
             for answer in _read_frames(broker):
                 if answer[:4] in doomed:
                     break
-                _write_frame(client, answer.replace(_address(self.broker_port), _address(self._port)))
+                _write_frame(client, answer.replace(_address(self._broker_port), _address(self._port)))
         for each in (client, broker):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
-def lossy_proxy(bootstrap_servers: str, *losses: Loss) -> Iterator[LossyProxy]:
-    """Run a proxy before the broker for the duration of the block."""
-    proxy = LossyProxy(int(bootstrap_servers.rpartition(":")[2]), list(losses))
+def lossy_proxy(broker: Mapping[str, str], *losses: Loss) -> Iterator[LossyProxy]:
+    """Run a proxy before the broker that a client with these options reaches, for the duration of the block."""
+    proxy = LossyProxy(broker, list(losses))
     thread = Thread(target=proxy.serve, daemon=True)
     thread.start()
     try:

@@ -310,7 +310,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
     folder.mkdir(parents=True)
     authority = Authority(folder)
     with serve_tokens(authority) as tokens:
-        launch = kafka_broker.kafka_service(home, ports).prepare()
+        launch = kafka_broker.kafka_service(home, ports, SERVICES.credentials).prepare()
         properties = folder / "server.properties"
         properties.write_text(_properties(properties.read_text(), port_by_listener, authority, tokens))
         options = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.jwks.as_uri()}"]

@@ -18,7 +18,9 @@ from time import perf_counter
 import httpx
 from psycopg.conninfo import conninfo_to_dict
 
+from batchledger.local.stack.home import write_private
 from batchledger.local.stack.jars import fetch_jars
+from batchledger.local.stack.kafka_broker import java_options
 from batchledger.local.stack.machine import HOST, choose_free_ports, find_java
 from bench.contenders.contender import Contender, Running, Subject
 from bench.orders import Done, Order
@@ -113,7 +115,7 @@ def start(services: Services) -> Iterator[Running]:
     folder.mkdir(exist_ok=True)
     port = choose_free_ports().airflow
     properties, log_properties = folder / "worker.properties", folder / "log4j2.properties"
-    properties.write_text("".join(f"{key}={value}\n" for key, value in worker_settings(services, port).items()))
+    write_private(properties, "".join(f"{key}={value}\n" for key, value in worker_settings(services, port).items()))
     log_properties.write_text(LOG_PROPERTIES)
     class_path = os.pathsep.join(map(str, fetch_jars(services.home, "connect")))
     options = ("-Xms256m", "-Xmx1g", "-Duser.timezone=UTC", f"-Dlog4j2.configurationFile={log_properties}")
@@ -134,10 +136,15 @@ def describe() -> Contender:
 
 
 def worker_settings(services: Services, port: int) -> Mapping[str, object]:
-    """The settings of the worker: reachable from this machine only, everything else by default."""
+    """The settings of the worker: reachable from this machine only, everything else by default.
+
+    Consumers of its connectors do not inherit the worker's own login.
+    """
     folder = services.home.local / "connect"
+    broker = java_options(services.kafka_options)
     return {
-        "bootstrap.servers": services.kafka_options["bootstrap.servers"],
+        **broker,
+        **{f"consumer.{name}": value for name, value in broker.items()},
         "listeners": f"http://{HOST}:{port}",
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",

@@ -19,7 +19,7 @@ from bench.orders import (
     CATALOG,
     CHECKPOINTS_VARIABLE,
     DSN_VARIABLE,
-    KAFKA_VARIABLE,
+    JAVA_KAFKA_VARIABLE,
     NAMESPACE,
     SPARK_SETTINGS_VARIABLE,
     Order,
@@ -58,7 +58,7 @@ def drain(order: Order) -> Mapping[str, float]:
 
 
 def _read(order: Order) -> DataFrame:
-    source = {"kafka.bootstrap.servers": os.environ[KAFKA_VARIABLE], "subscribe": order.topic, **KAFKA_OPTIONS}
+    source = {**_broker_options(), "subscribe": order.topic, **KAFKA_OPTIONS}
     read = _session().readStream.format("kafka").options(startingOffsets="earliest", **source).load()
     return read.select(
         _decode(order.settings).alias("record"),
@@ -67,6 +67,11 @@ def _read(order: Order) -> DataFrame:
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_timestamp"),
     ).select("record.*", *PROVENANCE)
+
+
+def _broker_options() -> dict[str, str]:
+    """The broker's address and login."""
+    return {f"kafka.{name}": value for name, value in json.loads(os.environ[JAVA_KAFKA_VARIABLE]).items()}
 
 
 def _decode(settings: Mapping[str, str]) -> Column:
@@ -87,8 +92,8 @@ def _start(rows: DataFrame, order: Order, checkpoint: Path) -> StreamingQuery:
 
             writer = rows.writeStream.foreachBatch(append)
         case Sink.KAFKA:
-            address = {"kafka.bootstrap.servers": os.environ[KAFKA_VARIABLE], "topic": order.target}
-            writer = _as_records(rows, order).writeStream.format("kafka").options(**address, **PRODUCER_OPTIONS)
+            target = {**_broker_options(), "topic": order.target}
+            writer = _as_records(rows, order).writeStream.format("kafka").options(**target, **PRODUCER_OPTIONS)
         case Sink.ICEBERG:
             # These sinks do not get the number of a batch.
             numbered = rows.withColumnRenamed("_partition", "_kafka_partition").withColumn("_batch_id", F.lit(0))

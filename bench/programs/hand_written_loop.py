@@ -4,6 +4,7 @@ The rows are committed before the offsets, so a process that is killed in betwee
 are assigned: the only consumer need not wait for a group to form.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ OPTIONS = {
 
 def drain(order: Order) -> Mapping[str, float]:
     """Consume, parse, copy, commit, until every partition is at its end."""
-    consumer = Consumer({**OPTIONS, "bootstrap.servers": os.environ[KAFKA_VARIABLE], "group.id": order.name})
+    consumer = Consumer({**OPTIONS, **json.loads(os.environ[KAFKA_VARIABLE]), "group.id": order.name})
     try:
         # A negative offset means that the group has committed nothing: begin at the beginning.
         committed = consumer.committed([TopicPartition(order.topic, each) for each in order.end_by_partition], 30)

@@ -1,6 +1,7 @@
 """The limits of this machine: single parts of the work, in one process, each on all records of the topic."""
 
 import io
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -72,7 +73,7 @@ def work(order: Order) -> Mapping[str, float]:
 
 def _consume(order: Order) -> Iterator[list[Message]]:
     options = {
-        "bootstrap.servers": os.environ[KAFKA_VARIABLE],
+        **json.loads(os.environ[KAFKA_VARIABLE]),
         "group.id": order.name,
         "enable.auto.commit": False,
         # Like the hand-written loop, for the same reason.

@@ -123,4 +123,4 @@ def source(request: pytest.FixtureRequest) -> Source:
     """A broker with a topic of its own."""
     if request.param == "memory":
         return MemorySource()
-    return KafkaSource(request.getfixturevalue("kafka").bootstrap_servers)
+    return KafkaSource(request.getfixturevalue("kafka").options)

@@ -121,37 +121,33 @@ class MemorySource:
 class KafkaSource:
     """See the protocol."""
 
-    bootstrap_servers: str
+    options: Mapping[str, str] = field(repr=False)
     topic: str = field(default_factory=_unique_topic)
 
     @property
-    def _options(self) -> Mapping[str, str]:
-        return {"bootstrap.servers": self.bootstrap_servers}
-
-    @property
     def log(self) -> KafkaLog:
-        return KafkaLog(self._options)
+        return KafkaLog(self.options)
 
     @property
     def unreachable_log(self) -> KafkaLog:
         return KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
 
     def create_topic(self, partitions: int, config: Mapping[str, str] = KEEP_FOREVER) -> Sequence[TopicPartition]:
-        ensure_topic(self._options, self.topic, partitions, config)
+        ensure_topic(self.options, self.topic, partitions, config)
         return [TopicPartition(self.topic, number) for number in range(partitions)]
 
     def add_partition(self) -> TopicPartition:
-        admin = AdminClient(dict(self._options))
+        admin = AdminClient(dict(self.options))
         count = len(admin.list_topics(self.topic, timeout=DEADLINE_SECONDS).topics[self.topic].partitions)
         admin.create_partitions([NewPartitions(self.topic, count + 1)])[self.topic].result(DEADLINE_SECONDS)
-        ensure_topic(self._options, self.topic, count + 1, KEEP_FOREVER)
+        ensure_topic(self.options, self.topic, count + 1, KEEP_FOREVER)
         return TopicPartition(self.topic, count)
 
     def delete_topic(self) -> None:
-        delete_topic(self._options, self.topic)
+        delete_topic(self.options, self.topic)
 
     def append(self, partition: TopicPartition, count: int, at: datetime = DEFAULT_TIMESTAMP) -> None:
-        self._write(Producer({**self._options, "enable.idempotence": True}), partition, count, at)
+        self._write(Producer({**self.options, "enable.idempotence": True}), partition, count, at)
 
     def commit(self, partition: TopicPartition, count: int) -> None:
         producer = self._begin_transaction()
@@ -174,7 +170,7 @@ class KafkaSource:
         self._wait_until_decided(partition)
 
     def _begin_transaction(self) -> Producer:
-        producer = Producer({**self._options, "transactional.id": uuid4().hex, "log_level": 0})
+        producer = Producer({**self.options, "transactional.id": uuid4().hex, "log_level": 0})
         producer.init_transactions(DEADLINE_SECONDS)
         producer.begin_transaction()
         return producer
@@ -197,7 +193,7 @@ class KafkaSource:
 
     def _wait_until_decided(self, partition: TopicPartition) -> None:
         """The broker answers before it has written the marker."""
-        admin = AdminClient(dict(self._options))
+        admin = AdminClient(dict(self.options))
         place = KafkaTopicPartition(partition.topic, partition.partition)
 
         def end(isolation: IsolationLevel) -> int:
@@ -207,12 +203,12 @@ class KafkaSource:
         wait_until(lambda: end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED))
 
     def expire(self, partition: TopicPartition, before: int) -> None:
-        admin = AdminClient(dict(self._options))
+        admin = AdminClient(dict(self.options))
         lowest_kept = KafkaTopicPartition(partition.topic, partition.partition, before)
         admin.delete_records([lowest_kept])[lowest_kept].result(DEADLINE_SECONDS)
 
     def committed(self, group: str, partition: TopicPartition) -> int:
-        consumer = Consumer({**self._options, "group.id": group})
+        consumer = Consumer({**self.options, "group.id": group})
         try:
             found = consumer.committed([KafkaTopicPartition(partition.topic, partition.partition)], DEADLINE_SECONDS)
             return int(found[0].offset)

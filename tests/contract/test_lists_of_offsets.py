@@ -18,7 +18,7 @@ from tests.support import wait_until
 
 @pytest.fixture
 def source(kafka: Kafka) -> KafkaSource:
-    return KafkaSource(kafka.bootstrap_servers)
+    return KafkaSource(kafka.options)
 
 
 def test_partition_that_has_no_leader_yet_is_asked_for_again(source: KafkaSource, kafka: Kafka) -> None:

@@ -153,7 +153,7 @@ def test_offsets_that_somebody_else_has_committed_are_no_answer(output: Output, 
 
 def test_s104_commit_whose_answer_is_lost_is_asked_for_again(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
-    with lossy_proxy(output.options["bootstrap.servers"], Loss.ANSWER) as between:
+    with lossy_proxy(output.options, Loss.ANSWER) as between:
         output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)
         assert between.lost == 1
     assert len(output.values()) == ROWS
@@ -162,7 +162,7 @@ def test_s104_commit_whose_answer_is_lost_is_asked_for_again(output: Output, mon
 def test_commit_that_is_never_answered_is_looked_up_and_found(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
     monkeypatch.setattr(output_transaction, "COMMIT_SECONDS", 1.0)
-    with lossy_proxy(output.options["bootstrap.servers"], *[Loss.ANSWER] * 100) as between:
+    with lossy_proxy(output.options, *[Loss.ANSWER] * 100) as between:
         output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)
         assert between.lost > 0
     assert len(output.values()) == ROWS
@@ -175,7 +175,7 @@ def test_commit_that_never_arrives_is_looked_up_and_will_never_be(
     monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
     monkeypatch.setattr(output_transaction, "COMMIT_SECONDS", 1.0)
     output.topic().prepare_commit(output.attempt())
-    with lossy_proxy(output.options["bootstrap.servers"], *[Loss.REQUEST] * 100) as between:
+    with lossy_proxy(output.options, *[Loss.REQUEST] * 100) as between:
         with pytest.raises(ServiceUnavailableError, match=r"was not committed .* was aborted") as raised:
             output.topic(options=between.options).commit(output.attempt(), output.records(ROWS), ROWS)
         assert between.lost > 0
@@ -190,7 +190,7 @@ def test_i9_outcome_is_unknown_when_nobody_can_be_asked_and_is_found_later(
     monkeypatch.setattr(proxy, "PRODUCE", END_TRANSACTION)
     monkeypatch.setattr(output_transaction, "COMMIT_SECONDS", 1.0)
     monkeypatch.setattr(output_transaction, "BEGIN_SECONDS", 1.0)
-    with lossy_proxy(output.options["bootstrap.servers"], *[Loss.ANSWER] * 100) as between:
+    with lossy_proxy(output.options, *[Loss.ANSWER] * 100) as between:
 
         def be_the_last_to_begin() -> Iterator[OutputRecord]:
             yield from output.records(ROWS)
@@ -212,7 +212,7 @@ def test_records_that_nobody_acknowledges_are_given_up_in_bounded_time_and_never
 ) -> None:
     monkeypatch.setattr(output_sending, "SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(output_transaction, "ABORT_SECONDS", 1.0)
-    with lossy_proxy(output.options["bootstrap.servers"], *[Loss.REQUEST] * 100) as between:
+    with lossy_proxy(output.options, *[Loss.REQUEST] * 100) as between:
         # However large a part of the timeout is over: that is not the batch's pace.
         topic = output.topic(options=between.options, clock=partial(next, count(0.0, 20.0)))
         with pytest.raises(ServiceUnavailableError, match="no record was acknowledged"):

@@ -47,8 +47,8 @@ class OldBroker:
 
 
 def settings_with_listeners(plain: str, ports: dict[str, int], keystore: Path) -> str:
-    """The settings of the local broker, with more listeners."""
-    settings = dict(line.split("=", 1) for line in plain.splitlines())
+    """The settings of the local broker, with more listeners. Its own ones ask for no login."""
+    settings = dict(line.split("=", 1) for line in plain.replace("CLIENT://", "PLAINTEXT://").splitlines())
     more = ",".join(f"{protocol}://{HOST}:{port}" for protocol, port in ports.items())
     login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_somebody="{PASSWORD}";'
     settings |= {
@@ -75,7 +75,7 @@ def old_broker() -> Iterator[OldBroker]:
     authority = Authority(folder)
     keystore = authority.issue_for_broker()
     properties = folder / "server.properties"
-    launch = kafka_broker.kafka_service(home, ports).prepare()
+    launch = kafka_broker.kafka_service(home, ports, SERVICES.credentials).prepare()
     properties.write_text(settings_with_listeners(properties.read_text(), port_by_protocol, keystore))
     # Its data is formatted once more, with the older feature.
     version = f"transaction.version={OLDER_VERSION}"

@@ -94,7 +94,8 @@ def test_no_event_no_metric_and_no_span_holds_a_value_of_a_record_or_a_password(
     assert CANARY in str(pipeline.query("select message_id from {target}"))
     kept = pipeline.query("select value from batchledger.quarantine where pipeline = %s", pipeline.name)
     assert CANARY.encode() in bytes(kept[0][0])
-    assert find_any(words, services.home.connections_file.read_text()) >= {"database_password", "spark_token"}
+    secrets = {"database_password", "kafka_password", "spark_token"}
+    assert find_any(words, services.home.connections_file.read_text()) >= secrets
     otlp.bodies.clear()
     otlp.spans.clear()
     batch_id = batches_of(pipeline)[-1].batch_id

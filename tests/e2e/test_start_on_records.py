@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.local.stack import airflow_components, processes
-from batchledger.local.stack.home import write_private
-from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.home import Credentials, write_private
+from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.processes import ServiceRecord
 from batchledger.local.torture.proxy import Link, run_proxy
 from batchledger.model.batch import Decision
@@ -161,7 +161,7 @@ class Fragile:
     @property
     def kafka_options(self) -> dict[str, str]:
         """What a client of the broker needs."""
-        return {"bootstrap.servers": bootstrap_servers(self.broker.ports)}
+        return client_options(self.broker.ports, Credentials.of(self.broker.home))
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 
 from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS
 from batchledger.lifecycle import plans, run_batch
-from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.home import Credentials
+from batchledger.local.stack.kafka_broker import client_options
 from batchledger.model.batch import Batch, BatchState
 from batchledger.model.errors import ServiceUnavailableError, TopicChangedError
 from tests.fakes.crash import Interrupt
@@ -29,7 +30,7 @@ def broker() -> Iterator[Server]:
 @pytest.fixture
 def faulty(workplace: Workplace, broker: Server, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     """A workplace whose broker is the one of this module."""
-    options = {"bootstrap.servers": bootstrap_servers(broker.ports)}
+    options = client_options(broker.ports, Credentials.of(broker.home))
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", json.dumps({"conn_type": "kafka", "extra": options}))
     return replace(workplace, kafka_options=options)
 

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from itertools import islice
 from time import monotonic
-from typing import Protocol
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -23,6 +22,7 @@ from batchledger.local.samples.producer import Fed, SampleRecord, choose_partiti
 from batchledger.local.samples.synthetic import synthesize_records
 from batchledger.model.errors import ServiceUnavailableError, SetupError
 from batchledger.model.records.columns import Column
+from tests.conftest import Kafka
 from tests.proxy import Loss, lossy_proxy
 from tests.support import wait_until
 
@@ -31,13 +31,9 @@ COLUMNS = (Column("message_id", "string"), Column("amount", "double"))
 AT_ONCE = Transactions(records=1_000)
 
 
-class Kafka(Protocol):
-    bootstrap_servers: str
-
-
 @pytest.fixture
 def options(kafka: Kafka) -> dict[str, str]:
-    return {"bootstrap.servers": kafka.bootstrap_servers}
+    return kafka.options
 
 
 @pytest.fixture
@@ -212,7 +208,7 @@ def test_lost_acknowledgement_doubles_the_record_of_a_plain_producer_only(
     topic = f"produce-{uuid.uuid4().hex}"
     ensure_topic(options, topic, 1, KEEP_FOREVER)
     made = list(synthesize_records(COLUMNS, 1))
-    with lossy_proxy(options["bootstrap.servers"], Loss.ANSWER) as proxy:
+    with lossy_proxy(options, Loss.ANSWER) as proxy:
         known = deliver(proxy.options, topic, 1, made, guarantee=guarantee, transactions=AT_ONCE, report=ignore)
         assert proxy.lost == 1
     assert (known.acknowledged, known.failed, known.unknown) == (1, 0, 0)
@@ -224,7 +220,7 @@ def test_lost_request_is_a_lost_record_that_a_producer_without_acknowledgements_
     options: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "SETTLING_SECONDS", 0.5)
-    with lossy_proxy(options["bootstrap.servers"], Loss.REQUEST) as proxy:
+    with lossy_proxy(options, Loss.REQUEST) as proxy:
         made = synthesize_records(COLUMNS, 100)
         known = deliver(
             proxy.options, topic, PARTITIONS, made, guarantee=Guarantee.ACKS_0, transactions=AT_ONCE, report=ignore
@@ -248,7 +244,7 @@ def test_records_that_nobody_acknowledges_in_time_are_unknown(
     options: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "ANSWER_SECONDS", 2.0)
-    with lossy_proxy(options["bootstrap.servers"], *[Loss.REQUEST] * 100) as proxy:
+    with lossy_proxy(options, *[Loss.REQUEST] * 100) as proxy:
         made = synthesize_records(COLUMNS, 100)
         known = deliver(
             proxy.options, topic, PARTITIONS, made, guarantee=Guarantee.PLAIN, transactions=AT_ONCE, report=ignore

@@ -21,6 +21,7 @@ from typing_extensions import override
 from batchledger.adapters.kafka import range_reader
 from batchledger.adapters.kafka.range_reader import SILENCE_SECONDS
 from batchledger.adapters.kafka.records import read_share
+from batchledger.adapters.kafka.second_client import to_settings
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
@@ -195,7 +196,7 @@ async def send_with_broken_name(options: Mapping[str, str], topic: str, value: b
     """Write a record with such a header, which no client library at hand does: the bytes of a batch are made here."""
     batch = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, -1, 100_000)
     batch.append(0, 1_700_000_000_000, b"key", value, [(NoText("cafe"), b"1"), ("good", b"2")])
-    client = AIOKafkaClient(bootstrap_servers=options["bootstrap.servers"])
+    client = AIOKafkaClient(**to_settings(options))
     await client.bootstrap()
     try:
         await client.add_topic(topic)

@@ -1,5 +1,6 @@
 """The second read of holes on a real broker: it agrees with what the producers did, and ends in bounded time."""
 
+import logging
 import random
 import uuid
 from time import monotonic
@@ -93,6 +94,25 @@ def test_both_clients_agree_with_the_producers_about_any_holes(
         assert list(evidence.uncommitted) == pick(committed | aborted, holes)
         for isolation, places in ((Isolation.COMMITTED, committed), (Isolation.UNCOMMITTED, committed | aborted)):
             assert see(kafka, isolation, holes) == pick(places, holes)
+
+
+def test_second_client_does_not_warn_at_each_look_of_a_login_that_is_not_encrypted(
+    kafka: Kafka, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transact(transactional_producer(kafka), topic, [3, 3], commit=True)
+    asked = OffsetRange(TopicPartition(topic, 0), 0, 3)
+
+    def look() -> list[str]:
+        caplog.clear()
+        assert second_client.find_visible(kafka.options, Isolation.COMMITTED, [asked], monotonic() + 60) == [asked]
+        warnings = (each for each in caplog.records if each.levelno >= logging.WARNING)
+        return [each.getMessage() for each in warnings if each.name == "aiokafka.conn"]
+
+    assert look() == []
+    # Negative control.
+    monkeypatch.setattr(logging.getLogger("aiokafka.conn"), "filters", [])
+    monkeypatch.setattr(second_client, "_is_news", lambda _: True)
+    assert second_client._UNENCRYPTED in look()
 
 
 def test_partitions_are_assigned_a_few_at_a_time(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchledger.local.stack import local_stack, processes
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.processes import STACK_COOKIE, ServiceRecord
 from batchledger.local.stack.status import ServiceState, look_at_stack
 from batchledger.model.errors import ServiceUnavailableError, SetupError
@@ -85,7 +86,7 @@ def test_every_service_does_its_work(running: tuple[Home, Ports]) -> None:
     status = look_at_stack(home, ports)
     with psycopg.connect(status.warehouse["dsn"]) as connection:
         assert connection.execute("SELECT current_setting('fsync'), current_setting('jit')").fetchone() == ("on", "off")
-    producer = Producer({"bootstrap.servers": status.kafka["bootstrap_servers"]})
+    producer = Producer(client_options(ports, Credentials.of(home)))
     assert producer.list_topics(timeout=10).brokers
     assert run_spark(status.spark["remote"], Credentials.of(home).spark_token) == "10"
 
@@ -129,7 +130,7 @@ def test_no_secret_is_on_a_command_line_or_in_a_log(running: tuple[Home, Ports])
     credentials = Credentials.of(home)
     seen = [" ".join(process.cmdline()) for process in processes_of(home)]
     seen += [log.read_text() for log in (home.local / "log").iterdir()]
-    for secret in (credentials.database_password, credentials.spark_token):
+    for secret in (credentials.database_password, credentials.kafka_password, credentials.spark_token):
         assert not any(secret in text for text in seen)
 
 
@@ -163,7 +164,9 @@ def test_status_tells_where_everything_is(running: tuple[Home, Ports]) -> None:
     assert by_name["scheduler"].state is ServiceState.STOPPED
     assert by_name["kafka"].port == ports.kafka
     assert all(by_name[name].memory_bytes > 2**20 for name in SERVICES)
-    assert stat.S_IMODE(Path(status.warehouse["password_file"]).stat().st_mode) == 0o600
+    for file in (status.warehouse["password_file"], status.kafka["login_file"]):
+        assert stat.S_IMODE(Path(file).stat().st_mode) == 0o600
+    assert status.kafka["bootstrap_servers"] == f"127.0.0.1:{ports.kafka}"
 
 
 def test_a_second_up_changes_nothing(running: tuple[Home, Ports]) -> None:
@@ -212,10 +215,10 @@ def test_broker_that_was_killed_says_in_its_log_how_far_it_is_with_its_records(f
     """It answers only after it has read them all again, and what it says meanwhile is what `up` waits by."""
     home, ports = fresh
     up(home, ports, "kafka")
-    address = {"bootstrap.servers": f"127.0.0.1:{ports.kafka}"}
-    admin = AdminClient(address)
+    options = client_options(ports, Credentials.of(home))
+    admin = AdminClient(options)
     admin.create_topics([NewTopic("orders", 3, 1)])["orders"].result()
-    producer = Producer(address)
+    producer = Producer(options)
     for number in range(3000):
         producer.produce("orders", str(number).encode(), partition=number % 3)
     assert producer.flush(30) == 0

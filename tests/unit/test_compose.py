@@ -25,7 +25,7 @@ from batchledger.local.stack import defaults
 from batchledger.local.stack.airflow_components import ADMIN, VIEWER, airflow_configuration
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.home import Credentials, Home, Ports, port_variable
-from batchledger.local.stack.kafka_broker import server_properties
+from batchledger.local.stack.kafka_broker import client_options, java_options, server_properties
 from batchledger.local.stack.local_stack import AIRFLOW_SERVICES
 from batchledger.local.stack.machine import OLDEST_JAVA
 from batchledger.local.stack.spark_connect import spark_defaults
@@ -45,6 +45,9 @@ HOME = Home(
 PORTS = Ports(**{name: defaults.PORT_BY_SERVICE[name] for name in Ports.__dataclass_fields__})
 
 
+KAFKA_LOGIN = Credentials(kafka_password="KAFKA_PASSWORD")  # noqa: S106 - as ``expand`` has it
+
+
 def expand(text: str) -> str:
     """Put defaults in, and for each secret its own name."""
     return VARIABLE.sub(lambda match: match["text"] if match["kind"] == "-" else match["name"], text)
@@ -52,6 +55,11 @@ def expand(text: str) -> str:
 
 def environment(service: str) -> dict[str, str]:
     return {name: expand(value) for name, value in SERVICES[service]["environment"].items()}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Also of lines that a backslash continues."""
+    return dict(line.split("=", 1) for line in re.sub(r"\\\n\s*", "", text).splitlines())
 
 
 def every_setting() -> Iterator[tuple[str, str]]:
@@ -134,8 +142,9 @@ def test_connections_have_the_same_ids_and_fields_as_the_local_ones() -> None:
 
 def test_connections_lead_to_the_services_of_this_file() -> None:
     variables = environment("airflow-scheduler")
-    kafka = json.loads(variables["AIRFLOW_CONN_KAFKA_DEFAULT"])["extra"]["bootstrap.servers"]
-    assert f"PLAINTEXT://{kafka}" in environment("kafka")["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    kafka = json.loads(variables["AIRFLOW_CONN_KAFKA_DEFAULT"])["extra"]
+    assert f"CLIENT://{kafka['bootstrap.servers']}" in environment("kafka")["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    assert without(kafka, {"bootstrap.servers"}) == without(client_options(PORTS, KAFKA_LOGIN), {"bootstrap.servers"})
     warehouse = json.loads(variables["AIRFLOW_CONN_WAREHOUSE"])
     postgres = environment("postgres")
     assert warehouse["host"] in SERVICES
@@ -194,14 +203,27 @@ def test_airflow_is_set_up_as_the_local_one() -> None:
 
 
 def test_kafka_is_set_up_as_the_local_one() -> None:
-    local = dict(line.split("=", 1) for line in server_properties(HOME, PORTS).splitlines())
+    local = parse_properties(server_properties(HOME, PORTS, KAFKA_LOGIN))
     found = {
         name.removeprefix("KAFKA_").replace("_", ".").lower(): value for name, value in environment("kafka").items()
     }
-    differ = {"controller.quorum.voters", "listeners", "advertised.listeners", "log.dirs"}
-    only_here = {"inter.broker.listener.name", "listener.security.protocol.map"}
-    assert without(found, differ | only_here) == without(local, differ)
+    protocols = "listener.security.protocol.map"
+    differ = {"controller.quorum.voters", "listeners", "advertised.listeners", "log.dirs", protocols}
+    host = "listener.name.host.plain.sasl.jaas.config"
+    assert without(found, {*differ, host}) == without(local, differ)
+    # The port of the machine asks for the same login as the one for the other containers.
+    assert found[host] == local["listener.name.client.plain.sasl.jaas.config"]
+    assert found[protocols] == f"{local[protocols]},HOST:SASL_PLAINTEXT"
     assert f"HOST://127.0.0.1:{PORTS.kafka}" in found["advertised.listeners"].split(",")
+
+
+def test_kafkas_own_tools_get_the_login_in_a_file() -> None:
+    """The check of health is one of them."""
+    (mounted,) = SERVICES["kafka"]["configs"]
+    assert f"--command-config={mounted['target']}" in SERVICES["kafka"]["healthcheck"]["test"]
+    text = expand(yaml.safe_load(TEXT)["configs"][mounted["source"]]["content"])
+    expected = java_options(client_options(PORTS, KAFKA_LOGIN))
+    assert parse_properties(text) == without(expected, {"bootstrap.servers"})
 
 
 def test_spark_is_set_up_as_the_local_one() -> None:

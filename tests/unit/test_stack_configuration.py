@@ -5,18 +5,21 @@ import ipaddress
 import json
 import re
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from batchledger.config.connections import LOCAL_CONNECTIONS
+from batchledger.config.kafka_options import check_connection_options
 from batchledger.local.stack import clients, defaults
 from batchledger.local.stack.airflow_components import airflow_configuration, configure_airflow
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.home import Credentials, Home, Ports, settings, write_private
 from batchledger.local.stack.jars import list_digests, list_jars
-from batchledger.local.stack.kafka_broker import server_properties
+from batchledger.local.stack.kafka_broker import client_options, java_options, server_properties
 from batchledger.local.stack.local_stack import ALL_SERVICES, REGISTRY_SERVICE, USUAL_SERVICES
 from batchledger.local.stack.postgres_server import HOST_RULES, public_dsn, server_configuration
 from batchledger.local.stack.schema_registry import registry_properties
@@ -56,7 +59,7 @@ def test_airflow_of_a_process_without_services_writes_its_logs_nowhere_but_here(
 
 def test_every_address_is_a_loopback_address(home: Home) -> None:
     texts = [
-        server_properties(home, PORTS),
+        server_properties(home, PORTS, CREDENTIALS),
         server_configuration(PORTS),
         HOST_RULES,
         spark_defaults(home, PORTS, []),
@@ -70,10 +73,32 @@ def test_every_address_is_a_loopback_address(home: Home) -> None:
 
 
 def test_one_broker_needs_one_replica_and_makes_no_topic_by_itself(home: Home) -> None:
-    properties = dict(line.split("=", 1) for line in server_properties(home, PORTS).splitlines())
+    properties = dict(line.split("=", 1) for line in server_properties(home, PORTS, CREDENTIALS).splitlines())
     assert {value for key, value in properties.items() if key.endswith((".replication.factor", ".min.isr"))} == {"1"}
     assert properties["auto.create.topics.enable"] == "false"
     assert properties["log.dirs"] == str(home.local / "kafka" / "data")
+
+
+def test_no_listener_of_the_broker_lets_a_client_in_without_a_login(home: Home) -> None:
+    properties = dict(line.split("=", 1) for line in server_properties(home, PORTS, CREDENTIALS).splitlines())
+    listeners = [each.partition("://")[0] for each in properties["listeners"].split(",")]
+    protocols = dict(each.split(":") for each in properties["listener.security.protocol.map"].split(","))
+    assert protocols == dict.fromkeys(listeners, "SASL_PLAINTEXT")
+    assert properties["inter.broker.listener.name"] in listeners
+    for listener in listeners:
+        login = properties[f"listener.name.{listener.lower()}.plain.sasl.jaas.config"]
+        assert f'user_{defaults.KAFKA_USER}="{CREDENTIALS.kafka_password}"' in login
+
+
+def test_both_kinds_of_clients_of_the_broker_get_its_address_and_its_login() -> None:
+    options = client_options(PORTS, CREDENTIALS)
+    assert check_connection_options("kafka_default", options) == options
+    assert options["bootstrap.servers"] == "127.0.0.1:1001"
+    java = java_options(options)
+    same = ("bootstrap.servers", "security.protocol", "sasl.mechanism")
+    assert java.keys() == {*same, "sasl.jaas.config"}
+    assert {name: java[name] for name in same} == {name: options[name] for name in same}
+    assert f'username="{defaults.KAFKA_USER}" password="{CREDENTIALS.kafka_password}";' in java["sasl.jaas.config"]
 
 
 def test_postgres_stays_durable_and_asks_for_a_password() -> None:
@@ -114,7 +139,7 @@ def test_the_connections_lead_to_the_services(home: Home) -> None:
         defaults.REGISTRY_CONNECTION,
     }
     assert connections["registry_default"]["host"] == "http://127.0.0.1:1006/apis/ccompat/v7"
-    assert connections["kafka_default"]["extra"] == {"bootstrap.servers": "127.0.0.1:1001"}
+    assert connections["kafka_default"]["extra"] == client_options(PORTS, CREDENTIALS)
     assert connections["warehouse"]["port"] == connections["lake"]["port"] == 1003
     assert connections["lake"]["extra"] == {"type": "sql", "warehouse": home.lake.as_uri()}
     # pyspark sends a token without TLS only to a host of this very name.
@@ -135,6 +160,7 @@ def test_registry_starts_only_when_asked_for() -> None:
 def test_no_secret_is_in_the_dsn_or_in_what_is_shown(home: Home) -> None:
     shown = public_dsn(home, PORTS, "warehouse") + repr(CREDENTIALS) + json.dumps(settings(home, PORTS))
     assert CREDENTIALS.database_password not in shown
+    assert CREDENTIALS.kafka_password not in shown
     assert CREDENTIALS.spark_token not in shown
 
 
@@ -155,6 +181,20 @@ def test_secrets_lie_in_files_that_only_their_owner_reads(home: Home) -> None:
 def test_secrets_are_made_once_and_differ_between_stacks(home: Home) -> None:
     assert Credentials.of(home) == Credentials.of(home)
     assert Credentials().database_password != Credentials().database_password
+
+
+def test_secret_that_the_file_of_an_earlier_version_lacks_is_made_once_and_stored(home: Home) -> None:
+    """Also if several processes look for it at once. The other secrets stay: servers know them already."""
+    before = Credentials.of(home)
+    file = home.local / "credentials.json"
+    earlier = {name: value for name, value in json.loads(file.read_text()).items() if name != "spark_token"}
+    write_private(file, json.dumps(earlier))
+    with ThreadPoolExecutor(8) as pool:
+        (completed,) = set(pool.map(lambda _: Credentials.of(home), range(8)))
+    assert completed.spark_token != before.spark_token
+    assert completed == replace(before, spark_token=completed.spark_token)
+    assert json.loads(file.read_text()) == asdict(completed)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_ports_come_from_the_environment_then_from_the_running_stack(home: Home) -> None:

@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchledger.local.stack.schema_registry import registry_url
 from tests.avro import Schema, encode, frame, record_schema, register
-from tests.conftest import SERVICES, WAREHOUSE_DATABASE, bootstrap_servers, connection_string, end_services
+from tests.conftest import SERVICES, WAREHOUSE_DATABASE, connection_string, end_services
 
 WHY = ("--reason", "a fixture of the upgrade test")
 POSITIVE = {"type": "expect_column_values_to_be_between", "column": "amount", "min_value": 0}
@@ -55,9 +55,15 @@ def batchledger(*arguments: str, exit_code: int = 0) -> Any:
     return json.loads(done.stdout) if done.stdout else None
 
 
+def kafka_options() -> dict[str, str]:
+    """What a client of the broker needs, from the old version's own connection: not every version asks for a login."""
+    options: dict[str, str] = json.loads(SERVICES.home.connections_file.read_text())["kafka_default"]["extra"]
+    return options
+
+
 def define_pipelines() -> None:
     """Write the pipeline files and create their topics, of two partitions each."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers(SERVICES.ports)})
+    admin = AdminClient(kafka_options())
     for name, more in PIPELINES.items():
         source = {"topics": [name], "schema": "message_id string, number int, amount double"}
         if name == "shipments":
@@ -83,7 +89,7 @@ def send_shipments(schema: Schema, numbers: range) -> None:
 
 def send_values(topic: str, values: Sequence[bytes]) -> None:
     """Write records, each into the other partition than the one before."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers(SERVICES.ports)})
+    producer = Producer(kafka_options())
     for index, value in enumerate(values):
         producer.produce(topic, value=value, partition=index % 2)
     assert producer.flush(30) == 0

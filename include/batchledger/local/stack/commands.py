@@ -79,7 +79,7 @@ def describe(found: "StackStatus") -> Shown:
     table.add_section()
     table.add_row("", "", "", "", f"{sum(one.memory_bytes for one in found.services) / 2**20:.0f} MiB")
     address_by_name = {
-        "Kafka": found.kafka["bootstrap_servers"],
+        "Kafka": "{bootstrap_servers} as {user}, login in {login_file}".format(**found.kafka),
         "warehouse": found.warehouse["dsn"],
         "Spark Connect": found.spark["remote"],
         "Airflow": f"{found.airflow['url']} as {found.airflow['user']}, password in {found.airflow['password_file']}",

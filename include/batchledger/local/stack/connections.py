@@ -12,7 +12,7 @@ from batchledger.local.stack.defaults import (
     WAREHOUSE_DATABASE,
 )
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
-from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import HOST
 from batchledger.local.stack.schema_registry import registry_url
 
@@ -25,10 +25,7 @@ def write_connections(home: Home, ports: Ports, credentials: Credentials) -> Non
 def list_connections(home: Home, ports: Ports, credentials: Credentials) -> dict[str, dict[str, object]]:
     """The connections by id, in Airflow's own words."""
     return {
-        KAFKA_CONNECTION: {
-            "conn_type": "kafka",
-            "extra": {"bootstrap.servers": bootstrap_servers(ports)},
-        },
+        KAFKA_CONNECTION: {"conn_type": "kafka", "extra": client_options(ports, credentials)},
         WAREHOUSE_CONNECTION: {
             "conn_type": "postgres",
             "host": HOST,

@@ -27,3 +27,4 @@ PORT_BY_SERVICE = {
 WAREHOUSE_DATABASE = "warehouse"
 AIRFLOW_DATABASE = "airflow"
 DATABASE_USER = "batchledger"
+KAFKA_USER = "batchledger"

@@ -5,11 +5,13 @@ Downloads lie in a cache that several stacks may share.
 """
 
 import base64
+import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -84,6 +86,11 @@ class Home:
         return self.local / "pgpass"
 
     @property
+    def kafka_login_file(self) -> Path:
+        """In the format of clients in Java: Kafka's own tools take it as ``--command-config``."""
+        return self.local / "kafka.properties"
+
+    @property
     def airflow_password_file(self) -> Path:
         """The passwords of the administrator and of the viewer, as JSON by user."""
         return self.local / "airflow" / "passwords.json"
@@ -133,9 +140,10 @@ def _read_port(environ: Mapping[str, str], service: str, otherwise: int) -> int:
 
 @dataclass(frozen=True)
 class Credentials:
-    """The secrets of one stack, generated once. They never reach argv, and no ``repr``."""
+    """The secrets of one stack, each generated once. They never reach argv, and no ``repr``."""
 
     database_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    kafka_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
     spark_token: str = field(default_factory=secrets.token_urlsafe, repr=False)
     airflow_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
     airflow_viewer_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
@@ -147,11 +155,19 @@ class Credentials:
 
     @classmethod
     def of(cls, home: Home) -> Self:
-        """Return the secrets of the stack. The first call generates them, in a file that only the owner can read."""
+        """Return the secrets of the stack, from a file that only the owner can read.
+
+        A call generates what the file lacks, and stores it: everything at first, later a secret that is new in this
+        version. Processes that call this at once take turns, so all of them get the same secrets.
+        """
         file = home.local / "credentials.json"
-        if not file.exists():
-            write_private(file, json.dumps(dataclasses.asdict(cls())))
-        return cls(**json.loads(file.read_text()))
+        make_private_folder(home.local)
+        with locked(home.local / "credentials.lock"):
+            known = json.loads(file.read_text()) if file.exists() else {}
+            credentials = cls(**known)
+            if dataclasses.asdict(credentials) != known:
+                write_private(file, json.dumps(dataclasses.asdict(credentials)))
+        return credentials
 
 
 def settings(home: Home, ports: Ports) -> dict[str, Any]:
@@ -173,6 +189,14 @@ def private_folder(folder: Path) -> Path:
     make_private_folder(folder)
     folder.chmod(0o700)
     return folder
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Hold the lock of a file for the block. A lock ends with the process that holds it, however that ends."""
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_private(file: Path, text: str) -> None:

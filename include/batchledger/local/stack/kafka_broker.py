@@ -1,14 +1,19 @@
-"""The Kafka broker: one node that is broker and controller (KRaft), data under ``.local/kafka``."""
+"""The Kafka broker: one node that is broker and controller (KRaft), data under ``.local/kafka``.
+
+Both listeners ask for a login, because every user of the machine can reach their ports.
+"""
 
 import base64
 import os
 import uuid
+from collections.abc import Mapping
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from batchledger.local.stack import processes
-from batchledger.local.stack.home import Home, Ports, private_folder, write_private
+from batchledger.local.stack.defaults import KAFKA_USER
+from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars
 from batchledger.local.stack.machine import HOST, find_java
 from batchledger.local.stack.processes import Launch
@@ -16,6 +21,7 @@ from batchledger.local.stack.service import Service, base_environment
 
 # With 21,000 partitions, 512 MB left the broker time for nothing but collecting garbage.
 _HEAP = ("-Xms128m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+_LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 LOG_PROPERTIES = """\
 rootLogger.level = warn
@@ -34,13 +40,13 @@ appender.stdout.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 """
 
 
-def kafka_service(home: Home, ports: Ports, advertised: Ports | None = None) -> Service:
+def kafka_service(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> Service:
     """The broker; it is healthy when it answers a client. ``advertised`` is where it sends its clients."""
     return Service(
         name="kafka",
         ports=("kafka", "kafka_controller"),
-        prepare=lambda: _prepare(home, ports, advertised),
-        is_healthy=lambda _: _answers(bootstrap_servers(ports)),
+        prepare=lambda: _prepare(home, ports, credentials, advertised),
+        is_healthy=lambda _: _answers(client_options(ports, credentials)),
     )
 
 
@@ -49,15 +55,45 @@ def bootstrap_servers(ports: Ports) -> str:
     return f"{HOST}:{ports.kafka}"
 
 
-def server_properties(home: Home, ports: Ports, advertised: Ports | None = None) -> str:
-    """One node, so every internal topic has one replica. No topic is created automatically."""
+def client_options(ports: Ports, credentials: Credentials) -> dict[str, str]:
+    """The broker's address, and the login that it asks for, as librdkafka and Airflow's connections name them."""
+    return {
+        "bootstrap.servers": bootstrap_servers(ports),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": KAFKA_USER,
+        "sasl.password": credentials.kafka_password,
+    }
+
+
+def java_options(options: Mapping[str, str]) -> dict[str, str]:
+    """What clients in Java call the ``client_options``."""
+    login = f'{_LOGIN_MODULE} required username="{options["sasl.username"]}" password="{options["sasl.password"]}";'
+    others = {name: value for name, value in options.items() if name not in ("sasl.username", "sasl.password")}
+    return {**others, "sasl.jaas.config": login}
+
+
+def server_properties(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> str:
+    """One node, so every internal topic has one replica. No topic is created automatically.
+
+    Each listener has one user. The broker logs in by it, too, as a client of its own listeners.
+    """
+    user, password = KAFKA_USER, credentials.kafka_password
+    login = f'{_LOGIN_MODULE} required username="{user}" password="{password}" user_{user}="{password}";'
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{HOST}:{ports.kafka_controller}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{HOST}:{ports.kafka},CONTROLLER://{HOST}:{ports.kafka_controller}",
-        "advertised.listeners": f"PLAINTEXT://{bootstrap_servers(advertised or ports)}",
+        "listeners": f"CLIENT://{HOST}:{ports.kafka},CONTROLLER://{HOST}:{ports.kafka_controller}",
+        "advertised.listeners": f"CLIENT://{bootstrap_servers(advertised or ports)}",
+        "inter.broker.listener.name": "CLIENT",
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": login,
+        "listener.name.controller.plain.sasl.jaas.config": login,
         "log.dirs": home.local / "kafka" / "data",
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": 1,
@@ -72,13 +108,19 @@ def server_properties(home: Home, ports: Ports, advertised: Ports | None = None)
         "broker.session.timeout.ms": 4000,
         "broker.heartbeat.interval.ms": 1000,
     }
+    return _to_properties(settings)
+
+
+def _to_properties(settings: Mapping[str, object]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-def _prepare(home: Home, ports: Ports, advertised: Ports | None) -> Launch:
+def _prepare(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None) -> Launch:
     folder = private_folder(home.local / "kafka")
     properties, log_properties = folder / "server.properties", folder / "log4j2.properties"
-    write_private(properties, server_properties(home, ports, advertised))
+    write_private(properties, server_properties(home, ports, credentials, advertised))
+    login = java_options(client_options(advertised or ports, credentials))
+    write_private(home.kafka_login_file, _to_properties(login))
     write_private(log_properties, LOG_PROPERTIES)
     java = find_java()
     class_path = os.pathsep.join(map(str, fetch_jars(home, "kafka")))
@@ -94,8 +136,8 @@ def _prepare(home: Home, ports: Ports, advertised: Ports | None) -> Launch:
     return launch("kafka.Kafka", str(properties))
 
 
-def _answers(servers: str) -> bool:
-    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+def _answers(options: Mapping[str, str]) -> bool:
+    client = AdminClient({**options, "log_level": 0})
     try:
         return bool(client.list_topics(timeout=1.0).brokers)
     except KafkaException:

@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import json
-import os
 import signal
 import threading
 import time
@@ -17,7 +15,7 @@ import psutil
 from batchledger.local.stack import processes
 from batchledger.local.stack.airflow_components import airflow_services, configure_airflow, migrate_airflow
 from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
-from batchledger.local.stack.home import Credentials, Home, Ports, read_settings, settings, write_private
+from batchledger.local.stack.home import Credentials, Home, Ports, locked, read_settings, settings, write_private
 from batchledger.local.stack.kafka_broker import kafka_service
 from batchledger.local.stack.machine import check_disk, check_ports
 from batchledger.local.stack.patience import StartPatience
@@ -57,7 +55,7 @@ Several threads call it.
 def list_services(home: Home, ports: Ports, credentials: Credentials, advertised: Ports | None = None) -> list[Service]:
     """Every service of the stack, started or not; nothing is written or asked. See ``up`` for ``advertised``."""
     return [
-        kafka_service(home, ports, advertised),
+        kafka_service(home, ports, credentials, advertised),
         postgres_service(home, ports, credentials),
         spark_service(home, ports, credentials),
         *airflow_services(home, ports),
@@ -216,8 +214,7 @@ def _refuse_other_settings(home: Home, ports: Ports) -> None:
 
 @contextlib.contextmanager
 def _alone(home: Home) -> Iterator[None]:
-    """Hold the stack's lock, so that two commands at once take turns. The lock ends with the process that holds it."""
+    """Hold the stack's lock, so that two commands at once take turns."""
     home.local.mkdir(parents=True, exist_ok=True)
-    with open(os.open(home.local / "lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(home.local / "lock"):
         yield

@@ -9,7 +9,7 @@ import psutil
 
 from batchledger.local.stack import processes
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
-from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.local.stack.defaults import KAFKA_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import bootstrap_servers
 from batchledger.local.stack.local_stack import REGISTRY_SERVICE, list_services
@@ -62,7 +62,11 @@ def look_at_stack(home: Home, ports: Ports) -> StackStatus:
         found = pool.map(lambda service: _look_at(home, ports, service, members[service.name]), services)
     return StackStatus(
         services=tuple(found),
-        kafka={"bootstrap_servers": bootstrap_servers(ports)},
+        kafka={
+            "bootstrap_servers": bootstrap_servers(ports),
+            "user": KAFKA_USER,
+            "login_file": str(home.kafka_login_file),
+        },
         warehouse={
             "dsn": public_dsn(home, ports, WAREHOUSE_DATABASE),
             "password_file": str(home.database_password_file),

@@ -38,7 +38,7 @@ from batchledger.local.stack import environment, local_stack, processes
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
 from batchledger.local.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
-from batchledger.local.stack.kafka_broker import bootstrap_servers
+from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import choose_free_ports
 from batchledger.local.stack.postgres_server import connection_string
 from batchledger.local.torture.proxy import Link, run_proxy
@@ -73,7 +73,7 @@ class Rig:
     @property
     def kafka_options(self) -> dict[str, str]:
         """For clients: through the proxy."""
-        return {"bootstrap.servers": bootstrap_servers(self.advertised)}
+        return client_options(self.advertised, self.credentials)
 
     @property
     def dsn(self) -> str:

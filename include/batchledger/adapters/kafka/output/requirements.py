@@ -106,7 +106,7 @@ class OutputRequirements:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._refusal(
                     attempt,
-                    f"The topic does not exist, and could not be created: {error.args[0].str()}.",
+                    f"The topic does not exist, and could not be created: {error.args[0].str().rstrip('.')}.",
                     "Create it, or let the sink's user do so (CREATE on it).",
                 ) from error
         with kafka_call(f"create topic {self.topic}", self.options):
