@@ -11,13 +11,26 @@ from pathlib import Path
 import pytest
 
 from batchledger.local.airflow_api import AirflowAccount, open_airflow
-from batchledger.local.stack.home import port_variable
+from batchledger.local.stack.home import Credentials, port_variable
 from tests.archives import build_archives, copy_sources, install, outside_of_the_checkout
 from tests.conftest import SERVICES, choose_ports
 from tests.e2e.runs import PATIENT
+from tests.leaks import find_leaks
 
 pytestmark = PATIENT
 FLIGHTS = 336_776
+MESSAGE = "nycflights13-123456"
+"""A value of one record."""
+KEEPERS = {
+    "credentials.json": {*Credentials.__dataclass_fields__},
+    "connections.json": {"database_password", "kafka_password", "spark_token"},
+    "kafka.properties": {"kafka_password"},
+    "kafka/server.properties": {"kafka_password"},
+    "pgpass": {"database_password"},
+    "airflow/airflow.cfg": {"airflow_fernet_key", "airflow_jwt_secret", "airflow_secret_key"},
+    "airflow/passwords.json": {"airflow_password", "airflow_viewer_password"},
+}
+"""The files whose purpose is to hold secrets, with the names of these."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,23 @@ def test_installed_wheel_takes_the_flights_through_airflow_from_an_empty_folder(
         assert (page.status_code, "flights" in page.text) == (200, True)
         assert airflow.get("/batchledger/docs/index.html").status_code == 200
     assert {each.name for each in person.folder.iterdir()} == {".batchledger"}
+    fail_demo(person)
+    words = json.loads((person.folder / ".batchledger" / "credentials.json").read_text())
+    leaks = find_leaks({**words, "value": MESSAGE}, person.folder / ".batchledger", services["warehouse"]["dsn"])
+    in_kafka = {place for place in leaks if place.startswith("kafka/data/flights-")}
+    assert leaks == KEEPERS | {place: {"value"} for place in ("warehouse.public.flights", *in_kafka)}
     assert "kafka" in person.succeed("batchledger", "down")
+
+
+def fail_demo(person: Person) -> None:
+    """Run the demo with a transform that fails."""
+    name, home = "flights_refused", "from batchledger.config.places import default_pipelines_folder as f; print(f())"
+    folder = Path(person.succeed("python", "-c", home).strip())
+    text = (folder / "flights.yaml").read_text().replace("name: flights", f"name: {name}")
+    text = text.replace("table: flights", f"table: {name}")
+    (folder / f"{name}.yaml").write_text(f"{text}transform: 'builtins:len'\n")
+    failed = person.run("batchledger", "demo", name)
+    assert failed.returncode == 1, failed.stderr[-3000:]
 
 
 def account_of(shown: dict[str, str]) -> AirflowAccount:

@@ -49,7 +49,8 @@ def test_batch_staged_by_spark_submit_is_exact_and_its_events_hold_no_password(
     assert batch.attempt_run == "submitted"
     pipeline.assert_exact()
     (events,) = (file.read_bytes() for file in (tmp_path / "events").iterdir())
-    assert find_secret(services.credentials.database_password, events) == []
+    for secret in (services.credentials.database_password, services.credentials.kafka_password):
+        assert find_secret(secret, events) == []
     assert b"MapInArrow ReadAndWriteTask" in events, "the plan is there, with the task that knows the password"
     if into == "table":
         moments = pipeline.query("select (moment at time zone 'UTC')::text from {target} where moment is not null")

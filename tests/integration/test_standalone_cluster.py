@@ -149,7 +149,7 @@ def test_same_pipeline_runs_unchanged_on_a_cluster_and_every_worker_writes(
     # Spark's page shows what its event log has.
     events = cluster.read_events()
     assert b"ReadAndWriteTask" in events, "the plan is there, with the task that knows the passwords"
-    for secret in (CANARY, SERVICES.credentials.database_password):
+    for secret in (CANARY, SERVICES.credentials.database_password, SERVICES.credentials.kafka_password):
         assert find_secret(secret, events) == []
 
 

@@ -60,6 +60,8 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.connect.grpc.binding.address": HOST,
         "spark.connect.grpc.binding.port": ports.spark,
+        # Tasks carry passwords. Spark makes the secret anew at each start, and keeps it in its memory.
+        "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.local.dir": folder / "tmp",
         "spark.sql.warehouse.dir": folder / "warehouse",

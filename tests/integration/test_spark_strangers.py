@@ -1,0 +1,75 @@
+"""Jobs carry the password of the warehouse to Spark's tasks: no stranger gets it from the ports of the server."""
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from batchledger.adapters.spark.session import open_connect_session
+from batchledger.local.stack import local_stack, processes
+from batchledger.local.stack.home import Credentials, Home, Ports
+from batchledger.local.stack.processes import ServiceRecord
+from batchledger.local.stack.spark_connect import remote, spark_service
+from tests.conftest import ROOT, SERVICES, TestServices, choose_ports
+from tests.strangers import fetch_block, is_open
+from tests.support import wait_until
+
+
+def list_inner_ports(home: Home, ports: Ports) -> set[int]:
+    """The ports of the server apart from the one for clients, which asks for a token."""
+    record = ServiceRecord.read(home, "spark")
+    assert record is not None
+    connections = psutil.Process(record.pid).net_connections("inet")
+    inner = {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN} - {ports.spark}
+    assert len(inner) >= 2  # The driver's and the block manager's.
+    return inner
+
+
+@pytest.mark.usefixtures("spark")
+def test_stranger_may_ask_no_port_of_the_spark_server_for_blocks(services: TestServices) -> None:
+    """S141."""
+    assert not any(map(is_open, list_inner_ports(services.home, services.ports)))
+
+
+@pytest.fixture
+def open_server(tmp_path: Path) -> Iterator[tuple[Home, Ports]]:
+    """A server like the stack's own with one protection less: it asks no other process for a secret."""
+    home, ports = Home(root=ROOT, local=tmp_path, cache=SERVICES.home.cache, pipelines=tmp_path), choose_ports()
+    service = spark_service(home, ports, Credentials.of(home))
+    launch = service.prepare()
+    with (launch.folder / "spark-defaults.conf").open("a") as settings:
+        settings.write("spark.authenticate false\n")
+    record = processes.start(home, service.name, launch)
+    try:
+        wait_until(lambda: service.is_healthy(record), service.silence_seconds)
+        yield home, ports
+    finally:
+        local_stack.down(home)
+
+
+def test_server_that_asks_for_no_secret_hands_out_the_password_of_a_running_job(
+    open_server: tuple[Home, Ports], tmp_path: Path
+) -> None:
+    """Negative control."""
+    home, ports = open_server
+    password, gate = secrets.token_urlsafe(), tmp_path / "gate"
+    os.mkfifo(gate)
+
+    def wait(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert password
+        with gate.open():
+            yield from batches
+
+    url = f"{remote(ports)}/;token={Credentials.of(home).spark_token}"
+    with open_connect_session(url, "any") as session, ThreadPoolExecutor(1) as pool:
+        job = pool.submit(session.range(0, 1, 1, 1).mapInArrow(wait, "id long").count)
+        with gate.open("w"):  # Opens when the task runs, and lets it go on when the block ends.
+            (port,) = filter(is_open, list_inner_ports(home, ports))
+            blocks = [fetch_block(port, f"broadcast_{number}_piece0") for number in range(20)]
+        assert job.result(60) == 1
+    assert any(password.encode() in each for each in blocks)

@@ -1,0 +1,48 @@
+"""Search what a stack leaves behind: every file that it writes, and every row of its databases."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from tests.support import find_secret
+
+
+def find_leaks(words: Mapping[str, str], local: Path, dsn: str) -> dict[str, set[str]]:
+    """The places that hold some of the words, each with the names of the words that it holds.
+
+    A place is a file below the local folder, or ``database.schema.table`` of the server that the DSN leads to. The
+    server's own files are left out: they hold the rows, and some of them compressed.
+    """
+    found: dict[str, set[str]] = {}
+    for place, content in (*_read_files(local), *_read_rows(dsn)):
+        if held := {name for name, word in words.items() if find_secret(word, content)}:
+            found.setdefault(place, set()).update(held)
+    return found
+
+
+def _read_files(local: Path) -> Iterator[tuple[str, bytes]]:
+    for file in sorted(local.rglob("*")):
+        place = file.relative_to(local)
+        if place.parts[0] != "postgres" and file.is_file() and not file.is_symlink():
+            yield str(place), file.read_bytes()
+
+
+def _read_rows(dsn: str) -> Iterator[tuple[str, bytes]]:
+    with psycopg.connect(dsn) as connection:
+        databases = [name for (name,) in connection.execute("select datname from pg_database where datallowconn")]
+    for database in databases:
+        with psycopg.connect(make_conninfo(dsn, dbname=database)) as connection:
+            tables = connection.execute(
+                "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+                " where c.relkind in ('r', 'p', 'm') and n.nspname !~ '^pg_toast'"
+            ).fetchall()
+            for schema, table in tables:
+                place = f"{database}.{schema}.{table}"
+                with connection.cursor().copy(
+                    sql.SQL("copy (select t::text from {} t) to stdout").format(sql.Identifier(schema, table))
+                ) as rows:
+                    for chunk in rows:
+                        yield place, bytes(chunk)
