@@ -68,6 +68,7 @@ _COMMANDS = {
         decisions.skip,
         decisions.accept_loss,
         decisions.rewind,
+        decisions.erase,
         decisions.pause,
         decisions.resume,
     ),

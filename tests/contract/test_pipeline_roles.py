@@ -13,6 +13,7 @@ from batchledger.adapters.postgres.ledger.grants import grant_role
 from batchledger.adapters.postgres.ledger.history import list_decisions, load_published_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.adapters.postgres.staging.tables import table_prefix
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.proof.decision_chain import find_break
@@ -77,6 +78,20 @@ def test_role_runs_and_replays_its_pipeline_decides_and_proves_it(teams: Teams) 
         len(list_decisions(teams.owner.dsn, teams.mine.pipeline)),
     )
     assert teams.owner.prove() == verification
+
+
+def test_role_erases_rows_of_its_pipeline_and_its_replays_keep_them_away(teams: Teams) -> None:
+    key = ErasureKey.parse([f"message_id={ORDERS_0}@1"])
+    pipeline, sink = teams.mine.pipeline, teams.mine.sink
+    record_of(teams.mine.decisions.erase(pipeline, key, BY_ANA, lambda access: sink.erase(access, key)))
+    life.publish(teams.mine, life.take_replay_to_audited(teams.mine, FIRST))
+    assert (teams.mine.prove().findings, teams.mine.prove().rows_erased) == ((), 1)
+    query = "select count(*) from batchledger.erased_key where pipeline = %s"
+    assert teams.ask(query, pipeline) == [(1,)]
+    with psycopg.connect(teams.owner.dsn) as connection:
+        move = "update batchledger.erased_key set pipeline = %s where pipeline = %s"
+        connection.execute(move, [teams.other.pipeline, pipeline])
+    assert teams.ask(query, teams.other.pipeline) == [(0,)]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from batchledger.model.batch import (
     StepFailure,
     Target,
 )
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.incidents import Event, Incident
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -63,6 +64,7 @@ class StoredBatch:
     has_rows: bool = False
     held: tuple[OffsetRange, ...] = ()
     dropped: tuple[OffsetRange, ...] = ()
+    erased: tuple[Coordinate, ...] = ()
     epoch: int = 0
     planned_by: str = ""
     request_key: str | None = None
@@ -198,6 +200,7 @@ class Tables:
     key_types: dict[tuple[str, str, tuple[str, ...]], Mapping[str, str]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
+    erased: dict[tuple[str, ErasureKey], Mapping[TopicPartition, int]] = field(default_factory=dict)
     added_columns: dict[tuple[str, str], int] = field(default_factory=dict)
     incidents: dict[int, Incident] = field(default_factory=dict)
     notifications: dict[int, StoredNotification] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from batchledger.model.batch import (
     Target,
 )
 from batchledger.model.claims import TargetClaim
+from batchledger.model.erasure import ErasureKey, Holding, describe_doubtful, find_holding
 from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, intersect, merge_ranges
 from batchledger.model.refusals import (
     adopted_by_another,
@@ -30,10 +31,11 @@ from batchledger.model.refusals import (
     nothing_to_adopt,
     published_already,
     rows_visible,
+    staging_may_hold,
     still_held,
 )
 from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
-from batchledger.ports import Decisions, TargetAccess, Truncate
+from batchledger.ports import Decisions, EraseRows, TargetAccess, Truncate
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.ledger import now
 from tests.fakes.stored import (
@@ -237,16 +239,32 @@ class MemoryDecisions(Decisions):
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
         with self._decide() as tables:
             require_none_committing(tables, pipeline)
-            named = [each for each in tables.quarantine if each[0] == pipeline and intersect(ranges, [_place(each)])]
-            for key in named:
-                batch_id = tables.quarantine.pop(key)["batch_id"]
-                stored = tables.batches[batch_id]
-                tables.batches[batch_id] = replace(stored, dropped=(*stored.dropped, _place(key)))
-            if not named:
+            dropped = _drop(tables, pipeline, ranges)
+            if not dropped:
                 return Decided(None, is_new=False)
-            effect = effects.dropping(merge_ranges(_place(each) for each in named))
+            effect = effects.dropping(merge_ranges(dropped))
             kind = DecisionKind.QUARANTINE_DROP
             return Decided(record_decision(tables, pipeline, kind, decision, self.clock(), effect))
+
+    @override
+    def erase(self, pipeline: str, key: ErasureKey, decision: Decision, erase: EraseRows) -> Decided:
+        with self._decide() as tables:
+            for stored in tables.batches.values():
+                if stored.batch.pipeline == pipeline and not stored.batch.state.is_final:
+                    raise staging_may_hold(stored.batch)
+            erased = erase(MemoryTarget(tables, pipeline))
+            found: dict[Holding, list[OffsetRange]] = {each: [] for each in Holding}
+            for place, row in tables.quarantine.items():
+                if place[0] == pipeline:
+                    found[find_holding(key, row["key"], row["value"])].append(_place(place))
+            dropped, doubtful = merge_ranges(found[Holding.YES]), merge_ranges(found[Holding.PERHAPS])
+            _drop(tables, pipeline, dropped)
+            warning = describe_doubtful(pipeline, doubtful)
+            if not (erased.is_anything or dropped):
+                return Decided(None, is_new=False, warning=warning)
+            effect = effects.erasing(erased.rows, erased.remembered_keys, dropped, key.columns)
+            record = record_decision(tables, pipeline, DecisionKind.ERASE, decision, self.clock(), effect)
+            return Decided(record, warning=warning)
 
     @contextmanager
     def _decide(self) -> Iterator[Tables]:
@@ -298,6 +316,16 @@ def _truncate(tables: Tables, pipeline: str, truncate: Truncate) -> int:
             tables.duplicates.pop(batch_id, None)
     tables.quarantine = {key: row for key, row in tables.quarantine.items() if key[0] != pipeline}
     return rows
+
+
+def _drop(tables: Tables, pipeline: str, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Remove records from quarantine, note it in their batches, and return the offset of each."""
+    named = [each for each in tables.quarantine if each[0] == pipeline and intersect(ranges, [_place(each)])]
+    for key in named:
+        batch_id = tables.quarantine.pop(key)["batch_id"]
+        stored = tables.batches[batch_id]
+        tables.batches[batch_id] = replace(stored, dropped=(*stored.dropped, _place(key)))
+    return [_place(each) for each in named]
 
 
 def _place(key: tuple[str, TopicPartition, int]) -> OffsetRange:

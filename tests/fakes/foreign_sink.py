@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from batchledger.model.batch import Attempt, BatchState, HeldRange
 from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import DecisionRefusedError, OutcomeUnknownError
 from batchledger.ports import CommittingSink, Publication, TargetAccess
 from tests.fakes.crash import FOREIGN
@@ -116,6 +117,10 @@ class MemoryForeignSink(MemorySink, CommittingSink):
     @override
     def truncate(self, access: TargetAccess) -> int:
         raise DecisionRefusedError(f"the target of {access.pipeline} cannot be emptied together with the ledger.")
+
+    @override
+    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
+        raise DecisionRefusedError(f"rows of {access.pipeline} cannot be erased together with the ledger.")
 
     def read_target(self) -> Sequence[Row]:
         """See the other sink."""

@@ -111,4 +111,5 @@ def _published(stored: StoredBatch, index: int, replacements: list[StoredReplace
             sum(each.duplicates for each in mine),
         ),
         quarantine_dropped=count_offsets(intersect(stored.dropped, [range_])),
+        rows_erased=len({at for at in stored.erased if at[0] == range_.partition and at[1] in range_}),
     )

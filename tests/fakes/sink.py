@@ -13,8 +13,10 @@ from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Lane, Target
 from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import (
     ConfigurationError,
+    DecisionRefusedError,
     StagingError,
     StagingLostError,
     TargetChangedError,
@@ -41,6 +43,7 @@ from tests.fakes.database import (
     is_over,
 )
 from tests.fakes.deduplication import Judged, drop_duplicates, find_held, judge, recall
+from tests.fakes.erasure import MemoryErasure
 from tests.fakes.publication import MemoryPublication
 from tests.fakes.sequences import judge_numbers, name_numbers, remember_numbers
 from tests.fakes.upsert import apply_updates, count_repeated_keys
@@ -332,6 +335,7 @@ class MemorySink(Sink):
         else:
             content = apply_updates(tables, attempt, target.rows, rows, self.upsert)
         tables.targets[self.table] = replace(target, rows=content)
+        MemoryErasure(self.table, self.deduplication, self.upsert).erase_again(tables, attempt)
         return PreparedRows(len(accepted), len(staging.rows) - len(accepted))
 
     def create(self, attempt: Attempt, schema: pa.Schema) -> StoredTarget:
@@ -351,6 +355,15 @@ class MemorySink(Sink):
         access.confirm_target(TargetClaim(self.table, target.identity))
         tables.targets[self.table] = replace(target, rows=())
         return len(target.rows)
+
+    @override
+    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
+        tables: Tables = access.connection
+        target = tables.targets.get(self.table)
+        if target is None:
+            raise DecisionRefusedError(f"table {self.table} of {access.pipeline} is not there. Nothing was erased.")
+        access.confirm_target(TargetClaim(self.table, target.identity))
+        return MemoryErasure(self.table, self.deduplication, self.upsert).erase(tables, access.pipeline, key)
 
     @override
     def drop_staging(self, attempt: Attempt) -> None:

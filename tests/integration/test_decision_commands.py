@@ -72,6 +72,31 @@ def test_a_rewind_to_named_offsets_goes_backwards_only_and_to_what_is_there(work
         assert batchledger("rewind", pipeline.name, *wrong, *WHY).returncode == 2
 
 
+def test_an_erasure_is_shown_first_then_deletes_the_rows_which_a_rewind_does_not_bring_back(
+    workplace: Workplace,
+) -> None:
+    pipeline = workplace.create()
+    pipeline.send(20)
+    ask("run", pipeline.name)
+    before, name = read_rows(pipeline), pipeline.name
+    gone = str(before[0][0])
+    key = ("--key", f"message_id={gone}")
+    shown = ask("erase", name, *key, "--dry-run", *WHY)
+    assert (shown["dry_run"], shown["before"]["rows"], pipeline.count_target_rows()) == (True, 1, 20)
+    telling = batchledger("erase", name, *key, "--reason", f"{gone} has asked")
+    assert (telling.returncode, pipeline.count_target_rows()) == (2, 20)
+    assert batchledger("erase", name, "--key", "message_id", *WHY).returncode == 2
+    erased = ask("erase", name, *key, *WHY)
+    assert (erased["kind"], erased["before"]["rows"], erased["after"]["rows"]) == ("erase", 1, 0)
+    assert gone not in batchledger("batches", name).stdout
+    assert not ask("erase", name, *key, *WHY)["is_new"]
+    assert read_rows(pipeline) == before[1:]
+    ask("rewind", name, "--to", "earliest", *WHY)
+    ask("run", name)
+    assert read_rows(pipeline) == before[1:]
+    assert "19 rows, 0 quarantined, 1 erased." in " ".join(batchledger("verify", name).stdout.split())
+
+
 def test_a_blocked_batch_is_taken_again_or_discarded_or_accepted(workplace: Workplace) -> None:
     """One of two offsets is the marker of a transaction, which the pipeline does not declare."""
     pipeline = workplace.create(partitions=1)

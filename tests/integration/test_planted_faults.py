@@ -219,12 +219,8 @@ def test_restart_and_late_records_are_told_and_pass(workplace: Workplace) -> Non
     assert check["outcome"] == "passed"
     assert (check["observed"]["late"], check["observed"]["restarts"], check["observed"]["gaps"]) == (1, 1, 0)
     assert "late: 1, restarts: 1" in check["detail"]
-    assert pipeline.query(
-        "select key, run, seen::text from batchledger.sequence where pipeline = %s order by key", pipeline.name
-    ) == [
-        ("[7]", 2, "{[1,3)}"),
-        ("[8]", 1, "{[1,7)}"),
-    ]
+    found = pipeline.query("select run, seen::text from batchledger.sequence where pipeline = %s", pipeline.name)
+    assert sorted(found) == [(1, "{[1,7)}"), (2, "{[1,3)}")]
 
 
 @pytest.mark.parametrize("rules", [NUMBERED, {}], ids=["found", "negative control"])

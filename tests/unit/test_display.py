@@ -134,6 +134,13 @@ def test_proof_adds_up_where_records_were_dropped_from_quarantine(
     assert "dropped" not in capsys.readouterr().out
 
 
+def test_proof_adds_up_if_rows_were_erased(capsys: pytest.CaptureFixture[str]) -> None:
+    proved = Verification("orders", SinkMode.APPEND, 1, 1, 3, 1, 0, 0, (), rows_erased=2)
+    show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1 batch, 1 range, 3 offsets, 1 row, 0 quarantined, 2 erased." in shown
+
+
 @pytest.mark.parametrize(("outcome", "said"), [(Outcome.NOT_RUN, "could not run"), (Outcome.EMPTY, "nothing to judge")])
 def test_terminal_and_pages_say_of_a_check_the_same(
     capsys: pytest.CaptureFixture[str], outcome: Outcome, said: str

@@ -63,6 +63,21 @@ def test_records_dropped_from_quarantine_are_counted_until_their_offsets_are_pub
     assert replace(GOOD, published=(GOOD.published[0], second)).verify().quarantine_dropped == dropped
 
 
+def test_erased_rows_are_not_missed_and_no_others_are() -> None:
+    first, second = GOOD.published
+    fewer = {(1, FIRST): TargetCount(8, 8, 0, 9), (2, FIRST): TargetCount(4, 4, 10, 13)}
+    erased = replace(GOOD, published=(replace(first, rows_erased=2), second), target=fewer).verify()
+    assert (erased.findings, erased.rows, erased.rows_erased, erased.offsets_without_row) == ((), 12, 2, 0)
+    for rows_erased in (1, 3):
+        wrong = replace(GOOD, published=(replace(first, rows_erased=rows_erased), second), target=fewer).verify()
+        assert [each.invariant for each in wrong.findings] == ["target"]
+
+
+def test_erased_rows_count_until_their_offsets_are_published_again() -> None:
+    taken = replace(GOOD.published[1], rows_erased=2, replaced=(OffsetRange(FIRST, 10, 14),))
+    assert replace(GOOD, published=(GOOD.published[0], taken)).verify().rows_erased == 1
+
+
 def test_offsets_count_once_however_often_they_were_published_and_a_loss_ends_where_a_replay_brings_records() -> None:
     lost = PublishedRange(
         3, OffsetRange(FIRST, 15, 20), 0, 0, 0, accepted_loss=5, replaced=(OffsetRange(FIRST, 18, 20),)

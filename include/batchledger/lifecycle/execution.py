@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from batchledger.lifecycle import decisions
+from batchledger.lifecycle import decisions, erasing
 from batchledger.lifecycle.orders import (
     Accept,
     AcceptLoss,
@@ -10,6 +10,7 @@ from batchledger.lifecycle.orders import (
     AtOnce,
     Discard,
     DropQuarantined,
+    Erase,
     Pause,
     Resume,
     Retake,
@@ -24,7 +25,7 @@ from batchledger.model.refusals import never_published
 from batchledger.planning.rewind import Rewind
 
 
-def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:  # noqa: PLR0911 -- one an order
+def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:  # noqa: C901, PLR0911 -- one an order
     """Do what a person has ordered. Raises what the order's own function raises."""
     match order:
         case Accept(batch_id):
@@ -45,6 +46,8 @@ def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:
             return decisions.resume(platform, decision)
         case DropQuarantined(ranges):
             return decisions.drop_quarantined(platform, ranges, decision)
+        case Erase(key):
+            return erasing.erase(platform, key, decision)
 
 
 def explain(platform: Platform, order: AtOnce | Retake, decision: Decision) -> Decided:

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from batchledger.model.batch import Decision, DecisionKind
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.replay import Replay
@@ -96,10 +97,18 @@ class DropQuarantined:
     ranges: tuple[OffsetRange, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Delete the rows of a key for good, and what quarantine and the ledger hold of it."""
+
+    kind: ClassVar[DecisionKind] = DecisionKind.ERASE
+    key: ErasureKey
+
+
 ByRun = CatchUp | Replay | Retake
 """Orders for a run, because Spark has to read."""
 
-AtOnce = Accept | Discard | AcceptLoss | Skip | Rewind | AdoptTarget | Pause | Resume | DropQuarantined
+AtOnce = Accept | Discard | AcceptLoss | Skip | Rewind | AdoptTarget | Pause | Resume | DropQuarantined | Erase
 """Orders that are done at once."""
 
 

@@ -182,6 +182,7 @@ class DecisionKind(StrEnum):
     DRY_RUN = "dry-run"
     QUARANTINE_REPLAY = "quarantine-replay"
     QUARANTINE_DROP = "quarantine-drop"
+    ERASE = "erase"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,13 @@ def dropping(ranges: Sequence[OffsetRange]) -> Effect:
     )
 
 
+def erasing(rows: int, remembered_keys: int, quarantined: Sequence[OffsetRange], columns: Sequence[str]) -> Effect:
+    """Rows, remembered keys and records of quarantine go for good. ``columns`` name the key, without its values."""
+    before = {"rows": rows, "remembered_keys": remembered_keys}
+    erased = Effect(before, {**dict.fromkeys(before, 0), "columns": list(columns)})
+    return erased | dropping(quarantined) if quarantined else erased
+
+
 def leaving_out(expired: Sequence[OffsetRange], request: str | None = None) -> Effect:
     """A replay leaves these ranges as they are; ``request`` is its key if no batch is stored under it."""
     named = {} if request is None else {"request": request}

@@ -46,6 +46,31 @@ def fenced_by(found: Batch, attempt: Attempt) -> FencedError:
     )
 
 
+def staging_may_hold(found: Batch) -> DecisionRefusedError:
+    """Say that nothing can be erased while this batch is open."""
+    name = found.pipeline
+    return DecisionRefusedError(
+        f"{found.label} is open. Nothing was erased.",
+        why="Its staging may hold the key, and its rows may become visible later.",
+        advice=f"Let nothing new be planned: batchledger pause {name} --reason WHY\n"
+        f"Finish the batch: batchledger run {name} --batch {found.batch_id}\n"
+        f"Or discard it: batchledger discard {found.batch_id} --reason WHY\nThen erase again.",
+        batch_id=found.batch_id,
+        pipeline=name,
+    )
+
+
+def staging_in_use(pipeline: str, table: str) -> DecisionRefusedError:
+    """Say that nothing can be erased while a task of a batch that is over writes to its staging."""
+    return DecisionRefusedError(
+        f"Staging table {table} of {pipeline} is in use, although its batch is over. Nothing was erased.",
+        why="A task of an earlier attempt still works there, and the table may hold the key.",
+        advice="End the task, or wait for it. Then erase again.",
+        pipeline=pipeline,
+        subject=table,
+    )
+
+
 def taken_over(found: Batch, run: str) -> FencedError:
     """Say that another run has taken the batch over from ``run``."""
     return FencedError(

@@ -15,7 +15,7 @@ from batchledger.ports.lake import Change, LakeTable, RowFiles, RowFileWriter, S
 from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.output import EVERY_BATCH, OutputBlock, OutputCounts, OutputTopic
 from batchledger.ports.presence import Presences
-from batchledger.ports.publication import Publication, TargetAccess, Truncate
+from batchledger.ports.publication import EraseRows, Publication, TargetAccess, Truncate
 from batchledger.ports.schemas import KeptSchemas, SchemaRegistrar, SchemaRegistry
 from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter
 from batchledger.ports.source import SourceLog, Stager
@@ -29,6 +29,7 @@ __all__ = [
     "CommittingSink",
     "CrashHook",
     "Decisions",
+    "EraseRows",
     "Evidence",
     "EvidenceWriter",
     "Incidents",

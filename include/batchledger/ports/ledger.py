@@ -22,6 +22,7 @@ from batchledger.model.batch import (
 )
 from batchledger.model.checks import CheckResult
 from batchledger.model.effects import Effect
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import DryRunOutcome
 from batchledger.model.records.quarantine import QuarantineContent
@@ -30,7 +31,7 @@ from batchledger.planning.batch_size import Pace
 from batchledger.planning.live import Plan
 from batchledger.planning.rewind import ResolvedRewind
 from batchledger.ports.checks import RecentBatch
-from batchledger.ports.publication import Publication, Truncate
+from batchledger.ports.publication import EraseRows, Publication, Truncate
 
 
 class Ledger(Protocol):
@@ -317,4 +318,12 @@ class Decisions(Protocol):
 
         The effect names exactly the records that leave. Raises OutcomePendingError while a batch is committing, which
         may be publishing them.
+        """
+
+    def erase(self, pipeline: str, key: ErasureKey, decision: Decision, erase: EraseRows) -> Decided:
+        """Erase the rows of a key by ``erase``, and what quarantine and the errors of attempts hold of it, for good.
+
+        The record holds no value of the key. The ``warning`` names records of quarantine that cannot be read and may
+        hold it: they stay. Raises DecisionRefusedError while a batch of the pipeline is open, a dry run included: its
+        staging may hold the key.
         """

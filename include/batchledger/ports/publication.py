@@ -1,4 +1,4 @@
-"""What a publication, or a rewind that empties the target, does within the transaction of the ledger."""
+"""What a publication, or a decision that removes rows of the target, does within the transaction of the ledger."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -6,10 +6,11 @@ from typing import Any, Protocol
 
 from batchledger.model.batch import Attempt, HeldRange, QuarantinedRecord
 from batchledger.model.claims import TargetClaim
+from batchledger.model.erasure import Erased
 
 
 class TargetAccess(Protocol):
-    """The open transaction in which a rewind empties the target; the pipeline is locked."""
+    """The open transaction of a decision that removes rows of the target; the pipeline is locked."""
 
     connection: Any
     """The database connection of the transaction, for a sink that shares the ledger's database."""
@@ -26,6 +27,9 @@ class TargetAccess(Protocol):
 
 Truncate = Callable[[TargetAccess], int]
 """Empties the target, or only counts what it would remove; returns the number of rows."""
+
+EraseRows = Callable[[TargetAccess], Erased]
+"""Erases the rows of one key from the target."""
 
 
 class Publication(Protocol):

@@ -10,6 +10,7 @@ from batchledger.model.balance import StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
 from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
@@ -162,6 +163,15 @@ class Sink(Staging, Protocol):
 
         Readers wait, and then see an empty table, also those whose snapshot is older. Raises TargetChangedError when
         the table is not the pipeline's own.
+        """
+
+    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
+        """Delete the rows of a key for good, and forget their message keys and deletions.
+
+        The ledger counts them in ``rows_erased`` of their ranges. A hash of the key is remembered, with how far each
+        partition was read: a later ``publish`` of records before that erases their rows in its own transaction. Raises
+        DecisionRefusedError if the target cannot do so, or has no such column; TargetChangedError when the table is not
+        the pipeline's own.
         """
 
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:

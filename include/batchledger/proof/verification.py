@@ -34,7 +34,8 @@ class PublishedRange:
     ``has_rows`` is whether the rows of its batch were committed at all, and with them the list of its ``duplicates``.
     ``replaced`` are the offsets that later batches hold by now, with what these have removed of this one's rows, lines
     of quarantine and listed duplicates; among these lines are the ``quarantine_dropped``, which were removed without
-    being published again. Ranges of replays are in no epoch: they never moved the position.
+    being published again. ``rows_erased`` were erased by people, from what no later batch had replaced by then.
+    Ranges of replays are in no epoch: they never moved the position.
     """
 
     batch_id: int
@@ -50,6 +51,7 @@ class PublishedRange:
     replaced: tuple[OffsetRange, ...] = ()
     removed: Removed = Removed()
     quarantine_dropped: int = 0
+    rows_erased: int = 0
 
     @property
     def held(self) -> list[OffsetRange]:
@@ -66,6 +68,11 @@ class PublishedRange:
         """How many records dropped from quarantine were not published again since, at most."""
         return self._at_most_held(self.quarantine_dropped)
 
+    @property
+    def rows_erased_left(self) -> int:
+        """How many erased rows were not published again since, at most."""
+        return self._at_most_held(self.rows_erased)
+
     def _at_most_held(self, offsets: int) -> int:
         return min(offsets, sum(map(len, self.held)))
 
@@ -75,7 +82,7 @@ class PublishedRange:
         if not self.held:
             return Removed()
         return Removed(
-            self.accepted - self.removed.rows,
+            self.accepted - self.removed.rows - self.rows_erased,
             self.quarantined - self.removed.quarantined,
             self.duplicates - self.removed.duplicates,
         )
@@ -114,7 +121,7 @@ class Verification:
 
     ``offsets`` counts what is published now, each offset once however often it was published; ``taken_over`` counts
     the offsets that an earlier batch had published, once for each time; ``quarantine_dropped`` counts the records that
-    were removed from quarantine on purpose.
+    were removed from quarantine on purpose, and ``rows_erased`` the rows that people erased.
 
     With ``mode`` upsert the proof does not show that no row is missing: the target holds only the newest state of each
     key, so a lost row looks like one that was replaced or deleted. The same holds for batches up to
@@ -144,6 +151,7 @@ class Verification:
     quarantine_dropped: int = 0
     decisions: int = 0
     chain_end: str = ""
+    rows_erased: int = 0
 
     @property
     def holds(self) -> bool:
@@ -152,8 +160,9 @@ class Verification:
 
     @property
     def offsets_without_row(self) -> int:
-        """How many offsets are left if each row, quarantined, dropped and lost record takes one."""
-        return self.offsets - self.rows - self.quarantined - self.quarantine_dropped - self.accepted_loss
+        """How many offsets are left if each row, erased row, quarantined, dropped and lost record takes one."""
+        set_aside = self.quarantined + self.quarantine_dropped
+        return self.offsets - self.rows - self.rows_erased - set_aside - self.accepted_loss
 
     @property
     def may_lack_rows(self) -> bool:
@@ -242,6 +251,7 @@ def conclude(
         quarantine_dropped=sum(each.quarantine_dropped_left for each in history.ranges),
         decisions=len(history.decisions.decisions),
         chain_end=history.decisions.end,
+        rows_erased=sum(each.rows_erased_left for each in history.ranges),
     )
 
 

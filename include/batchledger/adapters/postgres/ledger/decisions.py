@@ -13,6 +13,7 @@ import psycopg
 from typing_extensions import override
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_statement
+from batchledger.adapters.postgres.ledger.erasures import drop_held, drop_left, forget_quoted, require_none_open
 from batchledger.adapters.postgres.ledger.publication import PostgresTargetAccess, discard_batch
 from batchledger.adapters.postgres.ledger.rows import (
     Cursor,
@@ -46,6 +47,7 @@ from batchledger.model.batch import (
     Target,
 )
 from batchledger.model.effects import Effect
+from batchledger.model.erasure import ErasureKey, describe_doubtful
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges, single_offset
 from batchledger.model.refusals import (
     adopted_by_another,
@@ -57,7 +59,7 @@ from batchledger.model.refusals import (
     still_held,
 )
 from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
-from batchledger.ports import Decisions, Truncate
+from batchledger.ports import Decisions, EraseRows, Truncate
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,21 @@ class PostgresDecisions(Decisions):
                 return Decided(None, is_new=False)
             effect = effects.dropping(dropped)
             return Decided(insert_decision(cursor, pipeline, DecisionKind.QUARANTINE_DROP, decision, effect))
+
+    @override
+    def erase(self, pipeline: str, key: ErasureKey, decision: Decision, erase: EraseRows) -> Decided:
+        with self._decide(f"erase rows of {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            require_none_open(cursor, pipeline)
+            erased = erase(PostgresTargetAccess(cursor.connection, pipeline))
+            dropped, doubtful = drop_held(cursor, pipeline, key)
+            forget_quoted(cursor, pipeline)
+            drop_left(cursor, pipeline)
+            warning = describe_doubtful(pipeline, doubtful)
+            if not (erased.is_anything or dropped):
+                return Decided(None, is_new=False, warning=warning)
+            effect = effects.erasing(erased.rows, erased.remembered_keys, dropped, key.columns)
+            return Decided(insert_decision(cursor, pipeline, DecisionKind.ERASE, decision, effect), warning=warning)
 
     @contextmanager
     def _decide(self, action: str) -> Iterator[Cursor]:

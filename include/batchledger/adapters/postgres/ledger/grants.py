@@ -27,6 +27,7 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
     "decision": _ADD,
     "deleted_key": _REMOVE,
     "duplicate": _REMOVE,
+    "erased_key": _CHANGE,
     "incident": _REMOVE,
     "key_type": _CHANGE,
     "message_key": _REMOVE,

@@ -341,9 +341,10 @@ def _counts(cursor: psycopg.Cursor[Any]) -> dict[TargetKey, int]:
 
 
 def _published_range(row: tuple[Any, ...]) -> PublishedRange:
-    batch_id, topic, number, start, until, *counts, lane, epoch, replaced, rows, quarantined, duplicates, dropped = row
+    batch_id, topic, number, start, until, *counts, lane, epoch, replaced, rows, quarantined, duplicates = row[:-2]
     partition = TopicPartition(topic, number)
     published = PublishedRange(batch_id, OffsetRange(partition, start, until), *counts)
+    dropped, erased = row[-2:]
     return dataclasses.replace(
         published,
         lane=Lane(lane),
@@ -351,4 +352,5 @@ def _published_range(row: tuple[Any, ...]) -> PublishedRange:
         replaced=tuple(OffsetRange(partition, each.lower, each.upper) for each in replaced),
         removed=Removed(rows or 0, quarantined or 0, duplicates or 0),
         quarantine_dropped=dropped,
+        rows_erased=erased,
     )

@@ -36,6 +36,7 @@ from batchledger.adapters.postgres.staging.withdrawal import (
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.offsets import OffsetRange
@@ -274,6 +275,16 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             f"{self.name} of {access.pipeline} cannot be emptied together with the ledger.",
             why="It commits by itself.",
             advice="Rewind without --truncate: rows that are read again take the place of the published ones.",
+        )
+
+    @override
+    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
+        raise DecisionRefusedError(
+            f"Rows of {self.name} cannot be erased together with the ledger. Nothing was erased.",
+            why="An Iceberg table commits by itself, and its snapshots keep what was deleted.",
+            advice="Delete them with Spark and expire the snapshots; see the documentation: guides/erasure",
+            pipeline=access.pipeline,
+            subject=self.name,
         )
 
     @override

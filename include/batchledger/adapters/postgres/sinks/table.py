@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from batchledger.adapters.postgres.database import held_as_arrays, ranges_as_arrays, read_sql, transaction
 from batchledger.adapters.postgres.sinks.compare import Shadow
+from batchledger.adapters.postgres.sinks.erasing import PostgresErasure
 from batchledger.adapters.postgres.sinks.strangers import require_no_strangers
 from batchledger.adapters.postgres.sinks.swallowing import require_withdrawn, rows_ignored
 from batchledger.adapters.postgres.sinks.target import TargetTable
@@ -24,6 +25,8 @@ from batchledger.adapters.postgres.staging.withdrawal import WITHDRAWN, count_wi
 from batchledger.model.balance import TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.erasure import Erased, ErasureKey
+from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import TableColumn
@@ -165,6 +168,7 @@ class PostgresSink(PostgresStaging, Sink):
                 moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
             visible = rows.held + moved
             self._require_taken(cursor, publication, visible + rows.dropped)
+            self._erasure.erase_again(cursor, attempt)
         return PreparedRows(visible, rows.dropped)
 
     def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
@@ -194,6 +198,19 @@ class PostgresSink(PostgresStaging, Sink):
             return int(rows)
 
     @override
+    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
+        with access.connection.cursor() as cursor:
+            if not self._target.read_columns(cursor):
+                raise DecisionRefusedError(
+                    f"Table {self.name} of {access.pipeline} is not there. Nothing was erased.",
+                    advice="Correct the section sink, or wait until the pipeline has published.",
+                    pipeline=access.pipeline,
+                    subject=self.name,
+                )
+            access.confirm_target(self._target.claim(cursor))
+            return self._erasure.erase(cursor, access.pipeline, key)
+
+    @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
         """Rows that carry the id of another pipeline's batch are returned too: they are findings."""
         with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
@@ -219,6 +236,10 @@ class PostgresSink(PostgresStaging, Sink):
                     for batch_id, topic, partition, *counts in cursor
                 }
             )
+
+    @property
+    def _erasure(self) -> PostgresErasure:
+        return PostgresErasure(self._target, self.deduplication)
 
     @property
     def _target(self) -> TargetTable:

@@ -35,6 +35,7 @@ from batchledger.adapters.postgres.staging.withdrawal import find_replaced
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
 from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import BatchledgerError, DecisionRefusedError, TargetChangedError, UnsettledError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
@@ -220,6 +221,16 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     def truncate(self, access: TargetAccess) -> int:
         """Never asked for: a rewind that would do so is refused before (``decisions``)."""
         raise DecisionRefusedError(f"{self.name} of {access.pipeline} cannot be emptied.")
+
+    @override
+    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
+        raise DecisionRefusedError(
+            f"Records of {self.name} cannot be erased: its readers have seen them. Nothing was erased.",
+            why="Kafka removes records by retention, or by compaction after a tombstone of their key.",
+            advice="Let Kafka remove them; see the documentation: guides/erasure",
+            pipeline=access.pipeline,
+            subject=self.name,
+        )
 
     @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:

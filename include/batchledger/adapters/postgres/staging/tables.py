@@ -131,7 +131,12 @@ def join_names(columns: Sequence[str]) -> sql.Composed:
 
 def hash_of(columns: Sequence[str]) -> sql.Composed:
     """Return the expression of a key's hash: sha256 of the JSON array of its values, as PostgreSQL writes it."""
-    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(join_names(columns))
+    return hash_of_values(join_names(columns))
+
+
+def hash_of_values(values: sql.Composable) -> sql.Composed:
+    """Return the expression of the same hash, of expressions with commas between them."""
+    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(values)
 
 
 def short_hash_of(columns: Sequence[str]) -> sql.Composed:

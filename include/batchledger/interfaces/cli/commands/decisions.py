@@ -17,8 +17,9 @@ from batchledger.interfaces.cli.command_line import (
 )
 from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.interfaces.cli.printing import show
-from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Pause, Resume, Skip
+from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Erase, Pause, Resume, Skip
 from batchledger.model.batch import Decided
+from batchledger.model.erasure import ErasureKey
 from batchledger.planning.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -125,6 +126,30 @@ def pause(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: A
 def resume(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """End a pause."""
     _give(load_pipeline(pipeline), Resume(), reason, dry_run, as_json)
+
+
+def erase(
+    pipeline: Name,
+    *,
+    key: Annotated[
+        list[str],
+        typer.Option(
+            metavar="COLUMN=VALUE", help="Which rows: customer=4711. With several, a row has to have them all."
+        ),
+    ],
+    reason: Reason,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the rows of a key for good, with what quarantine and the ledger hold of it (PostgreSQL tables only).
+
+    Records that are published again do not bring the rows back. The reason must not name a value of the key.
+    """
+    try:
+        order = Erase(ErasureKey.parse(key))
+    except ValueError as error:
+        raise typer.BadParameter(f"--key: {error}") from error
+    _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
 
 
 def give(config: "PipelineConfig", order: AtOnce, reason: str, *, dry_run: bool) -> Decided:

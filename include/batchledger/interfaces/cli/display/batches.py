@@ -333,15 +333,13 @@ def _duplicates_table(history: "BatchHistory") -> Table:
 def describe_verification(verification: Verification, delivery: DeliveryMode) -> Shown:
     """Show what was proved, or every finding."""
     document = {**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds}
-    # Only a sentence uses these two; scripts rely on the other keys.
-    del document["taken_over"], document["quarantine_dropped"]
+    # Only a sentence uses these; scripts rely on the other keys.
+    del document["taken_over"], document["quarantine_dropped"], document["rows_erased"]
     return Shown(document, list(_verification_parts(verification, delivery)))
 
 
-def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator[Part]:
-    if not found.batches and found.holds:
-        yield f"[yellow]{found.pipeline} has published nothing yet[/]: there is nothing to prove."
-        return
+def _describe_size(found: Verification) -> str:
+    """Say how much was proved, and what became of the offsets that have no row."""
     size = (
         f"{describe_count(found.batches, 'batch', 'batches')}, {describe_count(found.ranges, 'range')}, "
         f"{describe_count(found.offsets, 'offset')}, {describe_count(found.rows, 'row')}, "
@@ -349,10 +347,20 @@ def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator
     )
     if found.quarantine_dropped:
         size += f", {found.quarantine_dropped:,} dropped from quarantine"
+    if found.rows_erased:
+        size += f", {found.rows_erased:,} erased"
     if found.accepted_loss:
         size += f", {found.accepted_loss:,} accepted as lost"
     if found.mode is SinkMode.APPEND and (without := found.offsets_without_row) > 0:
         size += f", {without:,} without a row (holes, tombstones, duplicates, filtered)"
+    return size
+
+
+def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator[Part]:
+    if not found.batches and found.holds:
+        yield f"[yellow]{found.pipeline} has published nothing yet[/]: there is nothing to prove."
+        return
+    size = _describe_size(found)
     if found.holds:
         yield f"[green]{found.pipeline} is exact[/]: {size}."
         yield "Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);"

@@ -24,6 +24,7 @@ def _decided_parts(pipeline: str, kind: DecisionKind, decided: Decided, dry_run:
     record = decided.record
     if record is None:
         yield f"{kind} of {pipeline}: there is nothing to change."
+        yield from _warning(decided, dry_run)
         return
     if not decided.is_new:
         yield Text(f"{_subject(record, kind)}: decided already, nothing was changed.")
@@ -35,11 +36,16 @@ def _decided_parts(pipeline: str, kind: DecisionKind, decided: Decided, dry_run:
         table.add_row(*change)
     yield table
     yield from map(Text, decided.means)
-    if decided.warning and dry_run:
-        yield Text(as_sentence(decided.warning), "yellow")
+    yield from _warning(decided, dry_run)
     where = f"batches {record.pipeline}" if record.batch_id is None else f"batch {record.batch_id}"
     recorded = f"Recorded with your name and reason; see: batchledger {where}"
     yield "Dry run: nothing was changed." if dry_run else recorded
+
+
+def _warning(decided: Decided, dry_run: bool) -> Iterator[Text]:
+    """Yield the warning of a dry run. The log has shown the one of a decision that is kept."""
+    if decided.warning and dry_run:
+        yield Text(as_sentence(decided.warning), "yellow")
 
 
 def decisions_table(pipeline: str, decisions: Sequence[DecisionRecord]) -> Table:

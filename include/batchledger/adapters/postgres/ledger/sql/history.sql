@@ -30,7 +30,7 @@ limit %(limit)s
 select r.batch_id, r.topic, r.partition, lower(r.offsets), upper(r.offsets), r.accepted, r.quarantined, r.unexplained,
     b.rows_published_at is not null, r.duplicates, r.accepted_loss, b.lane, r.epoch,
     int8multirange(r.offsets) - r.held, removed.rows, coalesce(removed.quarantined, 0) + r.quarantine_dropped,
-    removed.duplicates, r.quarantine_dropped
+    removed.duplicates, r.quarantine_dropped, r.rows_erased
 from batchledger.batch_range r
 join batchledger.batch b on b.batch_id = r.batch_id
 left join lateral (

@@ -54,8 +54,8 @@ order by _topic collate "C", _partition, _offset
 limit %(limit)s
 
 -- name: remember_numbers
-insert into batchledger.sequence (pipeline, key_hash, key, run, seen, batch_id)
-select %(pipeline)s, key_hash, key, last_run, before + numbers, %(batch_id)s
+insert into batchledger.sequence (pipeline, key_hash, run, seen, batch_id)
+select %(pipeline)s, key_hash, last_run, before + numbers, %(batch_id)s
 from batchledger_series
 where is_last
 on conflict (pipeline, key_hash) do update
@@ -72,7 +72,7 @@ with here as (
     from {numbers}
     group by {keys}, run
 ), named as (
-    select *, kept + aside as numbers, jsonb_build_array({keys})::text as key,
+    select *, kept + aside as numbers,
         sha256(convert_to(jsonb_build_array({names}, {keys})::text, 'UTF8')) as key_hash
     from here
 ), known as (
