@@ -31,6 +31,7 @@ from tests.lakes import list_columns, list_files, read_lake
 from tests.topics import read_rows
 
 SCHEMA = "message_id string, number int, amount double"
+SHORTEST_SECRET = 12
 
 
 @dataclass(frozen=True)
@@ -206,9 +207,14 @@ def change_stager(platform: Platform, **changes: Any) -> Platform:
 
 
 def find_secret(secret: str, text: bytes) -> list[bytes]:
-    """The forms of a secret that are in the text: as it is, and within bytes that are written as Base64."""
-    encoded = [base64.b64encode(b"." * lead + secret.encode())[4:-4] for lead in range(3)]
-    return [each for each in (secret.encode(), *encoded) if each in text]
+    """The forms of a secret that are in the text: as it is, and within bytes that are written in hex or as Base64.
+
+    Base64 of a shorter secret would leave too little to tell it from other text.
+    """
+    plain = secret.encode()
+    assert len(plain) >= SHORTEST_SECRET
+    encoded = [base64.b64encode(b"." * lead + plain)[4:-4] for lead in range(3)]
+    return [each for each in (plain, plain.hex().encode(), *encoded) if each in text]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from batchledger.adapters.decoding.headers import write_headers
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Decided, Staged
@@ -204,12 +205,20 @@ def test_quarantine_loses_what_holds_the_key_and_names_what_may(warehouse: Wareh
     assert (proved.findings, proved.quarantine_dropped, proved.rows_erased) == ((), 1, 0)
 
 
-def _publish_quarantined(warehouse: Warehouse, range_: OffsetRange, values: Sequence[bytes]) -> None:
-    """Publish a live batch whose first records are quarantined with these values."""
+def test_quarantine_loses_a_record_whose_header_holds_the_key(warehouse: Warehouse) -> None:
+    _publish_quarantined(warehouse, OffsetRange(ORDERS_0, 0, 3), [b"{"], write_headers([("message_id", b"a")]))
+    assert (record_of(erase(warehouse, "a")).before or {})["quarantined"] == {"orders[0] 0..1": 1}
+    assert warehouse.prove().findings == ()
+
+
+def _publish_quarantined(
+    warehouse: Warehouse, range_: OffsetRange, values: Sequence[bytes], headers: str | None = None
+) -> None:
+    """Publish a live batch whose first records are quarantined with these values and headers."""
     attempt = warehouse.ledger.open_attempt(life.store(warehouse, range_).batch_id, "run-1")
     places = life.rows_of([range_])
     records = life.quarantine_of(places[: len(values)]).to_pylist()
-    changed = [{**record, "value": value} for record, value in zip(records, values, strict=True)]
+    changed = [{**record, "value": value, "headers": headers} for record, value in zip(records, values, strict=True)]
     quarantined = pa.RecordBatch.from_pylist(changed, schema=QUARANTINE_SCHEMA)
     life.witness(warehouse.evidence.open(attempt), 0, [range_], quarantined)
     rows = life.batch_of_rows(places[len(values) :])

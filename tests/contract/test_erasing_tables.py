@@ -1,37 +1,45 @@
 """What only a real table can do to an erasure: lack the column, have another type, keep what is deleted, hide it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from uuid import uuid4
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from batchledger.adapters.postgres.ledger import erasures
+from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
+from batchledger.adapters.postgres.ledger.rows import Cursor
 from batchledger.model.batch import Decided
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
+from batchledger.model.housekeeping import OVER_FOR, StagingTable
 from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of
-from tests.contract.life import FIRST
+from tests.contract.life import FIRST, ORDERS_0, SECOND
 from tests.contract.messages import BY_ID, Messages
-from tests.contract.warehouses import PostgresWarehouse
+from tests.contract.warehouses import PostgresWarehouse, create_role, role_of
+from tests.fakes.work import ROW_SCHEMA
 
 WAREHOUSES = ("postgres",)
 VALUE = "orders[0]@1"
 LETTERS = "abc"
 
 
-def erase(warehouse: PostgresWarehouse, key: str = f"message_id={VALUE}") -> Decided:
-    parsed = ErasureKey.parse([key])
+def erase(warehouse: PostgresWarehouse, *keys: str) -> Decided:
+    parsed = ErasureKey.parse(keys or [f"message_id={VALUE}"])
     return warehouse.decisions.erase(
         warehouse.pipeline, parsed, BY_ANA, lambda access: warehouse.sink.erase(access, parsed)
     )
 
 
-def change_target(warehouse: PostgresWarehouse, statement: str) -> None:
+def change_target(warehouse: PostgresWarehouse, statement: str, **parts: sql.Composable) -> None:
     """Run a statement about ``{target}``, in the schema ``{schema}``."""
-    schema = sql.Identifier(warehouse.schema)
+    target, schema = sql.Identifier(warehouse.schema, "orders"), sql.Identifier(warehouse.schema)
     with psycopg.connect(warehouse.dsn) as connection:
-        connection.execute(sql.SQL(statement).format(target=sql.Identifier(warehouse.schema, "orders"), schema=schema))
+        connection.execute(sql.SQL(statement).format(target=target, schema=schema, **parts))
 
 
 def test_column_that_the_table_lacks_is_refused(warehouse: PostgresWarehouse) -> None:
@@ -42,8 +50,9 @@ def test_column_that_the_table_lacks_is_refused(warehouse: PostgresWarehouse) ->
 
 def test_value_that_does_not_fit_its_column_is_refused_and_not_quoted(warehouse: PostgresWarehouse) -> None:
     life.take_to_published(warehouse, FIRST)
-    with pytest.raises(DecisionRefusedError, match=r"_offset \(bigint\)") as refused:
-        erase(warehouse, f"_offset={LETTERS}")
+    change_target(warehouse, "alter table {target} add customer bigint")
+    with pytest.raises(DecisionRefusedError, match=r"customer \(bigint\)") as refused:
+        erase(warehouse, f"customer={LETTERS}")
     assert LETTERS not in str(refused.value)
     assert refused.value.__suppress_context__
 
@@ -83,6 +92,44 @@ def test_rows_stay_erased_when_the_column_becomes_a_text(warehouse: PostgresWare
     assert life.target_coordinates(warehouse) == []
 
 
+@pytest.fixture(params=["intervalstyle = 'iso_8601'", "datestyle = 'German'", "PGDATESTYLE=German", "PGTZ=Asia/Tokyo"])
+def abroad(request: pytest.FixtureRequest, warehouse_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A login whose sessions write moments in another way, by its role or, until ``monkeypatch`` is undone, for all."""
+    with create_role(warehouse_dsn) as dsn:
+        settings = ["superuser", f"set {request.param}"]
+        if request.param.startswith("PG"):
+            monkeypatch.setenv(*request.param.split("="))
+            settings.pop()
+        with psycopg.connect(warehouse_dsn) as connection:
+            for each in settings:
+                connection.execute(f"alter role {role_of(dsn)} {each}".encode())
+        yield dsn
+
+
+def test_rows_stay_erased_when_the_erasing_login_writes_dates_in_another_way(
+    warehouse: PostgresWarehouse, abroad: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.take_to_published(warehouse, FIRST)
+    change_target(
+        warehouse,
+        "alter table {target} add born date default '1990-03-01', add at timestamp default '1990-03-01 12:00',"
+        "add lasts interval default '1 day 02:00', add moment timestamptz default '1990-03-01 12:00+00'",
+    )
+    values = ("born=1990-03-01", "at=1990-03-01 12:00", "lasts=26:00 hours", "moment=1990-03-01 12:00+00")
+    erase(replace(warehouse, dsn=abroad), *values)
+    monkeypatch.undo()
+    assert life.target_coordinates(warehouse) == []
+    life.publish(warehouse, life.take_replay_to_audited(warehouse, FIRST))
+    assert life.target_coordinates(warehouse) == []
+
+
+def test_column_whose_texts_depend_on_a_country_is_refused(warehouse: PostgresWarehouse) -> None:
+    life.take_to_published(warehouse, FIRST)
+    change_target(warehouse, "alter table {target} add price money default 5")
+    with pytest.raises(DecisionRefusedError, match=r"price of .* is money"):
+        erase(warehouse, "price=5")
+
+
 def test_table_that_keeps_deleted_rows_refuses_the_erasure(warehouse: PostgresWarehouse) -> None:
     life.take_to_published(warehouse, FIRST)
     change_target(
@@ -90,7 +137,7 @@ def test_table_that_keeps_deleted_rows_refuses_the_erasure(warehouse: PostgresWa
         "create function {schema}.keep() returns trigger language plpgsql as $$ begin return null; end $$;"
         "create trigger keeper before delete on {target} for each row execute function {schema}.keep()",
     )
-    with pytest.raises(DecisionRefusedError, match=r"(?s)keeps 1 rows.*keeper"):
+    with pytest.raises(DecisionRefusedError, match=r"(?s)keeps 1 row of.*keeper"):
         erase(warehouse)
     assert warehouse.read_pipeline_decisions() == []
 
@@ -138,6 +185,22 @@ def test_staging_that_a_dead_process_has_left_goes_too(warehouse: PostgresWareho
         other.drop()
 
 
+def test_row_that_bears_the_id_of_another_pipelines_batch_is_not_counted_there(
+    warehouse: PostgresWarehouse, warehouse_dsn: str
+) -> None:
+    other = PostgresWarehouse(warehouse.dsn, f"{warehouse.pipeline}_other")
+    try:
+        life.take_to_published(warehouse, FIRST)
+        batch_id = life.take_to_published(other, FIRST).batch.batch_id
+        change_target(warehouse, "update {target} set _batch_id = {batch_id}", batch_id=sql.Literal(batch_id))
+        # A policy would keep a role from it.
+        erase(replace(warehouse, dsn=warehouse_dsn))
+        assert len(life.target_coordinates(warehouse)) == 2
+        assert (other.prove().findings, other.prove().rows_erased) == ((), 0)
+    finally:
+        other.drop()
+
+
 def test_staging_that_a_task_still_writes_refuses_the_erasure(warehouse: PostgresWarehouse) -> None:
     batch_id = life.take_to_published(warehouse, FIRST).batch.batch_id
     with psycopg.connect(warehouse.dsn) as task:
@@ -148,12 +211,90 @@ def test_staging_that_a_task_still_writes_refuses_the_erasure(warehouse: Postgre
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
 
 
-def test_ledger_keeps_the_value_nowhere(warehouse: PostgresWarehouse, warehouse_dsn: str) -> None:
-    life.take_to_published(warehouse, FIRST)
+def test_staging_of_another_role_is_named(warehouse: PostgresWarehouse, warehouse_dsn: str) -> None:
+    batch_id = life.take_to_published(warehouse, FIRST).batch.batch_id
+    (table, *_), owner = sorted(_find_staging(warehouse, batch_id)), sql.Identifier(role_of(warehouse_dsn))
+    change_owner = sql.SQL("alter table {} owner to {}").format(sql.Identifier("batchledger_staging", table), owner)
+    with psycopg.connect(warehouse_dsn) as connection:
+        connection.execute(change_owner)
+    assert f"1 staging table of other roles may hold the key, such as {table}" in erase(warehouse).warning
+    assert _find_staging(warehouse, batch_id) == {table}
+    assert erase(replace(warehouse, dsn=warehouse_dsn)).warning == ""
+    assert _find_staging(warehouse, batch_id) == set()
+
+
+def test_staging_that_housekeeping_drops_meanwhile_is_no_fault(
+    warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_id = life.take_to_published(warehouse, FIRST).batch.batch_id
+    listing = erasures.list_staging
+
+    def list_and_lose(cursor: Cursor, *, is_own: bool) -> list[StagingTable]:
+        tables = listing(cursor, is_own=is_own)
+        PostgresHousekeeping(warehouse.dsn).drop_staging([each for each in tables if each.batch_id == batch_id])
+        return tables
+
+    monkeypatch.setattr(erasures, "list_staging", list_and_lose)
+    assert record_of(erase(warehouse)).after
+    assert _find_staging(warehouse, batch_id) == set()
+
+
+def test_more_staging_than_one_transaction_can_lock_refuses_the_erasure(
+    warehouse: PostgresWarehouse, warehouse_dsn: str
+) -> None:
+    batch_id = life.take_to_published(warehouse, FIRST).batch.batch_id
+    with psycopg.connect(warehouse.dsn) as connection:
+        for number in range(2, 202):
+            table = sql.Identifier("batchledger_staging", f"b{batch_id}_a{number}_rows")
+            connection.execute(sql.SQL("create table {} (row text)").format(table))
+    with psycopg.connect(warehouse_dsn, autocommit=True) as other:
+        with pytest.raises(psycopg.errors.OutOfMemory):
+            other.execute("select pg_advisory_lock(number) from generate_series(1, 1000000) number")
+        # The rest of the erasure has room.
+        other.execute("select pg_advisory_unlock(number) from generate_series(1, 300) number")
+        with pytest.raises(DecisionRefusedError, match=r"(?s)cannot lock them all.*housekeeping"):
+            erase(warehouse)
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
     erase(warehouse)
-    owner = replace(warehouse, dsn=warehouse_dsn)
-    assert _find_in_ledger(owner, warehouse.pipeline) >= {"batch", "decision", "erased_key", "position"}
-    assert _find_in_ledger(owner, VALUE) == set()
+    assert _find_staging(warehouse, batch_id) == set()
+
+
+def test_batch_between_its_two_commits_keeps_its_staging_until_its_run_is_over_for_certain(
+    warehouse: PostgresWarehouse, warehouse_dsn: str
+) -> None:
+    """at_most_once publishes first, and writes the rows from staging afterwards."""
+    life.take_to_published(warehouse, FIRST)
+    attempt = life.take_to_audited(warehouse, SECOND, run="run-2")
+    with warehouse.ledger.publication(attempt) as publication:
+        publication.advance_positions()
+        publication.publish_quarantine()
+        publication.mark_published()
+    with pytest.raises(DecisionRefusedError, match=r"(?s)its rows are not there yet.*at_most_once"):
+        erase(warehouse)
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
+    assert _find_staging(warehouse, attempt.batch.batch_id)
+    earlier = "update batchledger.batch set published_at = published_at - %s where batch_id = %s"
+    with psycopg.connect(warehouse_dsn) as connection:
+        connection.execute(earlier, [OVER_FOR, attempt.batch.batch_id])
+    erase(warehouse)
+    assert _find_staging(warehouse, attempt.batch.batch_id) == set()
+
+
+def test_ledger_keeps_the_value_nowhere(warehouse: PostgresWarehouse, warehouse_dsn: str) -> None:
+    value = uuid4().hex
+    store = warehouse.with_rules(BY_ID)
+    attempt = life.stage(store, life.store(store, FIRST), poison=[(ORDERS_0, 1)], rows=_rows_with(value))
+    life.audit(store, attempt)
+    life.publish(store, attempt)
+    quote = "update batchledger.attempt set quoted = %s, quoted_at = now() where batch_id = %s"
+    set_aside = "update batchledger.quarantine set value = %s where batch_id = %s"
+    with psycopg.connect(warehouse_dsn) as connection:
+        connection.execute(quote, [value, attempt.batch.batch_id])
+        connection.execute(set_aside, [f'{{"message_id": "{value}"}}'.encode(), attempt.batch.batch_id])
+    staging = {f"batchledger_staging.{each}" for each in _find_staging(store, attempt.batch.batch_id) if "rows" in each}
+    assert _find(warehouse_dsn, value) == {"batchledger.attempt", "batchledger.quarantine", *staging}
+    erase(store, f"message_id={value}")
+    assert _find(warehouse_dsn, value) == set()
 
 
 def _find_staging(warehouse: PostgresWarehouse, batch_id: int) -> set[str]:
@@ -162,16 +303,22 @@ def _find_staging(warehouse: PostgresWarehouse, batch_id: int) -> set[str]:
         return {name for (name,) in connection.execute(query, [f"b{batch_id}\\_%"])}
 
 
-def _find_in_ledger(warehouse: PostgresWarehouse, text: str) -> set[str]:
-    """The tables of the ledger that hold a text in a row of the pipeline."""
+def _rows_with(value: str) -> pa.RecordBatch:
+    """The rows of FIRST without the second record; the first has ``value``."""
+    rows = life.batch_of_rows([(ORDERS_0, 0), (ORDERS_0, 2)]).to_pylist()
+    rows[0]["message_id"] = value
+    return pa.RecordBatch.from_pylist(rows, schema=ROW_SCHEMA)
+
+
+def _find(dsn: str, value: str) -> set[str]:
+    """The tables of ledger and staging that hold a value, as a text or as bytes."""
     found = set()
-    with psycopg.connect(warehouse.dsn) as connection:
-        tables = connection.execute("select tablename from pg_tables where schemaname = 'batchledger'").fetchall()
-        for (table,) in tables:
-            query = sql.SQL(
-                "select from {} t where position(%s in t::text) > 0 and position(%s in t::text) > 0 limit 1"
-            )
-            named = query.format(sql.Identifier("batchledger", table))
-            if connection.execute(named, [text, warehouse.pipeline]).rowcount:
-                found.add(table)
+    with psycopg.connect(dsn) as connection:
+        tables = connection.execute(
+            "select schemaname, tablename from pg_tables where schemaname in ('batchledger', 'batchledger_staging')"
+        ).fetchall()
+        for table in tables:
+            query = sql.SQL("select from {} t where t::text like any (%s) limit 1").format(sql.Identifier(*table))
+            if connection.execute(query, [[f"%{value}%", f"%{value.encode().hex()}%"]]).rowcount:
+                found.add(".".join(table))
     return found

@@ -283,7 +283,8 @@ def test_database_writes_the_role_of_a_decision_itself(
     owner.execute("insert into batchledger.pipeline (name) values ('orders')")
     give = "create role {boss}; grant {boss} to {user}; grant usage on schema batchledger to {boss}; "
     names = {"boss": sql.Identifier(f"boss_of_{user}"), "user": sql.Identifier(user)}
-    owner.execute(sql.SQL(give + "grant insert on batchledger.decision to {boss}").format(**names))
+    give += "grant insert on batchledger.decision to {boss}; grant select on batchledger.batch to {boss}"
+    owner.execute(sql.SQL(give).format(**names))
     with psycopg.connect(empty_database, user=user, password=user) as connection:
         connection.execute(sql.SQL("set role {boss}").format(**names))
         connection.execute(

@@ -143,6 +143,65 @@ def test_role_is_refused_to_forge(teams: Teams, statement: str, said: str) -> No
     assert (chain.counted, find_break(chain)) == (2, None)
 
 
+# A batch's own row names itself.
+NAMED_BATCHES = (
+    "select c.relname, array_agg(a.attname::text) filter (where a.attname like '%batch\\_id'), "
+    "bool_or(a.attname = 'pipeline') from pg_class c join pg_attribute a on a.attrelid = c.oid and not a.attisdropped "
+    "where c.relnamespace = 'batchledger'::regnamespace and c.relkind = 'r' and c.relname <> 'batch' "
+    "group by c.relname having bool_or(a.attname like '%batch\\_id') order by c.relname"
+)
+
+
+def test_role_writes_no_row_that_names_a_batch_of_another_pipeline(teams: Teams) -> None:
+    """PostgreSQL asks policies before constraints: a row of the role's own batch fails, if at all, by what it lacks."""
+    batches = "select batch_id, pipeline = %s from batchledger.batch where pipeline in (%s, %s) order by 2"
+    ((others, _), (own, _)) = teams.ask(batches, teams.mine.pipeline, teams.mine.pipeline, teams.other.pipeline)
+    with psycopg.connect(teams.owner.dsn) as connection:
+        tables = connection.execute(NAMED_BATCHES.encode()).fetchall()
+    places = [(table, place) for table, columns, _ in tables for place in columns]
+    assert {("batch_range", "batch_id"), ("decision", "batch_id"), ("replacement", "replaced_batch_id")} <= {*places}
+
+    def write(table: str, values: dict[str, object]) -> str:
+        columns, places = ", ".join(values), ", ".join(["%s"] * len(values))
+        try:
+            # Rolled back, so that no row is in the way of the next one.
+            with psycopg.connect(teams.mine.dsn) as connection, connection.transaction(force_rollback=True):
+                statement = f"insert into batchledger.{table} ({columns}) values ({places})"  # noqa: S608
+                connection.execute(statement.encode(), [*values.values()])
+        except psycopg.errors.InsufficientPrivilege as refused:
+            return str(refused).partition(" for table")[0]
+        except psycopg.IntegrityError:
+            pass
+        return "not by a policy"
+
+    by_policy = "new row violates row-level security policy"
+    for table, columns, has_pipeline in tables:
+        right = {**dict.fromkeys(columns, own), **({"pipeline": teams.mine.pipeline} if has_pipeline else {})}
+        assert (table, write(table, right)) == (table, "not by a policy")
+        for place in columns:
+            assert (table, place, write(table, {**right, place: others})) == (table, place, by_policy)
+
+
+def test_role_moves_no_range_into_a_batch_of_another_pipeline(teams: Teams) -> None:
+    (batch,) = teams.ask("select batch_id from batchledger.batch where pipeline = %s", teams.other.pipeline)
+    move = "update batchledger.batch_range set batch_id = %s where pipeline = %s"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+        teams.change(move, *batch, teams.mine.pipeline)
+    assert teams.other.prove().findings == ()
+
+
+def test_dropped_record_that_names_a_batch_of_another_pipeline_is_not_counted_there(teams: Teams) -> None:
+    """A ledger may have such a row from before the policies, which do not hold its owner either."""
+    names = (
+        "update batchledger.quarantine set batch_id = (select batch_id from batchledger.batch where pipeline = %s) "
+        "where pipeline = %s"
+    )
+    with psycopg.connect(teams.owner.dsn) as connection:
+        assert connection.execute(names, [teams.other.pipeline, teams.owner.pipeline]).rowcount == 1
+    record_of(teams.owner.decisions.drop_quarantined(teams.owner.pipeline, [FIRST], BY_ANA))
+    assert teams.other.prove().findings == ()
+
+
 def test_without_its_row_the_same_role_sees_the_other_pipeline(teams: Teams) -> None:
     """The negative control: its other grants are the same, and the policies do not hold it."""
     query = "select count(*) from batchledger.quarantine where pipeline = %s"
@@ -196,6 +255,48 @@ def test_statements_are_shown_and_nothing_is_granted_unless_asked(teams: Teams) 
     with psycopg.connect(teams.owner.dsn) as connection:
         query = "select pipeline from batchledger.pipeline_role where role = %s"
         assert connection.execute(query, [teams.role]).fetchall() == [(teams.mine.pipeline,)]
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("alter role {role} superuser", "it is a superuser, the owner of the ledger, or exempt by BYPASSRLS"),
+        ("alter role {role} bypassrls", "it is a superuser, the owner of the ledger, or exempt by BYPASSRLS"),
+        ("create role {other} nologin bypassrls; grant {other} to {role}", "it is a member of {other}, which is"),
+        ("alter role {role} noinherit; grant {owner} to {role}", "it is a member of {owner}, which is"),
+    ],
+)
+def test_role_that_no_policy_would_hold_is_refused(teams: Teams, given: str, said: str, *, is_applied: bool) -> None:
+    names = {"role": teams.role, "other": f"other_of_{teams.role}", "owner": role_of(teams.owner.dsn)}
+    with psycopg.connect(teams.owner.dsn, autocommit=True) as connection:
+        connection.execute(given.format(**names).encode())
+        try:
+            with pytest.raises(ConfigurationError, match=said.format(**names)) as refused:
+                grant_role(teams.owner.dsn, teams.other.pipeline, teams.role, None, is_applied=is_applied)
+        finally:
+            connection.execute("drop role if exists {other}".format(**names).encode())
+        query = "select pipeline from batchledger.pipeline_role where role = %s"
+        assert connection.execute(query, [teams.role]).fetchall() == [(teams.mine.pipeline,)]
+    assert "Nothing was granted" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["public", "no_such_role"])
+def test_what_is_no_role_is_granted_nothing(teams: Teams, name: str) -> None:
+    """PostgreSQL would grant everyone what "public" is granted, also in quotes."""
+    with pytest.raises(ConfigurationError, match=f"PostgreSQL has no role {name}. Nothing was granted"):
+        grant_role(teams.owner.dsn, teams.mine.pipeline, name, None, is_applied=True)
+
+
+def test_owner_of_the_ledger_that_is_no_superuser_is_refused(teams: Teams) -> None:
+    with psycopg.connect(teams.owner.dsn, autocommit=True) as connection:
+        (owner,) = connection.execute("select current_user").fetchall()
+        connection.execute(f"alter table batchledger.key_type owner to {teams.role}".encode())
+        try:
+            with pytest.raises(ConfigurationError, match="it is a superuser, the owner"):
+                grant_role(teams.owner.dsn, teams.mine.pipeline, teams.role, None, is_applied=True)
+        finally:
+            connection.execute(sql.SQL("alter table batchledger.key_type owner to {}").format(sql.Identifier(*owner)))
 
 
 def test_rights_on_a_table_that_is_not_there_are_refused_with_what_to_do(teams: Teams) -> None:

@@ -373,14 +373,21 @@ class PostgresWarehouse:
             return int(connection.execute(query, [self.pipeline]).fetchall()[0][0])
 
     def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
+        begin = "insert into batchledger.pipeline (name) values (%s) on conflict do nothing"
+        bring = (
+            "insert into batchledger.batch (pipeline, lane, state, is_dry_run, lag_left_records, planned_by) "
+            "values (%s, 'replay', 'discarded', true, 0, 'before') returning batch_id"
+        )
         query = (
             'insert into batchledger.message_key (pipeline, key_hash, topic, partition, "offset", batch_id, '
-            "remembered_until) values (%s, %s, %s, %s, %s, 0, %s)"
+            "remembered_until) values (%s, %s, %s, %s, %s, %s, %s)"
         )
         key_hash = hashlib.sha256(json.dumps([message_id]).encode()).digest()
         (partition, offset), owner = first, pipeline or self.pipeline
         with connect_behind(self.dsn) as connection:
-            connection.execute(query, [owner, key_hash, partition.topic, partition.partition, offset, until])
+            connection.execute(begin, [owner])
+            (batch,) = connection.execute(bring, [owner]).fetchall()
+            connection.execute(query, [owner, key_hash, partition.topic, partition.partition, offset, *batch, until])
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         query = (

@@ -59,6 +59,10 @@ def has_all_runs(otlp: OtlpReceiver, airflow: AirflowApi, dag_id: str) -> bool:
     return names.count(f"dag_run.{dag_id}") == len(airflow.list_runs(dag_id))
 
 
+def read_page(viewer: AirflowApi) -> str:
+    return viewer.client.get("/batchledger/metrics?partitions=true").raise_for_status().text
+
+
 def find_any(words: Mapping[str, str], text: str) -> set[str]:
     """The names of the words that are in the text."""
     return {name for name, word in words.items() if word in text}
@@ -80,10 +84,12 @@ def test_no_event_no_metric_and_no_span_holds_a_value_of_a_record_or_a_password(
         wait_until(lambda name=each.name: blocked in otlp.gauges_of(name), DEADLINE_SECONDS)
         wait_until(lambda name=each.name: has_all_runs(otlp, airflow, name), DEADLINE_SECONDS)
     wait_until(lambda: [e for _, e in lineage.arrived if e["job"]["name"] == f"{pipeline.name}.publish"])
+    # The page tells what was found at most some seconds ago.
+    wait_until(lambda: pipeline.name in read_page(viewer), DEADLINE_SECONDS, every=1)
     sent = {
         "asset events": str([list_events(airflow, each) for each in pipelines]),
         "lineage": str(lineage.arrived),
-        "page of metrics": viewer.client.get("/batchledger/metrics?partitions=true").raise_for_status().text,
+        "page of metrics": read_page(viewer),
         "command": batchledger("metrics", "--partitions").stdout,
         "spans and metrics": b"".join(otlp.bodies).decode(errors="replace"),
     }

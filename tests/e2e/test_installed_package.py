@@ -19,8 +19,21 @@ from tests.leaks import find_leaks
 
 pytestmark = PATIENT
 FLIGHTS = 336_776
-MESSAGE = "nycflights13-123456"
-"""A value of one record."""
+MESSAGE = "nycflights13-012345"
+"""A value of one record, of the first batch."""
+REFUSAL = f'''\
+def refuse(message_id):
+    if message_id == "{MESSAGE}":
+        raise ValueError(f"bad {{message_id}}")
+    return message_id
+
+
+def change(rows):
+    from pyspark.sql import functions
+
+    return rows.withColumn("message_id", functions.udf(refuse, "string")("message_id"))
+'''
+"""A module with a transform that fails at that record, and quotes it."""
 KEEPERS = {
     "credentials.json": {*Credentials.__dataclass_fields__},
     "connections.json": {"database_password", "kafka_password", "spark_token"},
@@ -95,21 +108,23 @@ def test_installed_wheel_takes_the_flights_through_airflow_from_an_empty_folder(
         assert (page.status_code, "flights" in page.text) == (200, True)
         assert airflow.get("/batchledger/docs/index.html").status_code == 200
     assert {each.name for each in person.folder.iterdir()} == {".batchledger"}
-    fail_demo(person)
+    fail_demo(person, Path(file.strip()).parent)
     words = json.loads((person.folder / ".batchledger" / "credentials.json").read_text())
     leaks = find_leaks({**words, "value": MESSAGE}, person.folder / ".batchledger", services["warehouse"]["dsn"])
     in_kafka = {place for place in leaks if place.startswith("kafka/data/flights-")}
-    assert leaks == KEEPERS | {place: {"value"} for place in ("warehouse.public.flights", *in_kafka)}
+    in_tables = ("warehouse.public.flights", "warehouse.batchledger.attempt")
+    assert leaks == KEEPERS | {place: {"value"} for place in (*in_tables, *in_kafka)}
     assert "kafka" in person.succeed("batchledger", "down")
 
 
-def fail_demo(person: Person) -> None:
-    """Run the demo with a transform that fails."""
+def fail_demo(person: Person, package: Path) -> None:
+    """Run the demo with a transform that fails; its whole error is in the ledger."""
     name, home = "flights_refused", "from batchledger.config.places import default_pipelines_folder as f; print(f())"
     folder = Path(person.succeed("python", "-c", home).strip())
+    package.with_name("flights_refusal.py").write_text(REFUSAL)
     text = (folder / "flights.yaml").read_text().replace("name: flights", f"name: {name}")
     text = text.replace("table: flights", f"table: {name}")
-    (folder / f"{name}.yaml").write_text(f"{text}transform: 'builtins:len'\n")
+    (folder / f"{name}.yaml").write_text(f"{text}transform: flights_refusal:change\n")
     failed = person.run("batchledger", "demo", name)
     assert failed.returncode == 1, failed.stderr[-3000:]
 

@@ -256,7 +256,8 @@ class MemoryDecisions(Decisions):
             found: dict[Holding, list[OffsetRange]] = {each: [] for each in Holding}
             for place, row in tables.quarantine.items():
                 if place[0] == pipeline:
-                    found[find_holding(key, row["key"], row["value"])].append(_place(place))
+                    parts = (row["key"], row["value"], row["headers"])
+                    found[find_holding(key, erased.type_by_column, *parts)].append(_place(place))
             dropped, doubtful = merge_ranges(found[Holding.YES]), merge_ranges(found[Holding.PERHAPS])
             _drop(tables, pipeline, dropped)
             warning = describe_doubtful(pipeline, doubtful)

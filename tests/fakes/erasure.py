@@ -24,7 +24,8 @@ class MemoryErasure:
         is_remembered = tables.erased.get((pipeline, key)) != bounds
         tables.erased[pipeline, key] = bounds
         doomed = [row for row in tables.targets[self.table].rows if _holds(row, key)]
-        return Erased(len(doomed), self._remove(tables, pipeline, doomed, [dict(key.pairs)]), is_remembered)
+        keys = self._remove(tables, pipeline, doomed, [dict(key.pairs)])
+        return Erased(len(doomed), keys, is_remembered, dict.fromkeys(key.columns, "text"))
 
     def erase_again(self, tables: Tables, attempt: Attempt) -> None:
         batch = attempt.batch

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def erase(platform: Platform, key: ErasureKey, decision: Decision) -> Decided:
-    """Erase a key. The ``warning`` names records of quarantine that a person has to look at.
+    """Erase a key. The ``warning`` names what a person has to look at: records of quarantine, staging of other roles.
 
     Raises DecisionRefusedError if the reason names a value, a batch is open, the target is no table of PostgreSQL, or
     the table lacks a column of the key; TargetChangedError if the table is not the pipeline's own.

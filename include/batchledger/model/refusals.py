@@ -71,6 +71,27 @@ def staging_in_use(pipeline: str, table: str) -> DecisionRefusedError:
     )
 
 
+def too_much_staging(pipeline: str, tables: int) -> DecisionRefusedError:
+    """Say that nothing can be erased while more staging is left than one transaction can drop."""
+    return DecisionRefusedError(
+        f"{pipeline} has left {tables:,} staging tables, and the database cannot lock them all. Nothing was erased.",
+        why="An erasure drops them in one transaction.",
+        advice="Let housekeeping drop each by itself, then erase again: batchledger housekeeping",
+        pipeline=pipeline,
+    )
+
+
+def rows_not_written(pipeline: str, batch_id: int) -> DecisionRefusedError:
+    """Say that nothing can be erased between the two commits of a batch that delivers at_most_once."""
+    return DecisionRefusedError(
+        f"Batch {batch_id} of {pipeline} is published, and its rows are not there yet. Nothing was erased.",
+        why="Its delivery is at_most_once: its run may still write the rows from staging.",
+        advice="Erase again when the run has ended. If it was killed, that is possible one hour after the publication.",
+        batch_id=batch_id,
+        pipeline=pipeline,
+    )
+
+
 def taken_over(found: Batch, run: str) -> FencedError:
     """Say that another run has taken the batch over from ``run``."""
     return FencedError(

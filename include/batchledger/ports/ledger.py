@@ -323,7 +323,7 @@ class Decisions(Protocol):
     def erase(self, pipeline: str, key: ErasureKey, decision: Decision, erase: EraseRows) -> Decided:
         """Erase the rows of a key by ``erase``, and what quarantine and the errors of attempts hold of it, for good.
 
-        The record holds no value of the key. The ``warning`` names records of quarantine that cannot be read and may
-        hold it: they stay. Raises DecisionRefusedError while a batch of the pipeline is open, a dry run included: its
-        staging may hold the key.
+        The record holds no value of the key. The ``warning`` names records of quarantine and staging of other roles
+        that may hold it: they stay. Raises DecisionRefusedError while a batch of the pipeline is open, a dry run
+        included: its staging may hold the key. Raises it as well while a published batch may still write its rows.
         """

@@ -284,10 +284,9 @@ class PostgresDecisions(Decisions):
             lock_pipeline(cursor, pipeline)
             require_none_open(cursor, pipeline)
             erased = erase(PostgresTargetAccess(cursor.connection, pipeline))
-            dropped, doubtful = drop_held(cursor, pipeline, key)
+            dropped, doubtful = drop_held(cursor, pipeline, key, erased.type_by_column)
             forget_quoted(cursor, pipeline)
-            drop_left(cursor, pipeline)
-            warning = describe_doubtful(pipeline, doubtful)
+            warning = describe_doubtful(pipeline, doubtful, drop_left(cursor, pipeline))
             if not (erased.is_anything or dropped):
                 return Decided(None, is_new=False, warning=warning)
             effect = effects.erasing(erased.rows, erased.remembered_keys, dropped, key.columns)

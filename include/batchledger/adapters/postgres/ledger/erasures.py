@@ -3,7 +3,7 @@
 Everything here happens within the transaction of the decision, and the pipeline is locked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 
 import psycopg
 from psycopg import sql
@@ -17,8 +17,9 @@ from batchledger.adapters.postgres.database import (
 from batchledger.adapters.postgres.ledger.housekeeping import list_staging
 from batchledger.adapters.postgres.ledger.rows import Cursor, load_batch
 from batchledger.model.erasure import ErasureKey, Holding, find_holding
+from batchledger.model.housekeeping import OVER_FOR, StagingTable
 from batchledger.model.offsets import OffsetRange, merge_ranges, single_offset
-from batchledger.model.refusals import staging_in_use, staging_may_hold
+from batchledger.model.refusals import rows_not_written, staging_in_use, staging_may_hold, too_much_staging
 
 
 def require_none_open(cursor: Cursor, pipeline: str) -> None:
@@ -32,25 +33,58 @@ def require_none_open(cursor: Cursor, pipeline: str) -> None:
         raise staging_may_hold(load_batch(cursor, batch_id))
 
 
-def drop_left(cursor: Cursor, pipeline: str) -> None:
-    """Drop the staging that attempts have left when their processes died. No batch is open, so all of it is over.
+def drop_left(cursor: Cursor, pipeline: str) -> list[StagingTable]:
+    """Drop the staging that attempts have left when their processes died; return what the login may not drop.
 
-    Raises DecisionRefusedError if a task still writes there.
+    No batch is open. Raises DecisionRefusedError if a task still writes there, if a batch may still write its rows from
+    there, or if there are more tables than one transaction can lock.
     """
+    tables = _list_left(cursor, pipeline, is_own=True)
+    _require_written(cursor, pipeline, tables)
     cursor.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(WRITERS_LEAVE_WITHIN)))
-    for table in list_staging(cursor):
-        if table.known is not None and table.known.pipeline == pipeline:
-            try:
-                cursor.execute(sql.SQL("drop table {}").format(sql.Identifier(STAGING_SCHEMA, table.name)))
-            except (psycopg.errors.LockNotAvailable, psycopg.errors.DependentObjectsStillExist) as error:
-                raise staging_in_use(pipeline, table.name) from error
+    for table in tables:
+        try:
+            # Housekeeping may be faster.
+            cursor.execute(sql.SQL("drop table if exists {}").format(sql.Identifier(STAGING_SCHEMA, table.name)))
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DependentObjectsStillExist) as error:
+            raise staging_in_use(pipeline, table.name) from error
+        except psycopg.errors.OutOfMemory as error:
+            raise too_much_staging(pipeline, len(tables)) from error
+    return _list_left(cursor, pipeline, is_own=False)
 
 
-def drop_held(cursor: Cursor, pipeline: str, key: ErasureKey) -> tuple[list[OffsetRange], list[OffsetRange]]:
+def _list_left(cursor: Cursor, pipeline: str, *, is_own: bool) -> list[StagingTable]:
+    tables = list_staging(cursor, is_own=is_own)
+    return [each for each in tables if each.known is not None and each.known.pipeline == pipeline]
+
+
+def _require_written(cursor: Cursor, pipeline: str, tables: Sequence[StagingTable]) -> None:
+    """Raise DecisionRefusedError while a published batch may write its rows from these tables (at_most_once)."""
+    cursor.execute(
+        "select batch_id from batchledger.batch where batch_id = any(%s) and rows_published_at is null "
+        "and published_at > now() - %s order by batch_id limit 1",
+        [[each.batch_id for each in tables], OVER_FOR],
+    )
+    for (batch_id,) in cursor:
+        raise rows_not_written(pipeline, batch_id)
+
+
+def drop_held(
+    cursor: Cursor, pipeline: str, key: ErasureKey, type_by_column: Mapping[str, str]
+) -> tuple[list[OffsetRange], list[OffsetRange]]:
     """Drop the records of quarantine that hold the key. Return their ranges, and the ranges of doubtful ones."""
-    found: dict[Holding, list[OffsetRange]] = {each: [] for each in Holding}
-    for holding, offset in _judge(cursor, pipeline, key):
-        found[holding].append(offset)
+    found: dict[Holding, list[OffsetRange]] = {Holding.YES: [], Holding.PERHAPS: []}
+    # A cursor of the server: there may be millions.
+    with cursor.connection.cursor(name="batchledger_quarantine") as records:
+        records.execute(
+            'select topic, partition, "offset", key, value, headers::text from batchledger.quarantine '
+            "where pipeline = %s",
+            [pipeline],
+        )
+        for topic, partition, offset, *parts in records:
+            holding = find_holding(key, type_by_column, *parts)
+            if holding is not Holding.NO:
+                found[holding].append(single_offset(topic, partition, offset))
     dropped = merge_ranges(found[Holding.YES])
     cursor.execute(read_statement(__package__, "drop_quarantined"), {"pipeline": pipeline, **ranges_as_arrays(dropped)})
     return dropped, merge_ranges(found[Holding.PERHAPS])
@@ -63,13 +97,3 @@ def forget_quoted(cursor: Cursor, pipeline: str) -> None:
         "where b.batch_id = a.batch_id and b.pipeline = %s and a.quoted is not null",
         [pipeline],
     )
-
-
-def _judge(cursor: Cursor, pipeline: str, key: ErasureKey) -> Iterator[tuple[Holding, OffsetRange]]:
-    """Judge every record of the pipeline in quarantine. A cursor of the server: there may be millions."""
-    with cursor.connection.cursor(name="batchledger_quarantine") as records:
-        records.execute(
-            'select topic, partition, "offset", key, value from batchledger.quarantine where pipeline = %s', [pipeline]
-        )
-        for topic, partition, offset, record_key, value in records:
-            yield find_holding(key, record_key, value), single_offset(topic, partition, offset)

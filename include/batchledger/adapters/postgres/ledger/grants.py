@@ -5,7 +5,9 @@ held by its grants alone. What only people do stays with the ledger's owner: a m
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA
@@ -47,6 +49,17 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
     "sequence": _REMOVE,
     "writer_schema": _ADD,
 }
+# A member may be without the rights of the other role until it says "set role".
+_FIND_UNHELD = """
+select (
+    select u.rolname from pg_roles u
+    where pg_has_role(r.oid, u.oid, 'member') and (
+        u.rolsuper or u.rolbypassrls
+        or u.oid in (select relowner from pg_class where relnamespace = 'batchledger'::regnamespace and relrowsecurity))
+    order by u.oid <> r.oid, u.rolname
+    limit 1)
+from pg_roles r
+where r.rolname = %s"""
 _RIGHTS_ON_TARGET = "select, insert, update, delete"
 
 
@@ -75,9 +88,11 @@ def grant_role(
 ) -> Sequence[str]:
     """Return the statements as texts, and execute them in one transaction if ``is_applied``.
 
-    Raises ConfigurationError if the table of the sink is not there: only its owner could grant rights on it.
+    Raises ConfigurationError if the role is not there or no policy would hold it, and if the table of the sink is not
+    there: only its owner could grant rights on it.
     """
     with transaction(dsn, f"grant {role} what the runs of {pipeline} need") as cursor:
+        _require_held(cursor, pipeline, role)
         if target is not None and not columns_of(cursor, *target):
             raise ConfigurationError(
                 f"Table {'.'.join(target)} of {pipeline} is not there. Nothing was granted.",
@@ -89,6 +104,26 @@ def grant_role(
             for each in statements:
                 cursor.execute(each)
         return [each.as_string(cursor) for each in statements]
+
+
+def _require_held(cursor: psycopg.Cursor[Any], pipeline: str, role: str) -> None:
+    cursor.execute(_FIND_UNHELD, [role])
+    found = cursor.fetchone()
+    if found is None:
+        raise ConfigurationError(
+            f"PostgreSQL has no role {role}. Nothing was granted.",
+            advice="Name a role that is there, or create one: create role NAME login",
+            pipeline=pipeline,
+        )
+    (unheld,) = found
+    if unheld is not None:
+        claim = "is" if unheld == role else f"is a member of {unheld}, which is"
+        raise ConfigurationError(
+            f"No policy holds {role}: it {claim} a superuser, the owner of the ledger, or exempt by BYPASSRLS. "
+            "Nothing was granted.",
+            advice="Name a role that is none of these and a member of none, or create one: create role NAME login",
+            pipeline=pipeline,
+        )
 
 
 def _grant(rights: str, table: tuple[str, str], role: sql.Identifier) -> sql.Composed:

@@ -195,9 +195,9 @@ class _Busy(Exception):  # noqa: N818 (it never leaves this module)
     """The pipeline is locked by a publication or a decision, or a batch of it is committing."""
 
 
-def list_staging(cursor: Cursor) -> list[StagingTable]:
-    """Return the staging tables that the login may drop, with what the ledger knows of them."""
-    cursor.execute(read_statement(__package__, "list_staging"), {"schema": STAGING_SCHEMA})
+def list_staging(cursor: Cursor, *, is_own: bool = True) -> list[StagingTable]:
+    """Return the staging tables that the login may drop, or the others, with what the ledger knows of them."""
+    cursor.execute(read_statement(__package__, "list_staging"), {"schema": STAGING_SCHEMA, "is_own": is_own})
     return [
         StagingTable(
             name, batch_id, attempt, None if pipeline is None else StagingOwner(pipeline, BatchState(state), *known)

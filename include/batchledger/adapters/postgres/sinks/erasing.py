@@ -8,8 +8,8 @@ as gone: the proof stays exact.
 A hash, because coordinates do not name the older records of an upsert, or records that could not be decoded by then.
 Each pipeline has one salt, so a row is hashed once and not for every erased key.
 
-Known limits: a dry run of a replay counts these rows as accepted. Who reads the salt and the hashes can find a value by
-trying all that it may be.
+Known limits: a dry run of a replay counts these rows as accepted. A person who reads the salt and the hashes can find a
+value by trying all that it may be.
 """
 
 import secrets
@@ -25,6 +25,7 @@ from batchledger.adapters.postgres.sinks.swallowing import find_swallowers
 from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.adapters.postgres.staging.tables import hash_of_values
 from batchledger.model.batch import Attempt
+from batchledger.model.counting import describe_count
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from batchledger.model.records.rules import Deduplication, Upsert
@@ -43,7 +44,8 @@ class PostgresErasure:
     def erase(self, cursor: psycopg.Cursor[Any], pipeline: str, key: ErasureKey) -> Erased:
         """Erase a key, count what is gone, and remember it as erased. The pipeline is locked.
 
-        Raises DecisionRefusedError if the table lacks a column, takes no such value, or keeps rows that are deleted.
+        Raises DecisionRefusedError if the table lacks a column, takes no such value or has it as money, or if it keeps
+        rows that are deleted.
         """
         types = self._read_types(cursor, pipeline, key)
         parameters = {
@@ -54,6 +56,7 @@ class PostgresErasure:
         }
         given = {each: _cast(_parameter(each), types[each]) for each in key.columns}
         is_comparable = sql.SQL(" and ").join(sql.SQL("{0} = {0}").format(value) for value in given.values())
+        cursor.execute(read_statement(__package__, "pin_texts"))
         cursor.execute(read_statement(__package__, "create_erased"))
         try:
             cursor.execute(
@@ -66,7 +69,7 @@ class PostgresErasure:
         rows = self._delete(cursor, pipeline, given, parameters)
         keys = self._count_and_forget(cursor, parameters)
         cursor.execute(read_statement(__package__, "remember_erased"), parameters)
-        return Erased(rows, keys, is_remembered=cursor.rowcount > 0)
+        return Erased(rows, keys, cursor.rowcount > 0, types)
 
     def erase_again(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
         """Erase the rows that the attempt has just written of keys that were erased. Within its publication.
@@ -80,6 +83,7 @@ class PostgresErasure:
         if not erasures:
             return
         present = self.target.read_columns(cursor)
+        cursor.execute(read_statement(__package__, "pin_texts"))
         cursor.execute(read_statement(__package__, "create_erased"))
         cursor.execute(read_statement(__package__, "gather_erasures"), parameters)
         # Without numbers about it, PostgreSQL would compare each row with each key.
@@ -118,8 +122,9 @@ class PostgresErasure:
             cursor.execute(read_sql(__package__, "count_kept").format(target=target, is_key=is_key), parameters)
             ((kept,),) = cursor.fetchall()
             if kept:
+                rows_kept = describe_count(kept, "row")
                 raise DecisionRefusedError(
-                    f"Table {self.target.name} keeps {kept:,} rows of the key, without an error. Nothing was erased.",
+                    f"Table {self.target.name} keeps {rows_kept} of the key, without an error. Nothing was erased.",
                     why=f"It has: {', '.join(swallowers)}.",
                     advice="Let the table give up every row that is deleted, and erase again.",
                     pipeline=pipeline,
@@ -129,7 +134,7 @@ class PostgresErasure:
 
     def _count_and_forget(self, cursor: psycopg.Cursor[Any], parameters: Mapping[str, Any]) -> int:
         """Count the erased rows in their ranges, and forget their keys; return how many keys were remembered."""
-        cursor.execute(read_statement(__package__, "count_erased"))
+        cursor.execute(read_statement(__package__, "count_erased"), parameters)
         forgotten = 0
         for statement in _FORGET:
             cursor.execute(read_statement(__package__, statement), parameters)
@@ -149,6 +154,15 @@ class PostgresErasure:
                 advice="Name columns of the table: --key COLUMN=VALUE",
                 pipeline=pipeline,
                 subject=missing[0],
+            )
+        unsteady = [column for column, type_ in types.items() if type_.removesuffix("[]") == "money"]
+        if unsteady:
+            raise DecisionRefusedError(
+                f"Column {unsteady[0]} of {self.target.name} is money. Nothing was erased.",
+                why="PostgreSQL writes money as lc_monetary says, so the key would not be known again.",
+                advice="Name other columns, or alter the column to numeric.",
+                pipeline=pipeline,
+                subject=unsteady[0],
             )
         return types
 

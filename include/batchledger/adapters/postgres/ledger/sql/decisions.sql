@@ -37,7 +37,8 @@ with dropped as (
         select h.batch_id, h.topic, h.partition, h.offsets, count(*) as records
         from dropped d
         join batchledger.batch_range h
-            on h.batch_id = d.batch_id and h.topic = d.topic and h.partition = d.partition and h.offsets @> d."offset"
+            on h.pipeline = %(pipeline)s and h.batch_id = d.batch_id and h.topic = d.topic and h.partition = d.partition
+                and h.offsets @> d."offset"
         group by h.batch_id, h.topic, h.partition, h.offsets) of_range
     where r.batch_id = of_range.batch_id and r.topic = of_range.topic and r.partition = of_range.partition
         and r.offsets = of_range.offsets

@@ -56,8 +56,8 @@ order by q.quarantined_at
 limit %(limit)s
 
 -- name: list_staging
--- The tables of attempts that this login may drop, with what the ledger knows of them. One snapshot: an attempt is there
--- before its tables are.
+-- The tables of attempts that this login may drop, or the others, with what the ledger knows of them. One snapshot: an
+-- attempt is there before its tables are.
 select t.relname, found.parts[1]::bigint, found.parts[2]::int, b.pipeline, b.state, b.attempt, a.outcome, a.ended_at,
     b.published_at
 from pg_class t
@@ -65,5 +65,5 @@ join pg_namespace n on n.oid = t.relnamespace and n.nspname = %(schema)s
 cross join lateral regexp_match(t.relname, '^b(\d{1,18})_a(\d{1,9})_(?:open|rows|aside|arriving|records|files|listed|visible|quarantine)$') found (parts)
 left join batchledger.batch b on b.batch_id = found.parts[1]::bigint
 left join batchledger.attempt a on a.batch_id = b.batch_id and a.number = found.parts[2]::int
-where t.relkind = 'r' and found.parts is not null and pg_has_role(t.relowner, 'usage')
+where t.relkind = 'r' and found.parts is not null and pg_has_role(t.relowner, 'usage') = %(is_own)s
 order by 2, 3, 1

@@ -7,6 +7,12 @@ where a.attrelid = {target}::regclass and a.attname = any(%(columns)s::text[]) a
 -- name: find_salt
 select salt from batchledger.erased_key where pipeline = %(pipeline)s limit 1
 
+-- name: pin_texts
+-- Texts go into the hash. A role, a database, PGTZ or PGDATESTYLE may write them in other ways.
+set local timezone = 'UTC';
+set local datestyle = 'ISO';
+set local intervalstyle = 'postgres'
+
 -- name: create_erased
 -- What is erased in this transaction: the place of each row, and the hashes by which its key is known.
 create temporary table batchledger_erased (
@@ -84,7 +90,7 @@ insert into batchledger_erased
 select * from removed
 
 -- name: count_erased
--- Offsets, as "replacement" counts them. Rows that no batch has written are nowhere counted.
+-- Offsets, as "replacement" counts them. Rows that no batch of the pipeline has written are nowhere counted.
 update batchledger.batch_range r
 set rows_erased = r.rows_erased + of_range.rows
 from (
@@ -92,6 +98,7 @@ from (
     from batchledger_erased e
     join batchledger.batch_range h
         on h.batch_id = e.batch_id and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
+    where h.pipeline = %(pipeline)s
     group by h.batch_id, h.topic, h.partition, h.offsets) of_range
 where r.batch_id = of_range.batch_id and r.topic = of_range.topic and r.partition = of_range.partition
     and r.offsets = of_range.offsets

@@ -46,7 +46,7 @@ alter table batchledger.decision
     alter column chain_hash set not null,
     add constraint decision_chain unique (pipeline, chain_number);
 
--- It runs with the rights of the ledger's owner: who may add a decision need not be able to write the count.
+-- It runs with the rights of the ledger's owner: a role that may add a decision need not be able to write the count.
 create function batchledger.seal_decision() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -90,14 +90,22 @@ $$;
 
 -- Ranges, batches and what they replaced are coordinates and counts, and every role may read them: a policy for reading
 -- would keep the indexes of ranges from being used, because operators of ranges are not leakproof.
+-- Each batch that a written row names has to be a batch of the row's pipeline: many statements find rows by the batch.
 do $$
 declare
     granted constant text := '(select batchledger.pipelines_of(current_user))';
     one record;
     own text;
+    written text;
+    named text;
 begin
     for one in
-        select * from (values
+        select *, array(
+            select a.attname::text from pg_attribute a
+            where a.attrelid = format('batchledger.%I', name)::regclass and not a.attisdropped
+                and a.attname like '%batch\_id' and not (a.attname = 'batch_id' and 'batch' in (name, known_by))
+            order by a.attnum) as batches
+        from (values
             ('added_column', 'pipeline', true),
             ('attempt', 'batch', true),
             ('attempt_writer_schema', 'batch', true),
@@ -132,13 +140,23 @@ begin
                     'exists (select from batchledger.incident i where i.incident_id = %1$I.incident_id)'
                 else '%3$I = any (%2$s::text[])'
             end, one.name, granted, one.known_by);
+        written := own;
+        foreach named in array one.batches loop
+            written := written || format(
+                ' and (%1$I.%2$I is null or exists ('
+                'select from batchledger.batch b where b.batch_id = %1$I.%2$I and b.pipeline = %3$s))',
+                one.name, named,
+                case one.known_by when 'batch' then format('any (%s::text[])', granted) else one.name || '.pipeline' end);
+        end loop;
         execute format('alter table batchledger.%I enable row level security', one.name);
         if one.is_closed then
-            execute format('create policy own_pipelines on batchledger.%I using (%s)', one.name, own);
+            execute format('create policy own_pipelines on batchledger.%I using (%s) with check (%s)',
+                one.name, own, written);
         else
             execute format('create policy read_all on batchledger.%I for select using (true)', one.name);
-            execute format('create policy add_own on batchledger.%I for insert with check (%s)', one.name, own);
-            execute format('create policy change_own on batchledger.%I for update using (%s)', one.name, own);
+            execute format('create policy add_own on batchledger.%I for insert with check (%s)', one.name, written);
+            execute format('create policy change_own on batchledger.%I for update using (%s) with check (%s)',
+                one.name, own, written);
             execute format('create policy remove_own on batchledger.%I for delete using (%s)', one.name, own);
         end if;
     end loop;
