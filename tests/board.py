@@ -55,7 +55,9 @@ def ask_board(server: PrometheusServer, board: Mapping[str, Any], since: float, 
     for panel in board["panels"]:
         (target,) = panel["targets"]
         query = fill_in(target["expr"], RATE_INTERVAL)
-        found.append(Answer(panel, server.query_range(query, since, until, (until - since) / STEPS)))
+        # A query for now is a range of one moment: the last step of a longer one may fall short of the end.
+        first = until if target.get("instant") else since
+        found.append(Answer(panel, server.query_range(query, first, until, (until - since) / STEPS)))
     return found
 
 
@@ -114,9 +116,8 @@ def _draw_number(axes: Axes, answer: Answer) -> None:
 
 def _draw_table(axes: Axes, answer: Answer) -> None:
     (organize,) = [each["options"] for each in answer.panel["transformations"] if each["id"] == "organize"]
-    # Labels that are empty have no column; a query for now has only what is there at the end.
-    newest = max(each.moments[-1] for each in answer.series)
-    rows = [each.labels for each in answer.series if each.moments[-1] == newest]
+    # Labels that are empty have no column.
+    rows = [each.labels for each in answer.series]
     names = [name for name in sorted({name for row in rows for name in row}) if name not in organize["excludeByName"]]
     axes.set_axis_off()
     table = axes.table(
