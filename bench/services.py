@@ -11,7 +11,7 @@ from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
 from batchledger.local.stack import environment, local_stack
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
-from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.local.stack.defaults import DATABASE_SUPERUSER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import choose_free_ports
@@ -30,6 +30,8 @@ class Services:
     ports: Ports
     kafka_options: dict[str, str] = field(repr=False)
     dsn: str = field(repr=False)
+    superuser_dsn: str = field(repr=False)
+    """The same database, for checkpoints, for databases of one part alone, and for made-up histories."""
 
     @contextmanager
     def airflow(self) -> Iterator[AirflowApi]:
@@ -69,7 +71,8 @@ def run_services() -> Iterator[Services]:
     try:
         local_stack.up(home, ports, services=DATA_PATH, migrate=migrate)
         dsn = connection_string(ports, credentials, WAREHOUSE_DATABASE)
-        yield Services(home, ports, client_options(ports, credentials), dsn)
+        superuser_dsn = connection_string(ports, credentials, WAREHOUSE_DATABASE, DATABASE_SUPERUSER)
+        yield Services(home, ports, client_options(ports, credentials), dsn, superuser_dsn)
     finally:
         local_stack.down(home)
         shutil.rmtree(local, ignore_errors=True)

@@ -48,7 +48,7 @@ def take(services: Services, subject: Subject, running: Running, topic: Topic) -
     order, target = new_order(subject, topic), find_target(services, subject.sink)
     with target.fresh(order.target):
         running.prepare(order)
-        with measure(services.dsn, processes(services, running)) as meter:
+        with measure(services.superuser_dsn, processes(services, running)) as meter:
             running.begin(order)
             done = running.finish()
         rows = target.count_rows(order.target)

@@ -19,11 +19,12 @@ from typing import Any
 import psutil
 import pytest
 from hypothesis import settings
+from psycopg.conninfo import make_conninfo
 from xdist.scheduler import LoadScopeScheduling
 
 from batchledger.local.stack import environment, local_stack, schema_registry
 from batchledger.local.stack.airflow_components import configure_airflow
-from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.local.stack.defaults import DATABASE_SUPERUSER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import NEVER_EPHEMERAL, choose_free_ports
@@ -170,6 +171,11 @@ def warehouse_dsn(services: TestServices) -> str:
     """A real PostgreSQL with the ledger migrated."""
     services.up("postgres")
     return connection_string(services.ports, services.credentials, WAREHOUSE_DATABASE)
+
+
+def as_superuser(dsn: str, credentials: Credentials = SERVICES.credentials) -> str:
+    """The same database for what its owner may not do: make roles and databases, change settings of the server."""
+    return make_conninfo(dsn, user=DATABASE_SUPERUSER, password=credentials.database_superuser_password)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.defaults import WAREHOUSE_CONNECTION, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
 from batchledger.local.stack.postgres_server import connection_string
-from tests.conftest import SERVICES, choose_ports, home_in
+from tests.conftest import SERVICES, as_superuser, choose_ports, home_in
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,16 @@ class SecondServer:
         """The database that a new cluster has."""
         return connection_string(self.ports, Credentials.of(self.home), WAREHOUSE_DATABASE)
 
+    @property
+    def superuser_dsn(self) -> str:
+        """The same database, for what its owner may not do."""
+        return as_superuser(self.dsn, Credentials.of(self.home))
+
     def create_database(self) -> str:
-        """Make an empty database; return how to connect to it."""
+        """Make an empty database; return how its owner connects to it."""
         name = f"restored_{secrets.token_hex(6)}"
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        with psycopg.connect(self.superuser_dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL("create database {} owner batchledger").format(sql.Identifier(name)))
         return make_conninfo(self.dsn, dbname=name)
 
     @contextmanager

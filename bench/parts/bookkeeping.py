@@ -33,8 +33,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
         for subject, history in HISTORY_BY_SUBJECT.items()
         if not bench.is_small or history.batches * history.partitions <= MOST_RANGES_IF_SMALL
     }
-    dsn = make_conninfo(bench.services.dsn, dbname=DATABASE)
-    with psycopg.connect(bench.services.dsn, autocommit=True) as connection:
+    dsn = make_conninfo(bench.services.superuser_dsn, dbname=DATABASE)
+    with psycopg.connect(bench.services.superuser_dsn, autocommit=True) as connection:
         connection.execute(f"create database {DATABASE}")
         try:
             migrate(dsn)

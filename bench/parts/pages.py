@@ -54,7 +54,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         write_topics(bench.services.kafka_options, many)
         bench.say(f"{many}: topics written")
         try:
-            seed_ledger(dsn, bench.services.kafka_options, many)
+            seed_ledger(make_conninfo(bench.services.superuser_dsn, dbname=LEDGER), bench.services.kafka_options, many)
             bench.say("ledger seeded")
             pages = {each.subject: each.path for each in list_pages(dsn, many)}
             yield from _describe(bench, _read_pages(bench, pages, many))
@@ -126,9 +126,9 @@ def _describe(bench: Bench, answers: Mapping[str, Any]) -> Iterator[Figure]:
 @contextmanager
 def _databases(bench: Bench) -> Iterator[None]:
     """Lend a database for the ledger and one for Airflow."""
-    with psycopg.connect(bench.services.dsn, autocommit=True) as connection:
+    with psycopg.connect(bench.services.superuser_dsn, autocommit=True) as connection:
         for database in (LEDGER, AIRFLOW):
-            connection.execute(f"create database {database}")
+            connection.execute(f"create database {database} owner {DATABASE_USER}")
         try:
             yield
         finally:

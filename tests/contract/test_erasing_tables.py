@@ -16,6 +16,7 @@ from batchledger.model.batch import Decided
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from batchledger.model.housekeeping import OVER_FOR, StagingTable
+from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of
 from tests.contract.life import FIRST, ORDERS_0, SECOND
@@ -100,7 +101,7 @@ def abroad(request: pytest.FixtureRequest, warehouse_dsn: str, monkeypatch: pyte
         if request.param.startswith("PG"):
             monkeypatch.setenv(*request.param.split("="))
             settings.pop()
-        with psycopg.connect(warehouse_dsn) as connection:
+        with psycopg.connect(as_superuser(warehouse_dsn)) as connection:
             for each in settings:
                 connection.execute(f"alter role {role_of(dsn)} {each}".encode())
         yield dsn
@@ -194,7 +195,7 @@ def test_row_that_bears_the_id_of_another_pipelines_batch_is_not_counted_there(
         batch_id = life.take_to_published(other, FIRST).batch.batch_id
         change_target(warehouse, "update {target} set _batch_id = {batch_id}", batch_id=sql.Literal(batch_id))
         # A policy would keep a role from it.
-        erase(replace(warehouse, dsn=warehouse_dsn))
+        erase(replace(warehouse, dsn=as_superuser(warehouse_dsn)))
         assert len(life.target_coordinates(warehouse)) == 2
         assert (other.prove().findings, other.prove().rows_erased) == ((), 0)
     finally:
@@ -215,11 +216,12 @@ def test_staging_of_another_role_is_named(warehouse: PostgresWarehouse, warehous
     batch_id = life.take_to_published(warehouse, FIRST).batch.batch_id
     (table, *_), owner = sorted(_find_staging(warehouse, batch_id)), sql.Identifier(role_of(warehouse_dsn))
     change_owner = sql.SQL("alter table {} owner to {}").format(sql.Identifier("batchledger_staging", table), owner)
-    with psycopg.connect(warehouse_dsn) as connection:
+    superuser = as_superuser(warehouse_dsn)
+    with psycopg.connect(superuser) as connection:
         connection.execute(change_owner)
     assert f"1 staging table of other roles may hold the key, such as {table}" in erase(warehouse).warning
     assert _find_staging(warehouse, batch_id) == {table}
-    assert erase(replace(warehouse, dsn=warehouse_dsn)).warning == ""
+    assert erase(replace(warehouse, dsn=superuser)).warning == ""
     assert _find_staging(warehouse, batch_id) == set()
 
 
@@ -292,9 +294,9 @@ def test_ledger_keeps_the_value_nowhere(warehouse: PostgresWarehouse, warehouse_
         connection.execute(quote, [value, attempt.batch.batch_id])
         connection.execute(set_aside, [f'{{"message_id": "{value}"}}'.encode(), attempt.batch.batch_id])
     staging = {f"batchledger_staging.{each}" for each in _find_staging(store, attempt.batch.batch_id) if "rows" in each}
-    assert _find(warehouse_dsn, value) == {"batchledger.attempt", "batchledger.quarantine", *staging}
+    assert _find(as_superuser(warehouse_dsn), value) == {"batchledger.attempt", "batchledger.quarantine", *staging}
     erase(store, f"message_id={value}")
-    assert _find(warehouse_dsn, value) == set()
+    assert _find(as_superuser(warehouse_dsn), value) == set()
 
 
 def _find_staging(warehouse: PostgresWarehouse, batch_id: int) -> set[str]:

@@ -21,6 +21,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Evolution, Upsert
 from batchledger.planning.live import Plan
+from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.warehouses import PostgresWarehouse
 from tests.fakes.crash import SimulatedCrashError
@@ -257,7 +258,7 @@ def test_change_that_others_make_while_the_lock_is_waited_for_is_not_made_again(
 def test_table_of_another_role_is_refused_before_anything_is_staged(warehouse: PostgresWarehouse) -> None:
     role = sql.Identifier(f"owner_of_{warehouse.schema}")
     warehouse = replace(warehouse, evolution=Evolution.ADD)
-    with psycopg.connect(warehouse.dsn) as connection:
+    with psycopg.connect(as_superuser(warehouse.dsn)) as connection:
         connection.execute(sql.SQL("create role {}").format(role))
         changes = evolution.ColumnChanges({"note": "text"}, {})
         table = sql.Identifier(warehouse.schema, "orders")

@@ -27,6 +27,7 @@ from batchledger.model.housekeeping import BOUNDS, Bounds, Housekeeping, Keeping
 from batchledger.model.incidents import Condition, Findings
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Plan
+from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.messages import BY_ID
 from tests.contract.warehouses import PostgresWarehouse
@@ -41,8 +42,8 @@ VALIDATED = CheckResult("looked_at", Outcome.PASSED, "nothing found", {"rows": 3
 def warehouse(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
     """A ledger and a sink in a database of this test's own."""
     name = f"ledger_{uuid4().hex[:12]}"
-    with psycopg.connect(warehouse_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    with psycopg.connect(as_superuser(warehouse_dsn), autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {} owner batchledger").format(sql.Identifier(name)))
         dsn = make_conninfo(warehouse_dsn, dbname=name)
         migrate(dsn)
         yield PostgresWarehouse(dsn)

@@ -31,7 +31,7 @@ from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.live import Plan
 from batchledger.proof.decision_chain import find_break
-from tests.conftest import ROOT
+from tests.conftest import ROOT, as_superuser
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY
 
@@ -52,8 +52,8 @@ OPENINGS: dict[str, Callable[[str], object]] = {
 def empty_database(warehouse_dsn: str) -> Iterator[str]:
     """A database of this test's own, without a ledger."""
     name = f"ledger_{uuid4().hex[:12]}"
-    with psycopg.connect(warehouse_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    with psycopg.connect(as_superuser(warehouse_dsn), autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {} owner batchledger").format(sql.Identifier(name)))
         yield make_conninfo(warehouse_dsn, dbname=name)
         connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
@@ -202,7 +202,7 @@ def test_target_that_is_there_is_known_by_cluster_database_and_oid_after_the_mig
 
 def test_user_without_special_rights_can_tell_what_a_table_is(empty_database: str) -> None:
     role = f"plain_{uuid4().hex[:12]}"
-    with psycopg.connect(empty_database, autocommit=True) as connection:
+    with psycopg.connect(as_superuser(empty_database), autocommit=True) as connection:
         connection.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         connection.execute("create table public.orders (id int)")
         connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
@@ -248,7 +248,7 @@ def test_s73_user_without_rights_fails_visibly_and_works_once_they_are_granted(e
     batch = PostgresLedger(empty_database).store_plan("orders", plan, "run")
     user = f"user_{uuid4().hex[:12]}"
     ledger = PostgresLedger(make_conninfo(empty_database, user=user, password=user))
-    with psycopg.connect(empty_database, autocommit=True) as connection:
+    with psycopg.connect(as_superuser(empty_database), autocommit=True) as connection:
         connection.execute(sql.SQL("create role {0} login password {1}").format(sql.Identifier(user), user))
         try:
             with pytest.raises(ConfigurationError, match=r"(?s)permission denied .*Grant the right"):
@@ -262,11 +262,11 @@ def test_s73_user_without_rights_fails_visibly_and_works_once_they_are_granted(e
 
 @pytest.fixture
 def reader(empty_database: str) -> Iterator[tuple[str, psycopg.Connection]]:
-    """A login with the rights that the page on security gives a reader, and a session of the ledger's owner."""
+    """A login with the rights that the page on security gives a reader, and a session of the superuser."""
     migrate(empty_database)
     user = f"reader_{uuid4().hex[:12]}"
     name = sql.Identifier(user)
-    with psycopg.connect(empty_database, autocommit=True) as owner:
+    with psycopg.connect(as_superuser(empty_database), autocommit=True) as owner:
         owner.execute(sql.SQL("create role {0} login password {1}").format(name, user))
         page = (ROOT / "docs" / "guides" / "security.md").read_text()
         (rights,) = re.findall(r"```sql\n(grant usage .*?)```", page, re.DOTALL)

@@ -17,6 +17,7 @@ from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.proof.decision_chain import find_break
+from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of
 from tests.contract.life import ORDERS_0
@@ -217,7 +218,7 @@ def test_role_tidies_the_staging_of_its_own_attempts_alone(teams: Teams) -> None
     others = life.stage(teams.other, life.store(teams.other, SECOND, run="run-2"), "run-2")
     found = {each.batch_id for each in PostgresHousekeeping(teams.mine.dsn).look().tables}
     assert found == {attempt.batch.batch_id}
-    everything = {each.batch_id for each in PostgresHousekeeping(teams.owner.dsn).look().tables}
+    everything = {each.batch_id for each in PostgresHousekeeping(as_superuser(teams.owner.dsn)).look().tables}
     assert {attempt.batch.batch_id, others.batch.batch_id} <= everything
 
 
@@ -225,7 +226,7 @@ def test_table_that_another_role_has_put_in_the_place_of_set_aside_rows_is_not_w
     """Every role may create tables in the schema of the staging, and can foresee their names."""
     attempt = life.stage(teams.mine, life.store(teams.mine, SECOND, run="run-2"), "run-2")
     trap = sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_aside")
-    with create_role(teams.owner.dsn) as dsn, psycopg.connect(teams.owner.dsn) as connection:
+    with create_role(teams.owner.dsn) as dsn, psycopg.connect(as_superuser(teams.owner.dsn)) as connection:
         rows = sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_rows")
         connection.execute(sql.SQL("create table {} (like {})").format(trap, rows))
         connection.execute(sql.SQL("alter table {} owner to {}").format(trap, sql.Identifier(role_of(dsn))))
@@ -269,7 +270,7 @@ def test_statements_are_shown_and_nothing_is_granted_unless_asked(teams: Teams) 
 )
 def test_role_that_no_policy_would_hold_is_refused(teams: Teams, given: str, said: str, *, is_applied: bool) -> None:
     names = {"role": teams.role, "other": f"other_of_{teams.role}", "owner": role_of(teams.owner.dsn)}
-    with psycopg.connect(teams.owner.dsn, autocommit=True) as connection:
+    with psycopg.connect(as_superuser(teams.owner.dsn), autocommit=True) as connection:
         connection.execute(given.format(**names).encode())
         try:
             with pytest.raises(ConfigurationError, match=said.format(**names)) as refused:
@@ -289,14 +290,13 @@ def test_what_is_no_role_is_granted_nothing(teams: Teams, name: str) -> None:
 
 
 def test_owner_of_the_ledger_that_is_no_superuser_is_refused(teams: Teams) -> None:
-    with psycopg.connect(teams.owner.dsn, autocommit=True) as connection:
-        (owner,) = connection.execute("select current_user").fetchall()
+    with psycopg.connect(as_superuser(teams.owner.dsn), autocommit=True) as connection:
         connection.execute(f"alter table batchledger.key_type owner to {teams.role}".encode())
         try:
             with pytest.raises(ConfigurationError, match="it is a superuser, the owner"):
                 grant_role(teams.owner.dsn, teams.mine.pipeline, teams.role, None, is_applied=True)
         finally:
-            connection.execute(sql.SQL("alter table batchledger.key_type owner to {}").format(sql.Identifier(*owner)))
+            connection.execute(f"alter table batchledger.key_type owner to {role_of(teams.owner.dsn)}".encode())
 
 
 def test_rights_on_a_table_that_is_not_there_are_refused_with_what_to_do(teams: Teams) -> None:

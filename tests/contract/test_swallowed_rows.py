@@ -10,6 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import RowsRefusedError, StagingLostError
+from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, SECOND
 from tests.contract.test_refused_rows import alter, check, trigger
@@ -157,7 +158,7 @@ def test_row_security_that_rejects_or_hides_rows_blocks_and_never_swallows(table
     life.take_to_published(table, FIRST)
     user = f"user_{uuid4().hex[:12]}"
     name = sql.Identifier(user)
-    with psycopg.connect(table.dsn, autocommit=True) as owner:
+    with psycopg.connect(as_superuser(table.dsn), autocommit=True) as owner:
         owner.execute(sql.SQL("create role {0} login password {1}").format(name, user))
         try:
             for schema in ("batchledger", "batchledger_staging", table.schema):

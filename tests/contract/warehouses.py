@@ -33,6 +33,7 @@ from batchledger.model.records.rules import Deduplication, Evolution, SequenceRu
 from batchledger.ports import Decisions, Evidence, Incidents, Ledger, Sink
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import PublishedHistory, Verification
+from tests.conftest import as_superuser
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
@@ -485,7 +486,7 @@ def create_role(dsn: str) -> Iterator[str]:
     """Lend the connection string of a new role of PostgreSQL; what it owns goes with it."""
     role = _unique("team")
     name = sql.Identifier(role)
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(as_superuser(dsn), autocommit=True) as connection:
         connection.execute(sql.SQL("create role {} login password {}").format(name, role))
         try:
             yield make_conninfo(dsn, user=role, password=role)

@@ -14,6 +14,7 @@ from batchledger.local.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials
 from batchledger.local.stack.postgres_server import connection_string
 from batchledger.model.errors import BatchledgerError
+from tests.conftest import as_superuser
 from tests.fakes.crash import Interrupt
 from tests.faults.servers import Server, server_of_its_own
 from tests.support import TestPipeline, Workplace
@@ -134,7 +135,8 @@ def test_s114_acknowledged_commit_that_a_crash_loses_takes_rows_and_position_wit
     """With ``synchronous_commit = off`` the last commit is lost; both are lost, and the next run heals it."""
     run_batch.run_once(pipeline.platform(), "first")
     pipeline.send(30)
-    with psycopg.connect(pipeline.workplace.dsn, autocommit=True) as connection:
+    superuser = as_superuser(pipeline.workplace.dsn, Credentials.of(server.home))
+    with psycopg.connect(superuser, autocommit=True) as connection:
         connection.execute("alter system set synchronous_commit = off")
         connection.execute("select pg_reload_conf()")
     pause_wal_writer(server)
@@ -146,7 +148,7 @@ def test_s114_acknowledged_commit_that_a_crash_loses_takes_rows_and_position_wit
         next_offsets = {each.next_offset for each in pipeline.platform().ledger.load_positions(pipeline.name)}
         assert (pipeline.count_target_rows(), next_offsets) == (30, {15})
     finally:
-        with psycopg.connect(pipeline.workplace.dsn, autocommit=True) as connection:
+        with psycopg.connect(superuser, autocommit=True) as connection:
             connection.execute("alter system reset all")
             connection.execute("select pg_reload_conf()")
     run_batch.run_once(pipeline.platform(), "next")

@@ -13,18 +13,18 @@ from batchledger.adapters.postgres.ledger.migrate import migrate
 from bench import ledger_steps
 from bench.history import History, seed
 from bench.ledger_steps import ask_kafka, measure
-from tests.conftest import Kafka
+from tests.conftest import Kafka, as_superuser
 
 SHORT, LONG = History(batches=3, partitions=4), History(batches=40, partitions=4)
 
 
 @pytest.fixture
 def dsn(warehouse_dsn: str) -> Iterator[str]:
-    """A ledger in a database of its own: seeding breaks every rule."""
-    name = f"bookkeeping_{uuid4().hex[:8]}"
-    with psycopg.connect(warehouse_dsn, autocommit=True) as connection:
+    """A ledger in a database of its own, for the superuser: seeding breaks every rule."""
+    name, superuser = f"bookkeeping_{uuid4().hex[:8]}", as_superuser(warehouse_dsn)
+    with psycopg.connect(superuser, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        own = make_conninfo(warehouse_dsn, dbname=name)
+        own = make_conninfo(superuser, dbname=name)
         migrate(own)
         yield own
         connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))

@@ -48,7 +48,7 @@ class SecuredPostgres:
     stranger: Authority
 
     def connection(self, type_: str, host: str = HOST, login: str = DATABASE_USER, **extra: Any) -> Connection:
-        """A connection to it; only the user of all databases has a password."""
+        """A connection to it; only the owner of the warehouse has a password."""
         password = Credentials.of(self.server.home).database_password if login == DATABASE_USER else None
         return Connection("lake", type_, host, self.server.ports.postgres, login, password, WAREHOUSE_DATABASE, extra)
 
@@ -57,7 +57,7 @@ class SecuredPostgres:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredPostgres]:
     authority, stranger = (Authority(tmp_path_factory.mktemp(name)) for name in ("ours", "theirs"))
     with serve_second_postgres("tls") as server:
-        with psycopg.connect(server.dsn, autocommit=True) as connection:
+        with psycopg.connect(server.superuser_dsn, autocommit=True) as connection:
             (data,) = connection.execute("show data_directory").fetchone() or ("",)
             certificate, key = authority.issue("server")
             files = {"ssl_cert_file": certificate, "ssl_key_file": key, "ssl_ca_file": authority.path}

@@ -34,7 +34,7 @@ from batchledger.model.findings import IncidentKind, LedgerCheck
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.monitoring.ledger_audit import LedgerAudit
 from batchledger.wiring import build_platform
-from tests.conftest import SERVICES, Kafka
+from tests.conftest import SERVICES, Kafka, as_superuser
 from tests.contract import life
 from tests.contract.warehouses import PostgresWarehouse
 from tests.support import create_topic, delete_records, delete_topic
@@ -112,8 +112,8 @@ def audited(kafka: Kafka, warehouse_dsn: str, tmp_path: Path, monkeypatch: pytes
     }
     monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
     create_topic(kafka.options, name, 2, KEEP_FOREVER)
-    with psycopg.connect(warehouse_dsn, autocommit=True) as admin:
-        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    with psycopg.connect(as_superuser(warehouse_dsn), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {} owner batchledger").format(sql.Identifier(name)))
         warehouse = PostgresWarehouse(make_conninfo(warehouse_dsn, dbname=name), pipeline=name)
         migrate(warehouse.dsn)
         content = {

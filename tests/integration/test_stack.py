@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 
@@ -21,12 +21,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchledger.local.stack import local_stack, processes
+from batchledger.local.stack.database_roles import OWNER_BY_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
 from batchledger.local.stack.kafka_broker import client_options
+from batchledger.local.stack.postgres_server import public_dsn
 from batchledger.local.stack.processes import STACK_COOKIE, ServiceRecord
 from batchledger.local.stack.status import ServiceState, look_at_stack
 from batchledger.model.errors import ServiceUnavailableError, SetupError
-from tests.modes import list_open_paths
+from tests.modes import STRANGER, list_open_paths, try_as
 from tests.support import wait_until
 
 SERVICES = ("kafka", "postgres", "spark")
@@ -127,11 +129,11 @@ def test_services_listen_on_the_loopback_interface_only(running: tuple[Home, Por
 def test_no_secret_is_on_a_command_line_or_in_a_log(running: tuple[Home, Ports]) -> None:
     """S141."""
     home, _ = running
-    credentials = Credentials.of(home)
+    secrets = asdict(Credentials.of(home))
+    assert {"database_password", "database_superuser_password", "kafka_password", "spark_token"} <= secrets.keys()
     seen = [" ".join(process.cmdline()) for process in processes_of(home)]
     seen += [log.read_text() for log in (home.local / "log").iterdir()]
-    for secret in (credentials.database_password, credentials.kafka_password, credentials.spark_token):
-        assert not any(secret in text for text in seen)
+    assert [name for name, secret in secrets.items() if any(secret in text for text in seen)] == []
 
 
 def test_other_users_can_read_nothing_that_the_services_write(running: tuple[Home, Ports]) -> None:
@@ -153,6 +155,25 @@ def test_file_that_other_users_can_read_is_found(running: tuple[Home, Ports], pl
             assert list_open_paths(home.local, home.local / "postgres") == [leak]
     finally:
         leak.unlink()
+
+
+if os.geteuid() == 0:  # Other users cannot become a stranger. Modes are looked at for everyone above.
+
+    def test_stranger_on_the_machine_gets_nothing_from_files_and_databases(running: tuple[Home, Ports]) -> None:
+        """S141. Two controls: a file that is open to all, and the user of the stack."""
+        home, ports = running
+        dsns = [public_dsn(home, ports, database, role=owner) for database, owner in OWNER_BY_DATABASE.items()]
+        home.local.chmod(0o755)
+        leak = home.local / "leak"
+        leak.touch(0o644)
+        try:
+            assert try_as(STRANGER, home.local, dsns) == (["./leak"], [])
+            files, logins = try_as(os.getuid(), home.local, dsns)
+        finally:
+            leak.unlink()
+        assert {"./pgpass", "./credentials.json", "./connections.json"} <= {*files}
+        assert logins == dsns
+        assert try_as(STRANGER, (home.local / "postgres").resolve(), []) == ([], [])
 
 
 def test_status_tells_where_everything_is(running: tuple[Home, Ports]) -> None:

@@ -21,7 +21,7 @@ from airflow.cli import cli_parser
 
 from batchledger import cli
 from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
-from batchledger.local.stack import defaults
+from batchledger.local.stack import database_roles, defaults
 from batchledger.local.stack.airflow_components import ADMIN, VIEWER, airflow_configuration
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.home import Credentials, Home, Ports, port_variable
@@ -146,30 +146,38 @@ def test_connections_lead_to_the_services_of_this_file() -> None:
     assert f"CLIENT://{kafka['bootstrap.servers']}" in environment("kafka")["KAFKA_ADVERTISED_LISTENERS"].split(",")
     assert without(kafka, {"bootstrap.servers"}) == without(client_options(PORTS, KAFKA_LOGIN), {"bootstrap.servers"})
     warehouse = json.loads(variables["AIRFLOW_CONN_WAREHOUSE"])
-    postgres = environment("postgres")
     assert warehouse["host"] in SERVICES
     assert (warehouse["login"], warehouse["password"], warehouse["schema"]) == (
-        postgres["POSTGRES_USER"],
-        postgres["POSTGRES_PASSWORD"],
-        postgres["POSTGRES_DB"],
+        defaults.DATABASE_USER,
+        database_roles.COMPOSE_VARIABLE_BY_ROLE[defaults.DATABASE_USER],
+        defaults.WAREHOUSE_DATABASE,
     )
     spark = json.loads(variables["AIRFLOW_CONN_SPARK_DEFAULT"])
     assert (spark["host"], SERVICES["airflow-scheduler"]["network_mode"]) == ("sc://localhost", "service:spark")
     assert spark["password"] == environment("spark")["SPARK_CONNECT_AUTHENTICATE_TOKEN"]
 
 
-def test_both_databases_are_made() -> None:
-    assert environment("postgres")["POSTGRES_DB"] == defaults.WAREHOUSE_DATABASE
-    assert environment("postgres")["POSTGRES_USER"] == defaults.DATABASE_USER
+def test_databases_have_the_roles_and_rules_of_the_local_ones() -> None:
+    """Only the container that makes the roles knows the password of the superuser, beside the server."""
+    variable = database_roles.COMPOSE_VARIABLE_BY_ROLE
+    postgres, init = environment("postgres"), environment("airflow-init")
+    assert postgres["POSTGRES_USER"] == defaults.DATABASE_SUPERUSER
+    assert postgres["POSTGRES_PASSWORD"] == variable[defaults.DATABASE_SUPERUSER]
+    assert {name: init[name] for name in variable.values()} == {name: name for name in variable.values()}
+    knowing = {name for name, service in SERVICES.items() if variable[defaults.DATABASE_SUPERUSER] in str(service)}
+    assert knowing == {"postgres", "airflow-init"}
+    script = SERVICES["airflow-init"]["command"][-1]
+    assert 'import create_compose_databases; create_compose_databases("postgres", 5432)' in script
+    assert script.index("create_compose_databases") < script.index("airflow db migrate")
+    for name in ("airflow-init", "airflow-scheduler"):
+        assert environment(name)["PGPASSWORD"] == variable[defaults.AIRFLOW_DATABASE_USER]
+        for key, dialect in (("SQL_ALCHEMY_CONN", "psycopg2"), ("SQL_ALCHEMY_CONN_ASYNC", "asyncpg")):
+            expected = f"{defaults.AIRFLOW_DATABASE_USER}@postgres:5432/{defaults.AIRFLOW_DATABASE}"
+            assert environment(name)[f"AIRFLOW__DATABASE__{key}"] == f"postgresql+{dialect}://{expected}"
     (mounted,) = SERVICES["postgres"]["configs"]
-    assert mounted["target"].startswith("/docker-entrypoint-initdb.d/")
-    configs = yaml.safe_load(TEXT)["configs"]
-    assert configs[mounted["source"]]["content"] == f"CREATE DATABASE {defaults.AIRFLOW_DATABASE};"
-    expected = f"{defaults.DATABASE_USER}@postgres:5432/{defaults.AIRFLOW_DATABASE}"
-    assert environment("airflow-init")["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"postgresql+psycopg2://{expected}"
-    assert (
-        environment("airflow-init")["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"] == f"postgresql+asyncpg://{expected}"
-    )
+    assert SERVICES["postgres"]["command"][-1] == f"hba_file={mounted['target']}"
+    rules = yaml.safe_load(TEXT)["configs"][mounted["source"]]["content"]
+    assert rules == "local all all scram-sha-256\n" + database_roles.host_rules("all")
 
 
 @pytest.mark.parametrize("file", sorted(DEFAULT_PIPELINES_FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
@@ -286,7 +294,7 @@ def test_the_image_installs_the_lock_with_its_hashes_on_a_supported_python_and_j
 
 
 def test_every_module_that_the_image_runs_exists() -> None:
-    named = re.findall(r"from (batchledger[\w.]*) import (\w+)", (ROOT / "Dockerfile").read_text())
+    named = re.findall(r"from (batchledger[\w.]*) import (\w+)", (ROOT / "Dockerfile").read_text() + TEXT)
     assert named
     for module, name in named:
         assert hasattr(import_module(module), name)

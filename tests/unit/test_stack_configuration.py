@@ -105,7 +105,21 @@ def test_postgres_stays_durable_and_asks_for_a_password() -> None:
     text = server_configuration(PORTS)
     assert not re.search(r"fsync|synchronous_commit|full_page_writes", text)
     assert "port = 1003" in text
-    assert HOST_RULES.split() == ["host", "all", "all", "127.0.0.1/32", "scram-sha-256"]
+    rules = [line.split() for line in HOST_RULES.splitlines()]
+    assert {(type_, address) for type_, _, _, address, _ in rules} == {("host", "127.0.0.1/32")}
+    assert {method for *_, method in rules} == {"scram-sha-256", "reject"}
+
+
+def test_superuser_of_the_database_is_in_no_file_that_clients_read(home: Home) -> None:
+    """Airflow's DSNs name the owner of its database, and connections the owner of the warehouse."""
+    database = parse_airflow(home)["database"]
+    for key in ("sql_alchemy_conn", "sql_alchemy_conn_async"):
+        assert f"://{defaults.AIRFLOW_DATABASE_USER}@127.0.0.1:1003/{defaults.AIRFLOW_DATABASE}?" in database[key]
+    connections = list_connections(home, PORTS, CREDENTIALS)
+    assert {connections[name]["login"] for name in ("warehouse", "lake")} == {defaults.DATABASE_USER}
+    for text in (json.dumps(connections), airflow_configuration(home, PORTS, CREDENTIALS)):
+        assert CREDENTIALS.database_superuser_password not in text
+        assert f"{defaults.DATABASE_SUPERUSER}@" not in text
 
 
 @pytest.mark.parametrize("option", ["catalog.lake.jdbc.password", "ssl.key.password", "client_secret", "auth_token"])
@@ -159,9 +173,9 @@ def test_registry_starts_only_when_asked_for() -> None:
 
 def test_no_secret_is_in_the_dsn_or_in_what_is_shown(home: Home) -> None:
     shown = public_dsn(home, PORTS, "warehouse") + repr(CREDENTIALS) + json.dumps(settings(home, PORTS))
-    assert CREDENTIALS.database_password not in shown
-    assert CREDENTIALS.kafka_password not in shown
-    assert CREDENTIALS.spark_token not in shown
+    secrets = asdict(CREDENTIALS)
+    assert {"database_password", "database_superuser_password", "kafka_password", "spark_token"} <= secrets.keys()
+    assert [name for name, secret in secrets.items() if secret in shown] == []
 
 
 def test_secrets_lie_in_files_that_only_their_owner_reads(home: Home) -> None:

@@ -17,7 +17,7 @@ import psycopg
 from batchledger.local.stack import processes
 from batchledger.local.stack.clients import environment
 from batchledger.local.stack.connections import write_connections
-from batchledger.local.stack.defaults import AIRFLOW_DATABASE, AIRFLOW_VERSION
+from batchledger.local.stack.defaults import AIRFLOW_DATABASE, AIRFLOW_DATABASE_USER, AIRFLOW_VERSION
 from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
 from batchledger.local.stack.machine import HOST
 from batchledger.local.stack.postgres_server import connection_string, public_dsn
@@ -72,6 +72,7 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
         for name, where in (("dags-folder", {}), ("more-dags", {"path": str(home.more_dags)}))
     ]
     secrets_backend = {"connections_file_path": str(home.connections_file)}
+    database = functools.partial(public_dsn, home, ports, AIRFLOW_DATABASE, role=AIRFLOW_DATABASE_USER)
     settings: dict[str, dict[str, object]] = {
         "core": {
             "dags_folder": home.root / "dags",
@@ -88,8 +89,8 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
         },
         "database": {
             # Airflow 3.3 shows no graph of an asset with psycopg: PostgreSQL refuses its query.
-            "sql_alchemy_conn": public_dsn(home, ports, AIRFLOW_DATABASE, "postgresql+psycopg2"),
-            "sql_alchemy_conn_async": public_dsn(home, ports, AIRFLOW_DATABASE, "postgresql+asyncpg"),
+            "sql_alchemy_conn": database(dialect="postgresql+psycopg2"),
+            "sql_alchemy_conn_async": database(dialect="postgresql+asyncpg"),
         },
         "api": {
             "host": HOST,
@@ -153,7 +154,8 @@ def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advert
 
 def migrate_airflow(home: Home, ports: Ports, credentials: Credentials) -> None:
     """Bring Airflow's own database up to date. A comment in the database says so, which makes a repetition cheap."""
-    with psycopg.connect(connection_string(ports, credentials, AIRFLOW_DATABASE), autocommit=True) as connection:
+    dsn = connection_string(ports, credentials, AIRFLOW_DATABASE, AIRFLOW_DATABASE_USER)
+    with psycopg.connect(dsn, autocommit=True) as connection:
         query = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()"
         if connection.execute(query).fetchone() == (_MIGRATED,):
             return

@@ -27,4 +27,6 @@ PORT_BY_SERVICE = {
 WAREHOUSE_DATABASE = "warehouse"
 AIRFLOW_DATABASE = "airflow"
 DATABASE_USER = "batchledger"
+AIRFLOW_DATABASE_USER = "airflow"
+DATABASE_SUPERUSER = "postgres"
 KAFKA_USER = "batchledger"

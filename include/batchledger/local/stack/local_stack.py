@@ -14,12 +14,13 @@ import psutil
 
 from batchledger.local.stack import processes
 from batchledger.local.stack.airflow_components import airflow_services, configure_airflow, migrate_airflow
+from batchledger.local.stack.database_roles import create_databases
 from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports, locked, read_settings, settings, write_private
 from batchledger.local.stack.kafka_broker import kafka_service
 from batchledger.local.stack.machine import check_disk, check_ports
 from batchledger.local.stack.patience import StartPatience
-from batchledger.local.stack.postgres_server import connection_string, create_databases, postgres_service
+from batchledger.local.stack.postgres_server import connection_string, database_server, postgres_service
 from batchledger.local.stack.processes import ServiceRecord, find_error, measure_log, tail_log
 from batchledger.local.stack.schema_registry import registry_service
 from batchledger.local.stack.service import Service
@@ -145,7 +146,7 @@ def _start(home: Home, service: Service, progress: Progress, stopping: threading
 
 
 def _prepare_databases(ports: Ports, credentials: Credentials, migrate: Callable[[str], object]) -> None:
-    create_databases(ports, credentials)
+    create_databases(database_server(ports, credentials))
     migrate(connection_string(ports, credentials, WAREHOUSE_DATABASE))
 
 

@@ -16,12 +16,17 @@ import zipfile
 from pathlib import Path
 
 import psutil
-import psycopg
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
 
 from batchledger.local.stack import processes
-from batchledger.local.stack.defaults import AIRFLOW_DATABASE, DATABASE_USER, POSTGRES_VERSION, WAREHOUSE_DATABASE
+from batchledger.local.stack.database_roles import OWNER_BY_DATABASE, DatabaseServer, host_rules
+from batchledger.local.stack.defaults import (
+    AIRFLOW_DATABASE_USER,
+    DATABASE_SUPERUSER,
+    DATABASE_USER,
+    POSTGRES_VERSION,
+)
 from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars, postgres_platform
 from batchledger.local.stack.machine import HOST
@@ -29,35 +34,38 @@ from batchledger.local.stack.processes import Launch, SystemUser
 from batchledger.local.stack.service import Service, base_environment
 from batchledger.model.errors import SetupError
 
-HOST_RULES = f"host all all {HOST}/32 scram-sha-256\n"
+HOST_RULES = host_rules(f"{HOST}/32")
 
 
 def postgres_service(home: Home, ports: Ports, credentials: Credentials) -> Service:
-    """The server; it is healthy when it lets our user in."""
+    """The server; it is healthy when it lets clients log in. Its roles may be missing yet."""
     return Service(
         name="postgres",
         ports=("postgres",),
         prepare=lambda: _prepare(home, ports, credentials),
-        is_healthy=lambda _: _answers(connection_string(ports, credentials, "postgres")),
+        is_healthy=lambda _: _answers(ports),
     )
 
 
-def connection_string(ports: Ports, credentials: Credentials, database: str) -> str:
+def database_server(ports: Ports, credentials: Credentials) -> DatabaseServer:
+    """Where it listens, and the passwords of its roles."""
+    password_by_role = {
+        DATABASE_USER: credentials.database_password,
+        AIRFLOW_DATABASE_USER: credentials.airflow_database_password,
+        DATABASE_SUPERUSER: credentials.database_superuser_password,
+    }
+    return DatabaseServer(HOST, ports.postgres, password_by_role)
+
+
+def connection_string(ports: Ports, credentials: Credentials, database: str, role: str = DATABASE_USER) -> str:
     """Return a connection string for this process only: it holds the password."""
-    return make_conninfo(
-        host=HOST,
-        port=ports.postgres,
-        user=DATABASE_USER,
-        password=credentials.database_password,
-        dbname=database,
-        connect_timeout=5,
-    )
+    return database_server(ports, credentials).dsn(role, database)
 
 
-def public_dsn(home: Home, ports: Ports, database: str, dialect: str = "postgresql") -> str:
+def public_dsn(home: Home, ports: Ports, database: str, dialect: str = "postgresql", role: str = DATABASE_USER) -> str:
     """Return a URL that names the file of the password instead of the password."""
     passfile = urllib.parse.quote(str(home.database_password_file))
-    return f"{dialect}://{DATABASE_USER}@{HOST}:{ports.postgres}/{database}?passfile={passfile}"
+    return f"{dialect}://{role}@{HOST}:{ports.postgres}/{database}?passfile={passfile}"
 
 
 def server_configuration(ports: Ports) -> str:
@@ -87,17 +95,11 @@ def server_configuration(ports: Ports) -> str:
     return "".join(f"{key} = {value}\n" for key, value in settings.items())
 
 
-def create_databases(ports: Ports, credentials: Credentials) -> None:
-    """Create the warehouse and Airflow's database if they are missing."""
-    with psycopg.connect(connection_string(ports, credentials, "postgres"), autocommit=True) as connection:
-        present = {name for (name,) in connection.execute("SELECT datname FROM pg_database")}
-        for name in {WAREHOUSE_DATABASE, AIRFLOW_DATABASE} - present:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-
-
 def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
-    entry = f"{HOST}:{ports.postgres}:*:{DATABASE_USER}:{credentials.database_password}\n"
-    write_private(home.database_password_file, entry)
+    server = database_server(ports, credentials)
+    owners = OWNER_BY_DATABASE.values()
+    entries = [f"{HOST}:{ports.postgres}:*:{role}:{server.password_by_role[role]}\n" for role in owners]
+    write_private(home.database_password_file, "".join(entries))
     account = _account()
     folder = _find_folder(home, account)
     programs = _unpack(home, folder)
@@ -173,11 +175,11 @@ def _initialise(home: Home, programs: Path, data: Path, credentials: Credentials
     draft, password_file = data.with_name(".data"), data.with_name(".password")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
-    write_private(password_file, credentials.database_password)
+    write_private(password_file, credentials.database_superuser_password)
     if account is not None:
         for path in (draft, password_file):
             os.chown(path, account.uid, account.gid)
-    access = (f"--username={DATABASE_USER}", f"--pwfile={password_file}", "--auth=scram-sha-256")
+    access = (f"--username={DATABASE_SUPERUSER}", f"--pwfile={password_file}", "--auth=scram-sha-256")
     locale = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
     argv = (str(programs / "initdb"), *access, *locale, "--set=scram_iterations=1", "-D", str(draft))
     try:
@@ -200,9 +202,6 @@ def _drop_stale_lock(data: Path) -> None:
     lock.unlink(missing_ok=True)
 
 
-def _answers(dsn: str) -> bool:
-    try:
-        with psycopg.connect(dsn):
-            return True
-    except psycopg.OperationalError:
-        return False
+def _answers(ports: Ports) -> bool:
+    place = make_conninfo(host=HOST, port=ports.postgres, user=DATABASE_USER, dbname="postgres", connect_timeout=5)
+    return PGconn.ping(place.encode()) == Ping.OK

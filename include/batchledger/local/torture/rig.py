@@ -36,7 +36,7 @@ from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airfl
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
 from batchledger.local.stack import environment, local_stack, processes
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
-from batchledger.local.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
+from batchledger.local.stack.defaults import DATABASE_SUPERUSER, DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import choose_free_ports
@@ -140,7 +140,8 @@ class Rig:
 
     def track_commits(self) -> None:
         """Let PostgreSQL note when each transaction became visible, for the checker."""
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
+        dsn = connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE, DATABASE_SUPERUSER)
+        with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("alter system set track_commit_timestamp = on")
         self.restart("postgres")
 

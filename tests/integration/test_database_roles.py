@@ -1,0 +1,304 @@
+"""The roles of the local PostgreSQL: what each may reach, and what becomes of a folder that had one superuser."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.local.stack import local_stack, postgres_server, processes
+from batchledger.local.stack.database_roles import (
+    COMPOSE_VARIABLE_BY_ROLE,
+    OWNER_BY_DATABASE,
+    DatabaseServer,
+    create_compose_databases,
+)
+from batchledger.local.stack.defaults import (
+    AIRFLOW_DATABASE,
+    AIRFLOW_DATABASE_USER,
+    DATABASE_SUPERUSER,
+    DATABASE_USER,
+    WAREHOUSE_DATABASE,
+)
+from batchledger.local.stack.home import Credentials, Home, Ports, write_private
+from batchledger.local.stack.machine import HOST
+from batchledger.local.stack.postgres_server import HOST_RULES, database_server, postgres_service
+from tests.conftest import SERVICES, choose_ports, home_in
+from tests.fakes.crash import SimulatedCrashError
+from tests.second_server import SecondServer, serve_second_postgres
+from tests.support import wait_until
+
+ROLES = (DATABASE_USER, AIRFLOW_DATABASE_USER, DATABASE_SUPERUSER)
+DATABASES = (WAREHOUSE_DATABASE, AIRFLOW_DATABASE, "postgres")
+REACHED = {
+    *((DATABASE_USER, WAREHOUSE_DATABASE), (DATABASE_USER, "postgres"), (AIRFLOW_DATABASE_USER, AIRFLOW_DATABASE)),
+    *((DATABASE_SUPERUSER, database) for database in DATABASES),
+}
+RULES_OF_AN_EARLIER_VERSION = f"host all all {HOST}/32 scram-sha-256\n"
+SUPERUSERS_RIGHTS = [
+    "create role more",
+    "create database more",
+    "alter system set work_mem = '1MB'",
+    "alter role postgres password 'mine'",
+    "set role postgres",
+    "set session_replication_role = replica",
+    "checkpoint",
+    "select pg_read_file('postgresql.conf')",
+    "copy (select 1) to program 'true'",
+    "select rolpassword from pg_authid",
+    "update pg_authid set rolsuper = true",
+]
+PEOPLE = """
+create role reader login password 'reader';
+create role member login password 'member' in role batchledger;
+"""
+CONTENT_BY_DATABASE = {
+    WAREHOUSE_DATABASE: """
+create schema "My shop";
+create type "My shop".state as enum ('open', 'shipped');
+create type "My shop".place as (street text, town text);
+create domain "My shop".positive as int check (value > 0);
+create type "My shop".span as range (subtype = int);
+create table "My shop"."Orders, new" (
+    id serial primary key, number int generated always as identity, state "My shop".state, n "My shop".positive
+);
+insert into "My shop"."Orders, new" (state, n) values ('open', 1);
+create table "My shop".parted (n int) partition by range (n);
+create table "My shop".part partition of "My shop".parted for values from (0) to (9);
+create sequence "My shop".numbers;
+create view "My shop".opened as select * from "My shop"."Orders, new" where state = 'open';
+create materialized view "My shop".counted as select count(*) from "My shop"."Orders, new";
+create function "My shop".twice(n int, text default 'a') returns int language sql return 2 * n;
+create procedure "My shop".act(inout n int) language sql as 'select 1';
+create aggregate "My shop".total(int) (sfunc = int4pl, stype = int);
+grant usage on schema "My shop" to reader;
+grant select on "My shop"."Orders, new" to reader;
+""",
+    AIRFLOW_DATABASE: """
+create type kind as enum ('a');
+create table dag (id serial primary key, kind kind);
+insert into dag (kind) values ('a');
+""",
+}
+OWNERS = """
+select 'schema ' || nspname, nspowner::regrole::text from pg_namespace where nspname !~ '^pg_'
+union all
+select 'relation ' || oid::regclass, relowner::regrole::text
+from pg_class where relnamespace::regnamespace::text !~ '^pg_'
+union all
+select 'routine ' || oid::regprocedure, proowner::regrole::text from pg_proc
+union all
+select 'type ' || oid::regtype, typowner::regrole::text from pg_type where typnamespace::regnamespace::text !~ '^pg_'
+union all
+select 'database', datdba::regrole::text from pg_database where datname = current_database()
+"""
+"""The name and the owner of everything that a database holds, of parts of extensions and of initdb's, too."""
+
+
+def can_connect(dsn: str) -> bool:
+    try:
+        psycopg.connect(dsn).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def find_reached(server: DatabaseServer) -> set[tuple[str, str]]:
+    """Every role with every database that it may connect to."""
+    return {(role, name) for role in ROLES for name in DATABASES if can_connect(server.dsn(role, name))}
+
+
+def read_owners(server: DatabaseServer) -> dict[str, dict[str, str]]:
+    """The owner by name, by database."""
+    found = {}
+    for database, owner in OWNER_BY_DATABASE.items():
+        with psycopg.connect(server.dsn(owner, database)) as connection:
+            found[database] = dict(connection.execute(OWNERS).fetchall())
+    return found
+
+
+def fill(superuser_dsn: str, dsn_by_database: dict[str, str]) -> None:
+    """Write what people and programs may have in both databases, as the user that each DSN names."""
+    with psycopg.connect(superuser_dsn) as connection:
+        connection.execute(PEOPLE.encode())
+    migrate(dsn_by_database[WAREHOUSE_DATABASE])
+    for database, dsn in dsn_by_database.items():
+        with psycopg.connect(dsn) as connection:
+            connection.execute(CONTENT_BY_DATABASE[database].encode())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[DatabaseServer]:
+    """A server that this version has made, with the content in both databases."""
+    with serve_second_postgres("roles") as second:
+        server = server_of(second)
+        fill(second.superuser_dsn, {name: server.dsn(owner, name) for name, owner in OWNER_BY_DATABASE.items()})
+        yield server
+
+
+def server_of(place: SecondServer) -> DatabaseServer:
+    return database_server(place.ports, Credentials.of(place.home))
+
+
+def test_owner_of_a_database_reaches_no_other_one(server: DatabaseServer) -> None:
+    assert find_reached(server) == REACHED
+
+
+def test_with_the_rules_of_an_earlier_version_each_role_reaches_each_database(server: DatabaseServer) -> None:
+    """Negative control."""
+    with psycopg.connect(server.dsn(DATABASE_SUPERUSER, "postgres"), autocommit=True) as connection:
+        (file,) = connection.execute("show hba_file").fetchone() or ("",)
+        try:
+            Path(file).write_text(RULES_OF_AN_EARLIER_VERSION)
+            connection.execute("select pg_reload_conf()")
+            wait_until(lambda: len(find_reached(server)) == len(ROLES) * len(DATABASES))
+        finally:
+            Path(file).write_text(HOST_RULES)
+            connection.execute("select pg_reload_conf()")
+    wait_until(lambda: find_reached(server) == REACHED)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_is_let_in_without_its_own_password(server: DatabaseServer, role: str) -> None:
+    others = [password for name, password in server.password_by_role.items() if name != role]
+    for password in ("guess", *others):
+        passwords = {**dict.fromkeys(ROLES, "guess"), role: password}
+        assert find_reached(replace(server, password_by_role=passwords)) == set()
+
+
+@pytest.mark.parametrize("statement", SUPERUSERS_RIGHTS)
+@pytest.mark.parametrize(("database", "owner"), OWNER_BY_DATABASE.items())
+def test_owner_of_a_database_has_no_right_of_a_superuser(
+    server: DatabaseServer, database: str, owner: str, statement: str
+) -> None:
+    with (
+        psycopg.connect(server.dsn(owner, database), autocommit=True) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute(statement.encode())
+
+
+def test_passwords_are_stored_as_hashes_that_cost_a_connection_little(server: DatabaseServer) -> None:
+    """The client makes the hash, too, and the server says how often to hash."""
+    query = "select rolname from pg_authid where rolcanlogin and rolpassword like 'SCRAM-SHA-256$1:%'"
+    with psycopg.connect(server.dsn(DATABASE_SUPERUSER, "postgres")) as connection:
+        assert {name for (name,) in connection.execute(query)} >= set(ROLES)
+
+
+@pytest.fixture
+def earlier(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Home, Ports]]:
+    """A data folder as an earlier version has left it: the superuser ``batchledger`` owns both databases."""
+    home, ports = home_in(SERVICES.home.local / f"earlier-{uuid4().hex[:8]}"), choose_ports()
+    home.pipelines.mkdir(parents=True)
+    current = Credentials.of(home)
+    credentials = replace(current, database_superuser_password=current.database_password)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres_server, "DATABASE_SUPERUSER", DATABASE_USER)
+            patched.setattr(postgres_server, "HOST_RULES", RULES_OF_AN_EARLIER_VERSION)
+            start(home, ports, credentials)
+        server = database_server(ports, credentials)
+        dsn_by_database = {name: server.dsn(DATABASE_USER, name) for name in OWNER_BY_DATABASE}
+        maintenance = server.dsn(DATABASE_USER, "postgres")
+        with psycopg.connect(maintenance, autocommit=True) as connection:
+            for name in dsn_by_database:
+                connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        fill(maintenance, dsn_by_database)
+        local_stack.down(home)
+        known = asdict(credentials)
+        del known["airflow_database_password"], known["database_superuser_password"]
+        write_private(home.local / "credentials.json", json.dumps(known))
+        yield home, ports
+    finally:
+        local_stack.down(home)
+
+
+def start(home: Home, ports: Ports, credentials: Credentials) -> None:
+    """Start the server alone, without what ``up`` then does in it."""
+    service = postgres_service(home, ports, credentials)
+    record = processes.start(home, service.name, service.prepare())
+    wait_until(lambda: service.is_healthy(record))
+
+
+def assert_given_away(server: DatabaseServer, new: DatabaseServer) -> None:
+    """Each thing has the owner that it has on a new server; its owner can use and change it; people can use it."""
+    assert find_reached(server) == REACHED
+    assert read_owners(server) == read_owners(new)
+    with psycopg.connect(server.dsn(DATABASE_SUPERUSER, "postgres")) as connection:
+        roles = connection.execute("select rolname, rolsuper from pg_roles where rolname !~ '^pg_'").fetchall()
+        assert dict(roles) == {**dict.fromkeys((*ROLES, "reader", "member"), False), DATABASE_SUPERUSER: True}
+        query = "select pg_has_role('member', 'batchledger', 'member'), pg_has_role('member', 'postgres', 'member')"
+        assert connection.execute(query).fetchone() == (True, False)
+    with psycopg.connect(server.dsn(DATABASE_USER, WAREHOUSE_DATABASE)) as connection:
+        connection.execute("""insert into "My shop"."Orders, new" (state, n) values ('shipped', 2)""")
+        connection.execute("""alter table "My shop"."Orders, new" add column note text""")
+        connection.execute("""insert into "My shop".parted values (3)""")
+        connection.execute("""refresh materialized view "My shop".counted""")
+        query = """select nextval('"My shop".numbers') > 0, "My shop".twice(2), (table "My shop".counted)"""
+        assert connection.execute(query).fetchone() == (True, 4, 2)
+        assert connection.execute("""select id, number from "My shop".opened""").fetchall() == [(1, 1)]
+        connection.execute("""alter type "My shop".state add value 'lost'""")
+        connection.execute("""drop schema "My shop", batchledger, batchledger_staging cascade""")
+        connection.rollback()
+    with psycopg.connect(server.dsn(AIRFLOW_DATABASE_USER, AIRFLOW_DATABASE)) as connection:
+        connection.execute("insert into dag (kind) values ('a')")
+        connection.execute("alter table dag add column more text")
+        assert connection.execute("select count(*) from dag").fetchone() == (2,)
+        connection.rollback()
+    for role in ("reader", "member"):
+        reading = replace(server, password_by_role={role: role})
+        with psycopg.connect(reading.dsn(role, WAREHOUSE_DATABASE)) as connection:
+            assert connection.execute("""select id, state from "My shop"."Orders, new" """).fetchall() == [(1, "open")]
+
+
+def test_folder_of_an_earlier_version_is_used_on_without_a_superuser(
+    earlier: tuple[Home, Ports], server: DatabaseServer
+) -> None:
+    home, ports = earlier
+    moved: list[tuple[str | None, str | None]] = []
+    for _ in range(2):
+        local_stack.up(home, ports, services=["postgres"], migrate=lambda dsn: moved.append(migrate(dsn)))
+        assert_given_away(database_server(ports, Credentials.of(home)), server)
+        local_stack.down(home)
+    assert [before for before, _ in moved] == [after for _, after in moved]
+
+
+def test_change_of_the_roles_goes_on_wherever_it_was_interrupted(
+    earlier: tuple[Home, Ports], server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each statement fails once, and takes its transaction with it. The call is the one of the Compose file."""
+    home, ports = earlier
+    credentials = Credentials.of(home)
+    start(home, ports, credentials)
+    changed, execute = database_server(ports, credentials), psycopg.Connection.execute
+    environ = {COMPOSE_VARIABLE_BY_ROLE[role]: password for role, password in changed.password_by_role.items()}
+    failed: set[str] = set()
+
+    def fail_once(connection: psycopg.Connection, query: str | bytes | sql.Composed, *arguments: object) -> object:
+        text = query.as_string(connection) if isinstance(query, sql.Composed) else str(query)
+        text = re.sub(r"SCRAM-SHA-256[^']*", "", text)  # It is salted anew each time.
+        if text not in failed:
+            failed.add(text)
+            raise SimulatedCrashError(text)
+        return execute(connection, query, *arguments)  # type: ignore[arg-type]
+
+    def is_done() -> bool:
+        try:
+            create_compose_databases(changed.host, changed.port, environ)
+        except SimulatedCrashError:
+            return False
+        return True
+
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg.Connection, "execute", fail_once)
+        while not is_done():
+            pass
+    for part in ("create role", "rename to", "alter schema", "alter table", "alter database"):
+        assert [text for text in failed if part in text]
+    assert_given_away(changed, server)
