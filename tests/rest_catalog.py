@@ -5,6 +5,7 @@ takes or refuses as a whole. Told to, it fails as servers and what stands before
 """
 
 import json
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
@@ -257,12 +258,19 @@ class CutResponse(Response):
 
 
 @contextmanager
-def serve_rest_catalog(folder: Path, certificate: tuple[Path, Path] | None = None) -> Iterator[RestServer]:
-    """Serve a catalog, whose tables lie in the folder, until the test leaves; with TLS by a certificate and its key."""
+def serve_rest_catalog(
+    folder: Path, certificate: tuple[Path, Path] | None = None, authority_of_clients: Path | None = None
+) -> Iterator[RestServer]:
+    """Serve a catalog, whose tables lie in the folder, until the test leaves; with TLS by a certificate and its key.
+
+    Clients need a certificate if an authority is given.
+    """
     properties = {"uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": folder.as_uri()}
     with closing(create_server((HOST, 0))) as listener, closing(SqlCatalog("server", **properties)) as catalog:
         served = RestServer(listener.getsockname()[1], catalog, scheme="https" if certificate else "http")
-        tls = dict(zip(("ssl_certfile", "ssl_keyfile"), certificate or (), strict=False))
+        tls: dict[str, Any] = dict(zip(("ssl_certfile", "ssl_keyfile"), certificate or (), strict=False))
+        if authority_of_clients is not None:
+            tls |= {"ssl_ca_certs": str(authority_of_clients), "ssl_cert_reqs": ssl.CERT_REQUIRED}
         server = uvicorn.Server(uvicorn.Config(served.app, log_config=None, access_log=False, ws="none", **tls))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -58,6 +58,16 @@ def as_number(rows: DataFrame) -> DataFrame:
     return rows.withColumn("number", F.col("message_id").cast("int"))
 
 
+def as_day(rows: DataFrame) -> DataFrame:
+    """Read a day from a text that is none. Java's own error, the cause of Spark's, quotes it once more."""
+    return rows.withColumn("number", F.year(F.to_date("message_id", "yyyy-MM-dd")))
+
+
+def as_number_by_sql(rows: DataFrame) -> DataFrame:
+    """Cast a text that is no number, in SQL."""
+    return rows.withColumn("number", F.expr("cast(message_id as int)"))
+
+
 def at_a_limit(rows: DataFrame) -> DataFrame:
     """Meet, in a worker, what the next attempt would meet again."""
 

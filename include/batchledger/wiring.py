@@ -35,6 +35,8 @@ from batchledger.config.connections import (
     lake_catalog,
     load_connection,
     postgres_dsn,
+    spark_server,
+    webhook_tls,
 )
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
@@ -235,7 +237,7 @@ def open_channel(connection_id: str) -> Channel:
         case "http":
             from batchledger.adapters.channels.webhook import WebhookChannel
 
-            return WebhookChannel(connection_id, *http_request(connection))
+            return WebhookChannel(connection_id, *http_request(connection), webhook_tls(connection))
         case _:
             raise ConfigurationError(
                 f"Connection {connection_id!r} has type {connection.type!r}. No alert was sent.",
@@ -378,15 +380,13 @@ def _lend_maintenance(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "Ite
 
 
 def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
-    from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-
     from batchledger.adapters.spark.session import open_connect_session
 
     connection = _load_spark(pipeline)
     if connection.type != "spark_connect":
         raise _wrong_spark_type(connection)
-    url = SparkConnectHook(conn_id=pipeline.spark).get_connection_url()
-    return partial(open_connect_session, url, name)
+    url, tls = spark_server(connection)
+    return partial(open_connect_session, url, name, tls=tls)
 
 
 def _wrong_spark_type(connection: Connection) -> ConfigurationError:

@@ -15,6 +15,7 @@ from batchledger.lifecycle import run_batch
 from batchledger.model.errors import BatchledgerError
 from tests.conftest import TestServices
 from tests.integration.test_cli import batchledger
+from tests.leaks import find_leaks
 from tests.pages import User, let_in, open_browser
 from tests.support import TestPipeline, Workplace
 
@@ -54,6 +55,9 @@ def read_ledger(pipeline: TestPipeline) -> tuple[str, str]:
         ("quote_a_value", "ValueError was raised in "),
         ("return_a_value", " was raised in "),
         ("collect_a_value", "ValueError was raised in "),
+        ("as_number", "(SQLSTATE 22018)"),
+        ("as_day", "(SQLSTATE 22007)"),
+        ("as_number_by_sql", "(SQLSTATE 22018)"),
     ],
 )
 def test_value_that_a_transform_raises_is_in_the_whole_text_alone(
@@ -76,6 +80,8 @@ def test_value_that_a_transform_raises_is_in_the_whole_text_alone(
     places = {"Airflow": shown, "ledger": stored, "log": caplog.text, "output": "".join(capfd.readouterr())}
     places["Spark"] = log.read_bytes()[before:].decode()
     assert {place for place, text in places.items() if CANARY in text} == set()
+    found = find_leaks({"canary": f"{CANARY}-{transform}"}, services.home.local, workplace.dsn)
+    assert {place for place in found if not place.startswith("kafka/data/")} == {"warehouse.batchledger.attempt"}
 
 
 def test_row_that_a_target_quotes_is_shown_in_full_to_who_may_trigger_alone(

@@ -19,6 +19,20 @@ from tests.conftest import TestServices
 from tests.support import Workplace, find_secret
 
 
+@pytest.fixture
+def output(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines that spark-submit prints, which Airflow's provider writes to the log of the task."""
+    lines: list[str] = []
+    read_log = SparkSubmitHook._process_spark_submit_log
+
+    def keep(hook: SparkSubmitHook, log: Iterator[str]) -> None:
+        lines.extend(log)
+        read_log(hook, iter(lines))
+
+    monkeypatch.setattr(SparkSubmitHook, "_process_spark_submit_log", keep)
+    return lines
+
+
 @pytest.mark.parametrize("into", ["table", "topic", "lake"])
 def test_batch_staged_by_spark_submit_is_exact_and_its_events_hold_no_password(
     workplace: Workplace, services: TestServices, spark_local: str, tmp_path: Path, into: str
@@ -72,6 +86,24 @@ def test_failing_stage_job_fails_the_step_and_publishes_nothing(workplace: Workp
     assert pipeline.count_target_rows() == 0
 
 
+def test_value_that_an_expression_quotes_is_not_in_the_output_of_the_task(
+    workplace: Workplace, spark_local: str, output: list[str]
+) -> None:
+    """It is the log of Spark's driver, and all that the job prints."""
+    pipeline = workplace.create(partitions=1, spark=spark_local, transform="tests.transforms:as_day")
+    pipeline.send_raw([(0, b'{"message_id": "canary-4111-1111", "number": 1}')])
+    with pytest.raises(StageRefusedError, match="ended with exit code 3"):
+        run_batch.run_once(pipeline.platform(), "submitted", stage_step=choose_stage_step(pipeline.config))
+    ((quoted,),) = pipeline.query(
+        "select quoted from batchledger.attempt join batchledger.batch using (batch_id) where pipeline = %s",
+        pipeline.name,
+    )
+    assert "canary" in quoted, "the negative control: the error has it"
+    log = "\n".join(output)
+    assert "SparkDateTimeException [CANNOT_PARSE_TIMESTAMP]" in log
+    assert "canary" not in log
+
+
 @pytest.mark.parametrize("daemon", ["pyspark.daemon", "batchledger.jobs.python_workers"])
 def test_cluster_without_librdkafka_is_refused_with_the_name_of_the_package(
     daemon: str,
@@ -79,16 +111,9 @@ def test_cluster_without_librdkafka_is_refused_with_the_name_of_the_package(
     spark_local: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    output: list[str],
 ) -> None:
     """The workers' Python is another one than the driver's: it does not find the package."""
-    lines: list[str] = []
-    read_log = SparkSubmitHook._process_spark_submit_log
-
-    def keep(hook: SparkSubmitHook, log: Iterator[str]) -> None:
-        lines.extend(log)
-        read_log(hook, iter(lines))
-
-    monkeypatch.setattr(SparkSubmitHook, "_process_spark_submit_log", keep)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
     (tmp_path / "confluent_kafka.py").write_text("raise ModuleNotFoundError(\"No module named 'confluent_kafka'\")\n")
     workers = tmp_path / "python"
@@ -101,7 +126,7 @@ def test_cluster_without_librdkafka_is_refused_with_the_name_of_the_package(
     pipeline.send(10)
     with pytest.raises(StageRefusedError, match="ended with exit code 2"):
         run_batch.run_once(pipeline.platform(), "submitted", stage_step=choose_stage_step(pipeline.config))
-    log = "\n".join(lines)
+    log = "\n".join(output)
     assert "lacks a package. Nothing is visible." in log
     assert "No module named 'confluent_kafka'" in log
     assert pipeline.list_staging() == []

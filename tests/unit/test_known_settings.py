@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
+from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog, spark_settings
 from batchledger.adapters.postgres.database import session_options
-from batchledger.config.connections import Connection, check_extra, http_request, lake_catalog, postgres_dsn
+from batchledger.config.connections import (
+    Connection,
+    check_extra,
+    lake_catalog,
+    postgres_dsn,
+    spark_server,
+    webhook_tls,
+)
 from batchledger.config.known_settings import POSTGRES_SETTINGS
 from batchledger.model.errors import ConfigurationError
 
@@ -23,7 +31,9 @@ def read(connection: Connection) -> object:
         case "iceberg":
             return lake_catalog(connection, session_options())
         case "http":
-            return http_request(connection)
+            return webhook_tls(connection)
+        case "spark_connect":
+            return spark_server(connection)
     return check_extra(connection)
 
 
@@ -39,10 +49,23 @@ def read(connection: Connection) -> object:
         ("iceberg", {"werehouse": "s3://lake"}, "Did you mean warehouse?"),
         ("iceberg", {"type": "rest", "sslmode": "verify-full"}, "sslmode in its extra"),
         ("iceberg", {"type": "glue", "ssl": {"cabundle": "x"}}, "ssl in its extra"),
-        ("http", {"verify": False}, "verify in its extra, .* SSL_CERT_FILE"),
+        ("http", {"verify": False}, "verify in its extra, .* apart from ssl.ca.location"),
+        ("http", {"ssl.ca.location": "/ca"}, "ssl.ca.location has no effect with an address of http, which"),
+        (
+            "iceberg",
+            {"type": "rest", "ssl.ca.location": "/ca"},
+            "ssl.ca.location has no effect with an address of http",
+        ),
+        ("iceberg", {"ssl.ca.location": "/ca"}, "ssl.ca.location in its extra"),
         ("smtp", {"disable_sll": True}, "Did you mean disable_ssl?"),
         ("smtp", {"disable_tls": "false"}, "disable_tls is 'false'. Write it as true or false"),
         ("spark_connect", {"use_sll": True}, "Did you mean use_ssl?"),
+        ("spark_connect", {"ssl.ca.location": "/ca"}, "ssl.ca.location has no effect with use_ssl false, which"),
+        (
+            "spark_connect",
+            {"use_ssl": True, "ssl.key.location": "/key"},
+            "client certificate needs ssl.certificate.loc",
+        ),
         ("spark_connect", {"use_ssl": "yes"}, "use_ssl is 'yes'. Write it as true or false"),
         ("spark", {"deploy_mode": "client"}, "Did you mean deploy-mode?"),
     ],
@@ -61,6 +84,7 @@ def test_setting_that_would_be_left_out_is_refused_by_name(type_: str, extra: Ma
         ("smtp", {"from_email": "a@b", "to_email": ["c@d"], "disable_tls": False, "disable_ssl": "true"}),
         ("spark_connect", {"use_ssl": "true"}),
         ("spark_connect", {"use_ssl": False}),
+        ("spark_connect", {"use_ssl": True, "ssl.ca.location": "/ca", "ssl.key.location": ""}),
         ("spark", {"deploy-mode": "client"}),
         ("apprise", {"config": {"path": "slack://a/b/c"}}),
     ],
@@ -142,3 +166,31 @@ def test_files_of_sparks_own_are_taken_instead() -> None:
 def test_setting_that_its_address_contradicts_is_refused(uri: str, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
         lake(uri=uri, sslmode="verify-full")
+
+
+def test_iceberg_in_java_gets_no_file_that_it_would_not_read_and_a_class_of_ones_own_instead() -> None:
+    files = {"ssl.ca.location": "/ca", "ssl.certificate.location": "/me.crt", "ssl.key.location": "/me.key"}
+    rest = {"type": "rest", "uri": "https://catalog", **files}
+    with pytest.raises(ConfigurationError, match=r"reads no ssl\.ca\.location") as refused:
+        spark_settings(lake(**rest))
+    assert "REQUESTS_CA_BUNDLE" in refused.value.advice
+    told = spark_settings(lake(**rest, spark={"rest.client.tls.configurer-impl": "com.shop.Tls"}))
+    assert not [name for name in told if ".ssl." in name]
+    assert told["spark.sql.catalog.lake.rest.client.tls.configurer-impl"] == "com.shop.Tls"
+
+
+@pytest.mark.parametrize(
+    "host", ["", "sc://", "sc://spark/x", "sc://spark;use_ssl=false", "sc://ana@spark", "https://spark"]
+)
+def test_address_that_is_no_name_of_a_spark_server_is_refused(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="no address of a Spark Connect server"):
+        spark_server(Connection("shop", "spark_connect", host))
+
+
+def test_token_reaches_spark_whatever_characters_it_has() -> None:
+    token = "a/b+c==;d e%2F"  # noqa: S105 -- made up
+    url, _ = spark_server(
+        Connection("shop", "spark_connect", "sc://spark", 15003, "ana", token, extra={"use_ssl": True})
+    )
+    channel = DefaultChannelBuilder(url)
+    assert (channel.endpoint, channel.token, channel.userId, channel.use_ssl) == ("spark:15003", token, "ana", True)

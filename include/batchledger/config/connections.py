@@ -7,10 +7,12 @@ has one home. ``repr`` shows no password.
 import difflib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, make_url
@@ -27,8 +29,10 @@ from batchledger.config.known_settings import (
     read_headers,
 )
 from batchledger.config.registry_options import Address, read_registry
+from batchledger.config.tls_options import TLS_OPTIONS, read_tls_files
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
 from batchledger.model.records.registry_settings import RegistrySettings
+from batchledger.model.tls_files import TlsFiles
 
 LOCAL_REGISTRY = "registry_default"
 LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default", LOCAL_REGISTRY})
@@ -49,6 +53,7 @@ _PAGE_BY_TYPE = {"iceberg": "guides/iceberg", ALERT_TYPES[0]: "guides/alerts"}
 _OTHER_PAGE = "reference/connections"
 _PREFIX = "AIRFLOW_CONN_"
 _NOT_PASSED_ON = ("auth", "ssl")
+_HOST = re.compile(r"[\w.:\[\]-]+")
 _GIVE_ADDRESS = "Set its host, or uri in its extra."
 
 
@@ -198,6 +203,27 @@ def registry_settings(connection: Connection) -> RegistrySettings:
     )
 
 
+def spark_server(connection: Connection) -> tuple[str, TlsFiles]:
+    """Return the URL of a Spark Connect server, which holds its token, and the files for TLS.
+
+    The host may have the scheme ``sc`` and a port. Raises ConfigurationError.
+    """
+    extra = check_extra(connection).extra
+    is_encrypted = str(extra.get("use_ssl")).lower() == "true"
+    tls = read_tls_files(connection.connection_id, extra, "" if is_encrypted else "use_ssl false")
+    given = {"user_id": connection.login, "token": connection.password, "use_ssl": "true" if is_encrypted else ""}
+    # Spark takes a parameter apart at its signs, and would quote the token in its error.
+    parameters = "".join(f";{name}={quote(value, safe='')}" for name, value in given.items() if value)
+    host = (connection.host or "").removeprefix("sc://").rstrip("/")
+    if _HOST.fullmatch(host) is None:
+        raise ConfigurationError(
+            f"Connection {connection.connection_id!r} has no address of a Spark Connect server. Nothing was opened.",
+            advice="Write its name as host, such as sc://spark.internal, and its token as password.",
+            subject=connection.connection_id,
+        )
+    return f"sc://{host}{f':{connection.port}' if connection.port else ''}/{parameters}", tls
+
+
 def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, str], dict[str, str]]:
     """Return the name of an Iceberg catalog, the properties by which PyIceberg opens it, and what differs in Spark.
 
@@ -217,7 +243,7 @@ def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, s
             subject=connection.connection_id,
         )
     kind = str(connection.extra.get("type") or "sql")
-    more = {"sql": POSTGRES_SETTINGS, "rest": _NOT_PASSED_ON}.get(kind, ())
+    more = {"sql": POSTGRES_SETTINGS, "rest": (*TLS_OPTIONS, *_NOT_PASSED_ON)}.get(kind, ())
     extra = read_extra(connection.connection_id, connection.extra, (*LAKE_SETTINGS, *more), LAKE_PREFIXES)
     properties = {"type": kind, **{name: str(value) for name, value in extra.items() if not isinstance(value, dict)}}
     name = properties.pop("catalog", connection.connection_id)
@@ -281,8 +307,9 @@ def _rest_properties(connection: Connection, properties: Mapping[str, str]) -> d
             connection,
             f"{refused[0]} in its extra, which Batchledger does not pass on",
             "Log in by login and password, or by token. If the catalog itself gives no tokens, set oauth2-server-uri.\n"
-            "Name certificates in the environment variable REQUESTS_CA_BUNDLE.",
+            f"Name certificates as {', '.join(TLS_OPTIONS)}.",
         )
+    read_tls_files(connection.connection_id, connection.extra, "" if uri.startswith("https:") else "an address of http")
     login = {"credential": f"{connection.login}:{connection.password or ''}"} if connection.login else {}
     return {**login, **properties, "uri": uri}
 
@@ -295,14 +322,21 @@ def _wrong_catalog(connection: Connection, what: str, advice: str) -> Configurat
 def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str, str] | None]:
     """Return URL, headers and basic authentication of an HTTP connection, as Airflow's HTTP provider reads one.
 
-    The host may be a whole URL, as it usually is for a webhook. Every key of the extra is a header. Raises
-    ConfigurationError.
+    The host may be a whole URL, as it usually is for a webhook. Every key of the extra is a header, apart from files
+    for TLS. Raises ConfigurationError.
     """
     host = connection.host or ""
     port = f":{connection.port}" if connection.port else ""
     url = host if "://" in host else f"{connection.schema or 'http'}://{host}{port}"
     login = (connection.login, connection.password or "") if connection.login else None
-    return url, read_headers(connection.connection_id, connection.extra), login
+    headers = {name: value for name, value in connection.extra.items() if name not in TLS_OPTIONS}
+    return url, read_headers(connection.connection_id, headers), login
+
+
+def webhook_tls(connection: Connection) -> TlsFiles:
+    """Return the files for TLS of a webhook. Raises ConfigurationError."""
+    is_encrypted = http_request(connection)[0].startswith("https:")
+    return read_tls_files(connection.connection_id, connection.extra, "" if is_encrypted else "an address of http")
 
 
 def _require_type(connection: Connection, expected: str) -> None:

@@ -38,14 +38,14 @@ MAIL_SETTINGS = (
 
 SPARK_SETTINGS_BY_TYPE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "spark_connect": ("use_ssl",),
+        "spark_connect": ("use_ssl", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
         "spark": (
             "queue", "deploy-mode", "spark-binary", "spark-home", "namespace", "rest-scheme", "rest-port",
             "principal", "keytab", "yarn_resourcemanager_webapp_address",
         ),
     }
 )  # fmt: skip
-"""Airflow's Spark provider reads these."""
+"""Airflow's Spark provider reads these for spark-submit, and ``spark_server`` for Spark Connect."""
 
 NO_HEADERS = (
     "verify", "cert", "proxies", "timeout", "stream", "allow_redirects", "max_redirects", "trust_env",
@@ -73,10 +73,12 @@ def read_extra(
         if name not in allowed and not name.startswith(prefixes):
             nearest = difflib.get_close_matches(_WIDGET.sub("", name), allowed, n=1)
             hint = f"Did you mean {nearest[0]}?" if nearest else f"Allowed are {', '.join((*allowed, *prefixes))}."
-            raise _refuse(connection, f"It has {name} in its extra, which Batchledger does not pass on. {hint}")
+            raise refuse_extra(connection, f"It has {name} in its extra, which Batchledger does not pass on. {hint}")
         texts = _SWITCHES.get(name)
         if texts is not None and not isinstance(value, bool) and str(value).lower() not in texts:
-            raise _refuse(connection, f"Its {name} is {value!r}. Write it as true or false, without quotation marks.")
+            raise refuse_extra(
+                connection, f"Its {name} is {value!r}. Write it as true or false, without quotation marks."
+            )
     return given
 
 
@@ -84,12 +86,13 @@ def read_headers(connection: str, extra: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers of a webhook: every key. Raises ConfigurationError for settings of Airflow's own client."""
     for name in extra:
         if name in NO_HEADERS:
-            hint = "Every key is a header. Name authorities of your own in the environment variable SSL_CERT_FILE."
-            raise _refuse(connection, f"It has {name} in its extra, which Batchledger does not pass on. {hint}")
+            hint = "Every key is a header, apart from ssl.ca.location, ssl.certificate.location and ssl.key.location."
+            raise refuse_extra(connection, f"It has {name} in its extra, which Batchledger does not pass on. {hint}")
     return {str(name): str(value) for name, value in extra.items()}
 
 
-def _refuse(connection: str, why: str) -> ConfigurationError:
+def refuse_extra(connection: str, why: str) -> ConfigurationError:
+    """Return the error of a connection whose extra cannot be used."""
     return ConfigurationError(
         f"Connection {connection!r} cannot be used. Nothing was opened.",
         why=why,

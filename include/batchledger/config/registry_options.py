@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from batchledger.config.tls_options import find_faults_of_certificates
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.registry_settings import DEFAULT_TIMEOUT_SECONDS, RegistrySettings
 
@@ -79,7 +80,7 @@ def _find_faults(
             hint = f"did you mean {nearest[0]}?" if nearest else f"allowed are {', '.join(REGISTRY_OPTIONS)}"
             yield f"{option} is not an allowed option of a schema registry; {hint}"
     is_encrypted = address.url.startswith("https://")
-    yield from _find_faults_of_certificates(options, is_encrypted)
+    yield from find_faults_of_certificates(options, "" if is_encrypted else "an address of http")
     if login and ":" in login:
         yield "Its login has a colon, which HTTP does not allow there"
     if password and not login:
@@ -89,18 +90,6 @@ def _find_faults(
             yield "Its password without a login is a token, and has a character that HTTP does not allow there"
     if "timeout" in options and _read_seconds(options) is None:
         yield f"Its timeout is not a number of seconds up to {LONGEST_TIMEOUT_SECONDS:.0f}"
-
-
-def _find_faults_of_certificates(options: Mapping[str, str], is_encrypted: bool) -> Iterator[str]:
-    unused = [option for option in options if option.startswith("ssl.")]
-    if unused and not is_encrypted:
-        yield f"{unused[0]} has no effect with an address of http, which does not encrypt"
-    if "ssl.ca.location" in options and "ssl.ca.pem" in options:
-        yield "ssl.ca.location and ssl.ca.pem say the same thing twice"
-    if ("ssl.certificate.location" in options) != ("ssl.key.location" in options):
-        yield "A client certificate needs ssl.certificate.location and ssl.key.location"
-    if "ssl.key.password" in options and "ssl.key.location" not in options:
-        yield "ssl.key.password has no effect without ssl.key.location"
 
 
 def _find_faults_of_address(address: Address) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Connections of type ``http``: a POST of the message as JSON. A URL may be a secret, so no error names it."""
 
 import logging
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from typing_extensions import override
 
 from batchledger.model.errors import ChannelError
 from batchledger.model.incidents import Message
+from batchledger.model.tls_files import TlsFiles
 from batchledger.ports import Channel
 
 SECONDS = 8.0
@@ -22,6 +24,7 @@ class WebhookChannel(Channel):
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     login: tuple[str, str] | None = field(default=None, repr=False)
+    tls: TlsFiles = field(default_factory=TlsFiles)
 
     @override
     def send(self, message: Message) -> None:
@@ -29,7 +32,12 @@ class WebhookChannel(Channel):
         logging.getLogger("httpx").setLevel(logging.WARNING)
         try:
             answer = httpx.post(
-                self.url, json=dict(message.document), headers=self.headers, auth=self.login, timeout=SECONDS
+                self.url,
+                json=dict(message.document),
+                headers=self.headers,
+                auth=self.login,
+                timeout=SECONDS,
+                verify=self._trust(),
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ChannelError(
@@ -40,3 +48,21 @@ class WebhookChannel(Channel):
             raise ChannelError(
                 f"The endpoint of {self.connection_id} answered {answer.status_code}.", subject=self.connection_id
             )
+
+    def _trust(self) -> ssl.SSLContext:
+        """Return which servers are believed, and the certificate to show. Raises ChannelError if a file is none."""
+        try:
+            if self.tls.authority is None:
+                context = httpx.create_ssl_context()
+            else:
+                context = ssl.create_default_context(cafile=self.tls.authority)
+            if self.tls.certificate is not None:
+                # Without any password OpenSSL would ask for one at the terminal.
+                context.load_cert_chain(self.tls.certificate, self.tls.key, "")
+        except OSError as error:
+            raise ChannelError(
+                f"The certificates for the endpoint of {self.connection_id} cannot be read: {type(error).__name__}.",
+                advice="Correct ssl.ca.location, ssl.certificate.location and ssl.key.location in its extra.",
+                subject=self.connection_id,
+            ) from None
+        return context

@@ -22,7 +22,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from batchledger.adapters.iceberg.jdbc import jdbc_properties
-from batchledger.adapters.iceberg.rest import BoundedRestCatalog
+from batchledger.adapters.iceberg.rest import BoundedRestCatalog, check_spark_tls
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
@@ -84,6 +84,8 @@ def spark_settings(catalog: LakeCatalog) -> dict[str, str]:
         # Spark makes an older layout of the catalog otherwise, in which PyIceberg warns.
         properties |= {"type": "jdbc", "jdbc.schema-version": "V1"}
         properties |= jdbc_properties(catalog.name, make_url(properties["uri"]), catalog.spark)
+    if properties.get("type") == "rest":
+        properties = check_spark_tls(catalog.name, properties, catalog.spark)
     # Otherwise Spark goes on with the state of a table that it has seen first.
     properties["cache-enabled"] = "false"
     prefix = f"spark.sql.catalog.{catalog.name}"

@@ -17,15 +17,18 @@ from urllib.parse import urlsplit
 
 import grpc
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
-from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient
+from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.logging import logger as client_logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from batchledger.adapters.spark.call_deadline import CALL_TIMEOUT_SECONDS, CallDeadline, explain_deadline
+from batchledger.adapters.spark.call_deadline import CALL_TIMEOUT_SECONDS, CallDeadline
+from batchledger.adapters.spark.channel import CertifiedChannelBuilder, explain_refusal
 from batchledger.adapters.spark.starvation import STARVED_SECONDS, StarvationWatch
 from batchledger.model.errors import ServiceUnavailableError
+from batchledger.model.tls_files import TlsFiles
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 SESSION_GENERATIONS = 8
@@ -39,16 +42,18 @@ def open_connect_session(
     name: str,
     call_timeout_seconds: float = CALL_TIMEOUT_SECONDS,
     starved_seconds: float = STARVED_SECONDS,
+    tls: TlsFiles | None = None,
 ) -> Iterator[SparkSession]:
     """Open the session that ``name`` keeps on the server at ``url``; leave it open on the server afterwards.
 
     Every call to the server ends within ``call_timeout_seconds``; a job may take longer, unless none of its tasks has
-    run for ``starved_seconds``. Raises ServiceUnavailableError when the server does not answer; a later call then
+    run for ``starved_seconds``. Raises ServiceUnavailableError when the server does not answer, AccessRefusedError when
+    one side does not believe the other, ConfigurationError when a file of ``tls`` cannot be used; a later call then
     raises PySparkException.
     """
     _require_listener(url)
-    client_logger.addFilter(_holds_no_answer)
-    session = _open_kept_session(url, name, CallDeadline(call_timeout_seconds))
+    _keep_answers_out_of_logs()
+    session = _open_kept_session(url, name, CallDeadline(call_timeout_seconds), tls or TlsFiles())
     session.registerProgressHandler(StarvationWatch(starved_seconds))
     try:
         yield session
@@ -64,6 +69,7 @@ def open_submitted_session(name: str) -> Iterator[SparkSession]:
     """
     # A parent process that has used Spark Connect marks its environment so, and a child would wait for a remote.
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+    _keep_answers_out_of_logs()
     workers = "batchledger.jobs.python_workers"
     session = SparkSession.builder.appName(name).config("spark.python.daemon.module", workers).getOrCreate()
     try:
@@ -82,27 +88,23 @@ def count_slots(session: SparkSession) -> int:
     return int(found[1]) if found else 1
 
 
-def _open_kept_session(url: str, name: str, deadline: CallDeadline) -> SparkSession:
+def _open_kept_session(url: str, name: str, deadline: CallDeadline, tls: TlsFiles) -> SparkSession:
     for generation in range(SESSION_GENERATIONS):
-        session = _connect(url, uuid.uuid5(_NAMESPACE, f"batchledger/{name}/{generation}"), deadline)
+        session = _connect(url, uuid.uuid5(_NAMESPACE, f"batchledger/{name}/{generation}"), deadline, tls)
         try:
             # The first request tells whether the server still knows the id as open.
             _ = session.version
         except (PySparkException, grpc.RpcError) as error:
             _leave(session)
             if "INVALID_HANDLE" not in str(error):
-                raise ServiceUnavailableError(
-                    f"Spark Connect at {_address(url)} opened no session. Nothing was done.",
-                    why=f"{_reason(error)}.",
-                    subject=_address(url),
-                ) from error
+                raise explain_refusal(error, _address(url)) from error
         else:
             return session
-    return _connect(url, uuid.uuid4(), deadline)
+    return _connect(url, uuid.uuid4(), deadline, tls)
 
 
-def _connect(url: str, session_id: uuid.UUID, deadline: CallDeadline) -> SparkSession:
-    channel = DefaultChannelBuilder(f"{url};session_id={session_id}")
+def _connect(url: str, session_id: uuid.UUID, deadline: CallDeadline, tls: TlsFiles) -> SparkSession:
+    channel = CertifiedChannelBuilder(f"{url};session_id={session_id}", tls)
     channel.add_interceptor(deadline)
     # The builder without a channel does the same; otherwise pyspark.sql.functions would look for a classic session.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
@@ -126,8 +128,18 @@ def _client(session: SparkSession) -> SparkConnectClient:
     return cast("SparkConnectClient", session.client)  # type: ignore[operator]
 
 
+def _keep_answers_out_of_logs() -> None:
+    """Let no logger of Spark's client print an error of the server, which may quote a value.
+
+    ``pyspark.errors`` prints each error of an expression. Its own kind of logger takes more than Python's would.
+    """
+    printers = map(PySparkLogger.getLogger, ("DataFrameQueryContextLogger", "SQLQueryContextLogger"))
+    for logger in (client_logger, *printers):
+        logger.addFilter(_holds_no_answer)
+
+
 def _holds_no_answer(record: logging.LogRecord) -> bool:
-    """Whether the client of Spark Connect logs something else than an error of the server, which may quote a value."""
+    """Whether Spark's client logs something else than an error of the server."""
     return record.exc_info is None
 
 
@@ -148,11 +160,3 @@ def _address(url: str) -> str:
     """Host and port only: the rest of the URL carries the token."""
     parts = urlsplit(url)
     return f"{parts.hostname}:{parts.port or 15002}"
-
-
-def _reason(error: BaseException) -> str:
-    if (unanswered := explain_deadline(error)) is not None:
-        return unanswered
-    if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
-        return f"{error.code().name}: {error.details()}"
-    return str(error).strip().partition("\n")[0]

@@ -1,9 +1,11 @@
 """The stage step in a process of spark-submit."""
 
+import os
 import re
 from functools import partial
 from pathlib import Path
 
+from batchledger.adapters.spark import LOG_SETTINGS
 from batchledger.lifecycle.at_work import begin_work
 from batchledger.lifecycle.following import Follow
 from batchledger.lifecycle.platform import Platform, look_at_reading
@@ -12,6 +14,7 @@ from batchledger.model.errors import BatchledgerError, SetupError, StageRefusedE
 from batchledger.model.progress import Reading
 from batchledger.model.refusals import taken_over
 
+_LOG4J = "LOG4J_CONFIGURATION_FILE"
 _STAGE_JOB = Path(__file__).parents[2] / "jobs" / "stage_batch.py"
 
 
@@ -26,7 +29,10 @@ def submit_stage(
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
     arguments = ["--pipeline", pipeline, "--batch", str(batch_id), "--run", run, "--held"]
-    hook = SparkSubmitHook(conn_id=connection_id, name=f"batchledger-{pipeline}-{batch_id}", application_args=arguments)
+    # The log of the driver becomes the output of this task.
+    settings = {_LOG4J: os.environ.get(_LOG4J, str(LOG_SETTINGS))}
+    name = f"batchledger-{pipeline}-{batch_id}"
+    hook = SparkSubmitHook(conn_id=connection_id, name=name, application_args=arguments, env_vars=settings)
     batch = platform.ledger.load_batch(batch_id)
     look = partial(_look_at_job, platform, batch, run)
     try:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from batchledger.adapters.spark import LOG_SETTINGS
 from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars, pyspark_folder
 from batchledger.local.stack.machine import HOST, find_java
@@ -18,16 +19,6 @@ _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_FR
 _REDACTED_WORDS = "secret|password|passwd|token|access[.]?key"
 
 JAVA_OPTIONS = "-XX:-UsePerfData -XX:G1PeriodicGCInterval=30000"
-
-LOG_PROPERTIES = """\
-rootLogger.level = warn
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
-"""
 
 
 def spark_service(home: Home, ports: Ports, credentials: Credentials) -> Service:
@@ -77,7 +68,7 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
 def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
     folder = private_folder(home.local / "spark")
     write_private(folder / "spark-defaults.conf", spark_defaults(home, ports, fetch_jars(home, "spark")))
-    write_private(folder / "log4j2.properties", LOG_PROPERTIES)
+    write_private(folder / "log4j2.properties", LOG_SETTINGS.read_text())
     spark_home = _link_home(folder / "home")
     find_java()
     environment = base_environment() | {
