@@ -170,6 +170,12 @@ class Desk:
         """Press the button below what was shown."""
         return self._post(f"{pipeline.name}/decisions/{kind}", user, {"approval": approval, **fields})
 
+    def end(
+        self, pipeline: TestPipeline, number: int, step: str, user: User, reason: str = "I have looked"
+    ) -> Response:
+        """Confirm or withdraw a request."""
+        return self._post(f"{pipeline.name}/requests/{number}", user, {"step": step, "reason": reason})
+
     def follow(self, pipeline: TestPipeline, run_id: str, approval: str, user: User = ANA) -> Response:
         """Ask how far a dry run is."""
         return self._post(f"{pipeline.name}/dry-runs/{run_id}", user, {"approval": approval})

@@ -337,6 +337,24 @@ def test_decisions_from_before_the_chain_are_numbered_by_their_ids_and_chained(e
     assert [find_break(each) for each in chains.values()] == [None] * 3
 
 
+def test_decisions_from_before_requests_keep_their_hashes(empty_database: str) -> None:
+    bring_to(empty_database, "0029")
+    query = "select chain_hash from batchledger.decision order by decision_id"
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("insert into batchledger.pipeline (name) values ('orders')")
+        connection.execute(
+            "insert into batchledger.decision (pipeline, kind, decided_by, reason, after) values "
+            "('orders', 'pause', 'ana', 'a', '{\"is_paused\": true}'), ('orders', 'resume', 'ben', 'b', null)"
+        )
+        before = connection.execute(query).fetchall()
+    migrate(empty_database)
+    PostgresDecisions(empty_database).pause("orders", Decision("ana", "c"))
+    with psycopg.connect(empty_database) as connection:
+        assert connection.execute(query).fetchall()[:2] == before
+    chain = load_published_history(empty_database, "orders").decisions
+    assert ([each.number for each in chain.decisions], find_break(chain)) == ([1, 2, 3], None)
+
+
 @pytest.mark.parametrize(
     "change",
     [

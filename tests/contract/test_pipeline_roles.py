@@ -13,13 +13,17 @@ from batchledger.adapters.postgres.ledger.grants import grant_role
 from batchledger.adapters.postgres.ledger.history import list_decisions, load_published_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.adapters.postgres.staging.tables import table_prefix
+from batchledger.lifecycle.orders import DropQuarantined
+from batchledger.lifecycle.written_orders import write_order
+from batchledger.model.batch import Decision, DecisionRecord
+from batchledger.model.effects import Effect
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.proof.decision_chain import find_break
 from tests.conftest import as_superuser
 from tests.contract import life
-from tests.contract.decided import BY_ANA, record_of
+from tests.contract.decided import BY_ANA, BY_BEN, record_of
 from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import PostgresWarehouse, create_role, role_of
 
@@ -51,6 +55,18 @@ def publish(warehouse: PostgresWarehouse, range_: OffsetRange, run: str) -> None
     attempt = life.stage(warehouse, life.store(warehouse, range_, run=run), run, poison=[(ORDERS_0, range_.start)])
     life.audit(warehouse, attempt)
     life.publish(warehouse, attempt)
+
+
+def drop(warehouse: PostgresWarehouse, range_: OffsetRange, by: Decision) -> DecisionRecord:
+    return record_of(warehouse.decisions.drop_quarantined(warehouse.pipeline, [range_], by))
+
+
+def ask_to_drop(warehouse: PostgresWarehouse, range_: OffsetRange, by: Decision) -> DecisionRecord:
+    """Ask for what a rehearsal shows."""
+    shown = record_of(warehouse.decisions.rehearsal.drop_quarantined(warehouse.pipeline, [range_], by))
+    effect = Effect(shown.before or {}, shown.after or {})
+    order = write_order(DropQuarantined((range_,)))
+    return record_of(warehouse.decisions.request(warehouse.pipeline, order, by, effect))
 
 
 @pytest.fixture
@@ -95,6 +111,29 @@ def test_role_erases_rows_of_its_pipeline_and_its_replays_keep_them_away(teams: 
     assert teams.ask(query, teams.other.pipeline) == [(0,)]
 
 
+def test_role_asks_for_an_order_and_confirms_what_another_login_has_asked_for(teams: Teams) -> None:
+    at_host = [replace(each, uid=number, host="host7") for number, each in enumerate((BY_ANA, BY_BEN), start=1000)]
+    for asking, confirming, range_ in ((teams.mine, teams.owner, FIRST), (teams.owner, teams.mine, SECOND)):
+        if range_ is SECOND:
+            publish(teams.owner, SECOND, "run-2")
+        request = ask_to_drop(asking, range_, at_host[0])
+        done = drop(confirming, range_, replace(at_host[1], request_id=request.decision_id))
+        assert (done.requested_by, done.before) == (BY_ANA.decided_by, request.before)
+    assert teams.mine.prove().findings == ()
+
+
+def test_role_confirms_no_request_of_another_pipeline(teams: Teams) -> None:
+    request = ask_to_drop(teams.other, FIRST, BY_ANA)
+    statement = (
+        "insert into batchledger.decision (pipeline, kind, decided_by, reason, request_id) "
+        "values (%s, 'withdraw', 'ben', 'why', %s)"
+    )
+    for pipeline in (teams.mine.pipeline, teams.other.pipeline):
+        with pytest.raises(psycopg.errors.CheckViolation, match="there is no such request"):
+            teams.change(statement, pipeline, request.decision_id)
+    assert teams.other.decisions.find_end(request.decision_id) is None
+
+
 @pytest.mark.parametrize(
     "table",
     ["attempt", "decision", "pipeline_total", "position", "quarantine", "quarantine_kind"],
@@ -129,6 +168,11 @@ def test_role_changes_nothing_of_another_pipeline(teams: Teams, statement: str) 
     [
         (
             "insert into batchledger.decision (pipeline, kind, decided_by, reason) values (%s, 'pause', 'ceo', 'why')",
+            "row-level security",
+        ),
+        (
+            """insert into batchledger.decision (pipeline, kind, decided_by, reason, before, after, requested_order)
+            values (%s, 'request', 'ceo', 'why', '{}', '{}', '{"kind": "erase"}')""",
             "row-level security",
         ),
         ("insert into batchledger.pipeline_role (role, pipeline) values (current_user, %s)", "permission denied"),

@@ -1,9 +1,10 @@
 """The Decisions port in memory, with every refusal of the real one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from typing_extensions import override
 
@@ -34,12 +35,14 @@ from batchledger.model.refusals import (
     staging_may_hold,
     still_held,
 )
+from batchledger.model.requests import VALID_FOR, ended_already
 from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
 from batchledger.ports import Decisions, EraseRows, TargetAccess, Truncate
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
 from tests.fakes.ledger import now
 from tests.fakes.stored import (
     discard_batch,
+    find_end,
     find_open_batch,
     find_stored,
     move_positions,
@@ -75,6 +78,41 @@ class MemoryDecisions(Decisions):
     @override
     def load_decisions(self, batch_id: int) -> Sequence[DecisionRecord]:
         return [each for each in self.database.committed.decisions.values() if each.batch_id == batch_id]
+
+    @override
+    def request(
+        self,
+        pipeline: str,
+        order: Mapping[str, Any],
+        decision: Decision,
+        effect: effects.Effect,
+        batch_id: int | None = None,
+    ) -> Decided:
+        with self._decide() as tables:
+            for each in tables.decisions.values():
+                is_open = find_end(tables, each.decision_id) is None and self.clock() < each.decided_at + VALID_FOR
+                asks_the_same = (each.requested_order, each.before, each.after) == (order, effect.before, effect.after)
+                if each.pipeline == pipeline and is_open and asks_the_same:
+                    return Decided(each, is_new=False)
+            subject = pipeline if batch_id is None else find_stored(tables, batch_id).batch
+            kind = DecisionKind.REQUEST
+            return Decided(record_decision(tables, subject, kind, decision, self.clock(), effect, order=order))
+
+    @override
+    def find_end(self, request_id: int) -> DecisionRecord | None:
+        return find_end(self.database.committed, request_id)
+
+    @override
+    def withdraw(self, request: DecisionRecord, decision: Decision) -> Decided:
+        with self._decide() as tables:
+            end = find_end(tables, request.decision_id)
+            if end is not None and end.kind != DecisionKind.WITHDRAW:
+                raise ended_already(request, end)
+            if end is not None:
+                return Decided(end, is_new=False)
+            subject = request.pipeline if request.batch_id is None else find_stored(tables, request.batch_id).batch
+            named = replace(decision, request_id=request.decision_id)
+            return Decided(record_decision(tables, subject, DecisionKind.WITHDRAW, named, self.clock()))
 
     @override
     def find_pause(self, pipeline: str) -> DecisionRecord | None:

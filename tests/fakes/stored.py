@@ -1,9 +1,10 @@
 """What the fakes of ledger, publication and decisions ask of the tables in memory, and do to them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from batchledger.model.batch import Batch, BatchState, Decision, DecisionKind, DecisionRecord, Lane, QuarantinedRecord
 from batchledger.model.effects import Effect, discarding
@@ -11,6 +12,7 @@ from batchledger.model.errors import UnknownBatchError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
 from batchledger.model.refusals import outcome_pending, paused_by, plan_overtaken
+from batchledger.model.requests import Confirmation, require_confirmable
 from tests.fakes.database import StoredBatch, Tables
 
 
@@ -78,9 +80,15 @@ def record_decision(
     decision: Decision,
     at: datetime,
     effect: Effect | None = None,
+    *,
+    order: Mapping[str, Any] | None = None,
 ) -> DecisionRecord:
     pipeline, batch_id = (subject, None) if isinstance(subject, str) else (subject.pipeline, subject.batch_id)
     number = max(tables.decisions, default=0) + 1
+    request = None if decision.request_id is None else tables.decisions[decision.request_id]
+    if request is not None and kind is not DecisionKind.WITHDRAW:
+        by = Confirmation(decision.actor, at, kind, effect)
+        require_confirmable(request, find_end(tables, request.decision_id), by)
     before, after = (effect.before, effect.after) if effect else (None, None)
     record = DecisionRecord(
         number,
@@ -94,9 +102,16 @@ def record_decision(
         after,
         decision.uid,
         decision.host,
+        request_id=decision.request_id,
+        requested_by=request.decided_by if request else None,
+        requested_order=order,
     )
     tables.decisions[number] = record
     return record
+
+
+def find_end(tables: Tables, request_id: int) -> DecisionRecord | None:
+    return next((each for each in tables.decisions.values() if each.request_id == request_id), None)
 
 
 def require_none_committing(tables: Tables, pipeline: str, but: int | None = None) -> None:
@@ -111,7 +126,8 @@ def discard_batch(tables: Tables, batch: Batch, decision: Decision, at: datetime
         raise outcome_pending(batch)
     stored = find_stored(tables, batch.batch_id)
     tables.batches[batch.batch_id] = replace(stored, batch=replace(stored.batch, state=BatchState.DISCARDED))
-    return record_decision(tables, batch, DecisionKind.DISCARD, decision, at, discarding(batch))
+    alone = replace(decision, request_id=None)
+    return record_decision(tables, batch, DecisionKind.DISCARD, alone, at, discarding(batch))
 
 
 def require_running(tables: Tables, pipeline: str) -> None:

@@ -17,6 +17,7 @@ from batchledger.model.offsets import TopicPartition
 from batchledger.model.presence import Patience
 from batchledger.model.records.quarantine import QuarantineLimit
 from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, Upsert
+from batchledger.model.requests import TwoPersonOrder
 from batchledger.planning.live import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
 from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
@@ -57,6 +58,7 @@ class World:
     foreign: ForeignStore | None = None
     quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
     patience: Patience = field(default_factory=Patience)
+    second_person: tuple[TwoPersonOrder, ...] = ()
 
     @property
     def sink(self) -> MemorySink:
@@ -88,6 +90,7 @@ class World:
             self.deduplication,
             self.sequence,
             quarantine_limit=self.quarantine_limit,
+            second_person=self.second_person,
         )
         return Platform(
             rules=rules,

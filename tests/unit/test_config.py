@@ -23,6 +23,7 @@ from batchledger.model.records.rules import (
     Upsert,
     VersionBy,
 )
+from batchledger.model.requests import TwoPersonOrder
 from batchledger.planning.live import Limits, StartPolicy
 
 GOOD: dict[str, Any] = {
@@ -459,3 +460,15 @@ def test_alerts_and_deadlines_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         read_pipeline_file(write(tmp_path, changed(**changes)))
+
+
+def test_orders_that_need_a_second_person_are_named_and_none_by_default(tmp_path: Path) -> None:
+    pipeline = read_pipeline_file(write(tmp_path, changed(second_person=["truncate", "erase"])))
+    assert pipeline.rules.second_person == (TwoPersonOrder.TRUNCATE, TwoPersonOrder.ERASE)
+    assert read_pipeline_file(write(tmp_path, GOOD)).rules.second_person == ()
+    for wrong, message in (
+        (["rewind"], "second_person.0: 'rewind' is not allowed; allowed: 'accept', "),
+        (["skip", "skip"], "second_person: .*order 'skip' is named twice"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            read_pipeline_file(write(tmp_path, changed(second_person=wrong)))

@@ -68,11 +68,12 @@ def test_user_who_may_not_see_a_dag_sees_nothing_of_its_pipeline(lets_in: Any) -
 
 def list_orders() -> list[tuple[str, str]]:
     """What changes something."""
-    return [
+    decisions = [
         ("POST", address)
         for prefix in ("/pipelines/1/decisions", "/pipelines/1/dry-runs")
         for address in (f"{prefix}/pause/preview", f"{prefix}/pause")
     ]
+    return [*decisions, ("POST", "/pipelines/1/requests/1")]
 
 
 def test_every_order_is_a_post_below_a_pipeline() -> None:
@@ -87,6 +88,7 @@ def test_every_order_is_a_post_below_a_pipeline() -> None:
         "/pipelines/{dag_id}/decisions/{kind}/preview",
         "/pipelines/{dag_id}/decisions/{kind}",
         "/pipelines/{dag_id}/dry-runs/{run_id:path}",
+        "/pipelines/{dag_id}/requests/{request_id}",
         "/{anything:path}",
     }
 

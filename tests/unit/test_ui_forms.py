@@ -199,7 +199,8 @@ def test_every_decision_that_no_run_carries_out_is_among_the_cases() -> None:
     # page may.
     elsewhere = {DecisionKind.TRIGGER, DecisionKind.DRY_RUN, DecisionKind.ADOPT_TARGET, DecisionKind.ERASE}
     by_run = {DecisionKind.REPLAY, DecisionKind.QUARANTINE_REPLAY, DecisionKind.RETRY}
-    assert {case.kind for case in CASES.values()} == set(DecisionKind) - elsewhere - by_run
+    about_requests = {DecisionKind.REQUEST, DecisionKind.WITHDRAW}
+    assert {case.kind for case in CASES.values()} == set(DecisionKind) - elsewhere - by_run - about_requests
 
 
 def test_batch_to_be_taken_again_is_shown_without_changing_anything() -> None:

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -23,15 +22,16 @@ from batchledger.config.places import default_pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
     AuditConfig,
+    Channels,
     ConnectionId,
     DeadlinesConfig,
     DedupeConfig,
     LimitsConfig,
     QuarantineConfig,
+    SecondPerson,
     Section,
     SequenceConfig,
     SourceConfig,
-    refuse_repeated,
     written_as,
 )
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig, SinkConfig
@@ -73,10 +73,9 @@ class PipelineConfig(Section):
     on_check_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.BLOCK
     quarantine: QuarantineConfig | None = None
     audit: AuditConfig = AuditConfig()
-    alerts: Annotated[list[ConnectionId], AfterValidator(partial(refuse_repeated, "connection"))] = Field(
-        default_factory=list
-    )
+    alerts: Channels = Field(default_factory=list)
     deadlines: DeadlinesConfig = DeadlinesConfig()
+    second_person: SecondPerson = Field(default_factory=list)
     spark: ConnectionId = "spark_default"
     ledger: ConnectionId | None = None
     _folder: Path = PrivateAttr(default=Path())
@@ -247,6 +246,7 @@ class PipelineConfig(Section):
             quarantine_limit=self.quarantine.limit if self.quarantine else QuarantineLimit(),
             unknown_fields=self.source.unknown_fields,
             is_json=self.source.schema_type is None,
+            second_person=tuple(self.second_person),
         )
 
 

@@ -23,6 +23,7 @@ from batchledger.model.records.rules import (
     UnknownFieldPolicy,
 )
 from batchledger.model.records.writer_schemas import Framing, SchemaType, SubjectVersion
+from batchledger.model.requests import TwoPersonOrder
 from batchledger.planning.live import Limits, StartPolicy
 
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
@@ -101,7 +102,7 @@ def refuse_repeated(noun: str, names: list[str]) -> list[str]:
     seen = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"{noun} {quote(name)} is named twice")
+            raise ValueError(f"{noun} {quote(str(name))} is named twice")
         seen.add(name)
     return names
 
@@ -155,6 +156,10 @@ KeyColumns = Annotated[
 ]
 ConnectionId = Annotated[
     str, written_as(r"[A-Za-z0-9_.-]{1,200}", "the id of a connection of Airflow's: letters, digits, . _ - only")
+]
+Channels = Annotated[list[ConnectionId], AfterValidator(partial(refuse_repeated, "connection"))]
+SecondPerson = Annotated[
+    list[Annotated[TwoPersonOrder, Field(strict=False)]], AfterValidator(partial(refuse_repeated, "order"))
 ]
 Count = Annotated[int, Field(ge=1, le=LARGEST_OFFSET)]
 

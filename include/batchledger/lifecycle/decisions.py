@@ -381,7 +381,7 @@ def log_decided(platform: Platform, decided: Decided) -> Decided:
     record = decided.record
     if record is not None and decided.is_new and platform.decisions.is_kept:
         where = record.pipeline if record.batch_id is None else f"{record.pipeline}, batch {record.batch_id}"
-        logger.warning("%s of %s by %s: %s", record.kind, where, record.actor, record.reason)
+        logger.warning("%s of %s by %s: %s", record.subject, where, record.people, record.reason)
     return decided
 
 

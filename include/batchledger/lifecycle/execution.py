@@ -1,8 +1,12 @@
-"""Orders that are done at once: explain what one would change, or carry it out."""
+"""Orders that are done at once: explain what one would change, or carry it out.
 
-from dataclasses import replace
+If the pipeline file asks for a second person, an order is only recorded as a request. Another person confirms it.
+"""
 
-from batchledger.lifecycle import decisions, erasing
+import secrets
+from dataclasses import dataclass, field, replace
+
+from batchledger.lifecycle import decisions, erasing, run_batch
 from batchledger.lifecycle.orders import (
     Accept,
     AcceptLoss,
@@ -18,15 +22,130 @@ from batchledger.lifecycle.orders import (
 )
 from batchledger.lifecycle.ownership import load_batch
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Decided, Decision, Lane
+from batchledger.lifecycle.written_orders import (
+    TwoPerson,
+    needs_second_person,
+    read_order,
+    write_erasure,
+    write_order,
+)
+from batchledger.model.batch import Decided, Decision, DecisionKind, DecisionRecord, Lane
 from batchledger.model.counting import describe_count
+from batchledger.model.effects import Effect
+from batchledger.model.erasure import ErasureKey
+from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import count_offsets
 from batchledger.model.refusals import never_published
+from batchledger.model.requests import ended_already, has_moved
 from batchledger.planning.rewind import Rewind
 
+# A code of 16 characters: nothing that can be tried.
+_CODE_BYTES = 12
 
-def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:  # noqa: C901, PLR0911 -- one an order
-    """Do what a person has ordered. Raises what the order's own function raises."""
+
+def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:
+    """Do what a person has ordered. Raises what the order's own function raises.
+
+    An order that needs a second person changes nothing: it becomes a request, which is the ``record`` then. Repeated,
+    it finds that request. An order that would change nothing is no request; an acceptance that stands is published.
+    """
+    if not needs_second_person(order, platform.rules.second_person):
+        return _do(platform, order, decision)
+    found = explain(platform, order, decision)
+    if found.record is None or not found.is_new:
+        if isinstance(order, Accept):
+            _publish_accepted(platform, order)
+        return found
+    effect = Effect(found.record.before or {}, found.record.after or {})
+    batch_id = order.batch_id if isinstance(order, Accept) else None
+    code = secrets.token_urlsafe(_CODE_BYTES) if isinstance(order, Erase) else ""
+    written = write_erasure(order.key, code) if isinstance(order, Erase) else write_order(order)
+    requested = platform.decisions.request(platform.rules.name, written, decision, effect, batch_id)
+    return decisions.log_decided(platform, replace(requested, means=found.means, warning=found.warning, code=code))
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedKey:
+    """The key of an erasure as the second person names it, with the code that the first one was given."""
+
+    key: ErasureKey
+    code: str = field(repr=False)
+
+
+def confirm(
+    platform: Platform, request: DecisionRecord, decision: Decision, repeated: RepeatedKey | None = None
+) -> Decided:
+    """Carry out what another person has asked for, as one decision that names both.
+
+    An erasure needs its key ``repeated``: the request keeps none.
+    Repeated, it changes nothing. Raises DecisionRefusedError if the request is over, if the two may be one person, or
+    if the order would change something else by now; and what the order's own function raises.
+    """
+    decisions.require_reason(decision)
+    order = _read_requested(request, repeated)
+    end = platform.decisions.find_end(request.decision_id)
+    if end is not None:
+        if end.kind == DecisionKind.WITHDRAW:
+            raise ended_already(request, end)
+        if isinstance(order, Accept) and platform.decisions.is_kept:
+            _publish_accepted(platform, order)
+        return Decided(end, is_new=False)
+    named = replace(decision, request_id=request.decision_id)
+    # The acceptance of another request may stand. It would be published before this request is refused.
+    if isinstance(order, Accept) and not _do(decisions.rehearse(platform), order, named).is_new:
+        raise _overtaken(platform, request)
+    decided = _do(platform, order, named)
+    if decided.record is None or decided.record.request_id != request.decision_id:
+        raise _overtaken(platform, request)
+    return decided
+
+
+def _overtaken(platform: Platform, request: DecisionRecord) -> DecisionRefusedError:
+    """Say who has ended the request in between, or that another decision has left nothing of it to do."""
+    end = platform.decisions.find_end(request.decision_id)
+    return has_moved(request) if end is None else ended_already(request, end)
+
+
+def explain_confirmation(
+    platform: Platform, request: DecisionRecord, decision: Decision, repeated: RepeatedKey | None = None
+) -> Decided:
+    """Return what a confirmation would change, and change nothing. Refuses what ``confirm`` would refuse."""
+    return confirm(decisions.rehearse(platform), request, decision, repeated)
+
+
+def withdraw(platform: Platform, request: DecisionRecord, decision: Decision) -> Decided:
+    """End a request without carrying it out: who asked takes it back, or another person rejects it.
+
+    Raises DecisionRefusedError if it was confirmed.
+    """
+    decisions.require_reason(decision)
+    return decisions.log_decided(platform, platform.decisions.withdraw(request, decision))
+
+
+def _read_requested(request: DecisionRecord, repeated: RepeatedKey | None) -> TwoPerson | Erase:
+    """Return the order of a request. Raises DecisionRefusedError unless the key of an erasure was repeated."""
+    written = request.requested_order or {}
+    if written.get("kind") != Erase.kind:
+        return read_order(written)
+    if repeated is None or write_erasure(repeated.key, repeated.code) != written:
+        raise DecisionRefusedError(
+            f"Request {request.decision_id} of {request.pipeline} erases another key, or its code is another one. "
+            "Nothing was erased.",
+            why=f"The request keeps no value. Its columns: {', '.join(written['columns'])}.",
+            advice="Ask the first person for the key and the code, then repeat both: batchledger confirm "
+            f"{request.decision_id} --key COLUMN=VALUE --code CODE --reason WHY",
+            pipeline=request.pipeline,
+        )
+    return Erase(repeated.key)
+
+
+def _publish_accepted(platform: Platform, order: Accept) -> None:
+    """Publish what a person has accepted, if its process died before."""
+    batch = load_batch(platform, order.batch_id)
+    run_batch.publish(platform, batch.batch_id, str(batch.attempt_run))
+
+
+def _do(platform: Platform, order: AtOnce, decision: Decision) -> Decided:  # noqa: C901, PLR0911 -- one an order
     match order:
         case Accept(batch_id):
             return decisions.accept(platform, batch_id, decision)
@@ -56,10 +175,7 @@ def explain(platform: Platform, order: AtOnce | Retake, decision: Decision) -> D
     A run that takes a batch again may also find another run at work on it.
     """
     rehearsal = decisions.rehearse(platform)
-    if isinstance(order, Retake):
-        decided = _retake(rehearsal, order, decision)
-    else:
-        decided = carry_out(rehearsal, order, decision)
+    decided = _retake(rehearsal, order, decision) if isinstance(order, Retake) else _do(rehearsal, order, decision)
     if isinstance(order, Accept | Discard | Retake) and decided.is_new and decided.record:
         return replace(decided, means=(_describe(platform, order),))
     return decided

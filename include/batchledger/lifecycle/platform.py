@@ -14,6 +14,7 @@ from batchledger.model.presence import Patience
 from batchledger.model.progress import Reading
 from batchledger.model.records.quarantine import QuarantineLimit
 from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode, UnknownFieldPolicy
+from batchledger.model.requests import TwoPersonOrder
 from batchledger.planning.live import Limits, StartPolicy
 from batchledger.ports import (
     Auditor,
@@ -49,6 +50,7 @@ class PipelineRules:
     quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
     unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
     is_json: bool = True
+    second_person: tuple[TwoPersonOrder, ...] = ()
 
     @property
     def severity_of_numbers(self) -> Severity:

@@ -152,12 +152,16 @@ class QuarantinedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a person decided: who, and why. ``uid`` and ``host`` as for ``Actor``."""
+    """What a person decided: who, and why. ``uid`` and ``host`` as for ``Actor``.
+
+    ``request_id`` is the request of another person that the decision carries out.
+    """
 
     decided_by: str
     reason: str
     uid: int | None = None
     host: str | None = None
+    request_id: int | None = None
 
     @property
     def actor(self) -> Actor:
@@ -183,6 +187,8 @@ class DecisionKind(StrEnum):
     QUARANTINE_REPLAY = "quarantine-replay"
     QUARANTINE_DROP = "quarantine-drop"
     ERASE = "erase"
+    REQUEST = "request"
+    WITHDRAW = "withdraw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +196,8 @@ class DecisionRecord:
     """A decision as the ledger keeps it for ever. ``batch_id`` is None if it is about the pipeline as a whole.
 
     ``before`` and ``after`` say what it changed: JSON values, or objects of them by partition, range or batch.
+    ``request_id`` and ``requested_by``: the request that it carries out or withdraws. ``requested_order`` is what a
+    request asks for.
     """
 
     decision_id: int
@@ -204,6 +212,9 @@ class DecisionRecord:
     uid: int | None = None
     host: str | None = None
     database_role: str | None = None
+    request_id: int | None = None
+    requested_by: str | None = None
+    requested_order: Mapping[str, Any] | None = None
 
     @property
     def decision(self) -> Decision:
@@ -215,19 +226,37 @@ class DecisionRecord:
         """Who decided, with the role that the database has recorded."""
         return Actor(self.decided_by, self.uid, self.host, self.database_role)
 
+    @property
+    def people(self) -> str:
+        """Who decided, and whose request it was: ``ben (role batchledger), request 17 of ana``."""
+        asked = "" if self.request_id is None else f", request {self.request_id} of {self.requested_by}"
+        return f"{self.actor}{asked}"
+
+    @property
+    def subject(self) -> str:
+        """What was decided, in a word or two: ``rewind``, ``request of rewind``."""
+        return self.kind if self.requested_order is None else f"{self.kind} of {self.requested_order['kind']}"
+
 
 @dataclass(frozen=True, slots=True)
 class Decided:
     """What came of a decision: its record, and whether it ``is_new``. Else it stood already, and nothing was changed.
 
     ``record`` is None if nothing had to be changed and no such decision was ever made. ``warning`` names a consequence
-    outside the ledger. ``means`` says the effect in sentences, when an order is explained.
+    outside the ledger. ``means`` says the effect in sentences, when an order is explained. ``code`` is what a second
+    person needs to confirm an erasure; nothing keeps it.
     """
 
     record: DecisionRecord | None
     is_new: bool = True
     warning: str = ""
     means: tuple[str, ...] = ()
+    code: str = field(default="", repr=False)
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether nothing is done yet: the record is a request, which waits for a second person."""
+        return self.record is not None and self.record.kind == DecisionKind.REQUEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The values of a key are personal. Nothing here shows them: no ``repr``, no error
 """
 
 import base64
+import hmac
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,6 +53,10 @@ class ErasureKey:
     def values(self) -> tuple[str, ...]:
         """The values, in the order of ``columns``."""
         return tuple(value for _, value in self.pairs)
+
+    def seal(self, code: str) -> str:
+        """Return a text that only the same key has with the same code. Without the code it tells a reader nothing."""
+        return hmac.new(code.encode(), json.dumps(self.pairs).encode(), "sha256").hexdigest()
 
     def require_unnamed(self, reason: str) -> None:
         """Raise DecisionRefusedError if a reason names a value: the ledger keeps reasons for ever."""

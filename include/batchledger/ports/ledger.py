@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from batchledger.model.balance import Balance
 from batchledger.model.batch import (
@@ -219,6 +219,9 @@ class Decisions(Protocol):
 
     Takes the same locks as a publication, so that a decision comes before it or after it, never in between. Repeating
     a decision that stands changes nothing. Raises what Ledger does.
+
+    A decision with a ``request_id`` carries out that request. Each method raises DecisionRefusedError, and changes
+    nothing, unless ``requests.require_confirmable`` lets it.
     """
 
     @property
@@ -240,6 +243,21 @@ class Decisions(Protocol):
 
     def load_decisions(self, batch_id: int) -> Sequence[DecisionRecord]:
         """Return what was decided about a batch, in order."""
+
+    def request(
+        self, pipeline: str, order: Mapping[str, Any], decision: Decision, effect: Effect, batch_id: int | None = None
+    ) -> Decided:
+        """Record what a person asks for, with the effect that was shown; a second person has to confirm it.
+
+        ``order`` is JSON, and its ``kind`` the kind of the decision that may carry it out. An open request for the same
+        order with the same effect stands.
+        """
+
+    def find_end(self, request_id: int) -> DecisionRecord | None:
+        """Return the decision that carried a request out or withdrew it; None while it is open."""
+
+    def withdraw(self, request: DecisionRecord, decision: Decision) -> Decided:
+        """End an open request. Raises DecisionRefusedError if it was confirmed."""
 
     def find_pause(self, pipeline: str) -> DecisionRecord | None:
         """Return the decision that has paused the pipeline; None when it runs."""

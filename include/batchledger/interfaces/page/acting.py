@@ -5,15 +5,13 @@ carried out (``approval``). A replay is shown by a dry run in Airflow. The page 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
-from urllib.parse import parse_qsl
+from typing import Any
 
-import anyio.to_thread
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf
-from fastapi import Depends, HTTPException, Request, status
+from fastapi import HTTPException, Request, status
 from fastapi.responses import HTMLResponse
 
 from batchledger.adapters.postgres.database import keep_connections
@@ -23,24 +21,26 @@ from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.page import airflow_runs, approval
 from batchledger.interfaces.page.access import list_rights, require
 from batchledger.interfaces.page.airflow_state import find_run_state, find_switched_off
+from batchledger.interfaces.page.answering import Form, tell_answer
 from batchledger.interfaces.page.approval import Approval
 from batchledger.interfaces.page.forms import Fields, read_order, write_run
 from batchledger.interfaces.page.pipeline_view import look_at_state
 from batchledger.interfaces.page.reading import Offset, Pipeline, load
 from batchledger.interfaces.page.rendering import show
+from batchledger.interfaces.page.requests import list_waiting
 from batchledger.interfaces.page.rights import VERBS, list_verbs
 from batchledger.interfaces.wording import as_sentence, list_changes
 from batchledger.lifecycle import execution
 from batchledger.lifecycle.orders import AtOnce, Retake
 from batchledger.lifecycle.plans import require_possible
+from batchledger.lifecycle.written_orders import needs_second_person
 from batchledger.model.batch import Decided, Decision, DecisionKind
-from batchledger.model.errors import BatchledgerError, DecisionRefusedError, ServiceUnavailableError
+from batchledger.model.errors import DecisionRefusedError, ServiceUnavailableError
 from batchledger.planning.replay import Quarantined, Replay
 from batchledger.wiring import build_platform, ledger_dsn
 
 logger = logging.getLogger(__name__)
 
-BODY_BYTES = 200_000
 # How a run of Airflow ends.
 OVER = ("success", "failed")
 CHANGES_SHOWN = 50
@@ -79,25 +79,6 @@ HINTS_WHERE_NOTHING_IS_REPLACED: Mapping[DecisionKind, str] = HINTS | {
 """The same if the target is a topic."""
 
 Kind = DecisionKind
-
-
-async def read_fields(request: Request) -> Fields:
-    """Return the fields of a form; of those that come twice the last one."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_BYTES:
-            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "this form holds too much")
-    try:
-        fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
-    except ValueError as error:
-        raise HTTPException(status.HTTP_400_BAD_REQUEST, "this is no form") from error
-    if any("\0" in each for each in fields.values()):
-        raise HTTPException(status.HTTP_400_BAD_REQUEST, "a field holds a character that no database can store")
-    return fields
-
-
-Form = Annotated[Fields, Depends(read_fields)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +121,16 @@ def show_decisions(
     request: Request, dag_id: Pipeline, user: GetUserDep, do: Kind | None = None, batch: Offset = None
 ) -> HTMLResponse:
     """Show the forms; ``do`` opens one of them, ``batch`` fills in what it is about."""
-    config = load(dag_id)
+    config, rights = load(dag_id), list_rights(user, dag_id)
     with keep_connections():
         state = look_at_state(request.app.state.lookout, config)
+        requests = list_waiting(config, user.get_name(), rights)
         asked = load_batch_history(ledger_dsn(config), batch) if batch is not None else None
         quarantined = list_quarantine(ledger_dsn(config), dag_id, 1)
     if asked is not None and asked.batch.pipeline != dag_id:
         asked = None
     open_batch = state.open_batch.batch_id if state.open_batch else None
     pausing = Kind.RESUME if state.pause is None else Kind.PAUSE
-    rights = list_rights(user, dag_id)
     return show(
         request,
         "decisions.html.j2",
@@ -164,6 +145,8 @@ def show_decisions(
         state=state,
         rights=rights,
         switched_off=bool(find_switched_off([dag_id])),
+        requests=requests,
+        changes_shown=CHANGES_SHOWN,
     )
 
 
@@ -180,7 +163,7 @@ async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserD
         require_possible(build_platform(asked.config), order)
         return _show_dry_run(request, asked, airflow_runs.trigger(request, dag_id, run))
 
-    return await _told(request, answer)
+    return await tell_answer(request, answer)
 
 
 async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserDep, fields: Form) -> HTMLResponse:
@@ -210,7 +193,7 @@ async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUse
         request.app.state.lookout.expire(dag_id)
         return show(request, "done.html.j2", config=asked.config, kind=kind, decided=decided)
 
-    return await _told(request, answer)
+    return await tell_answer(request, answer)
 
 
 async def follow_dry_run(
@@ -227,31 +210,13 @@ async def follow_dry_run(
             )
         return _show_dry_run(request, asked, run_id)
 
-    return await _told(request, answer)
+    return await tell_answer(request, answer)
 
 
 def follow_run(request: Request, dag_id: Pipeline, run_id: str) -> HTMLResponse:
     """Show how far a run is that was started here."""
     with keep_connections():
         return _show_progress(request, load(dag_id), run_id)
-
-
-async def _told(request: Request, answer: Callable[[], HTMLResponse]) -> HTMLResponse:
-    """Return the answer, or what is said against it.
-
-    In threads of their own: an order may wait for a run that Airflow's routes start, and they need theirs.
-    """
-
-    def tell() -> HTMLResponse:
-        try:
-            with keep_connections():
-                return answer()
-        except ServiceUnavailableError as error:
-            return show(request, "refused.html.j2", status.HTTP_503_SERVICE_UNAVAILABLE, text=str(error))
-        except BatchledgerError as error:
-            return show(request, "refused.html.j2", status.HTTP_409_CONFLICT, text=str(error))
-
-    return await anyio.to_thread.run_sync(tell, limiter=request.app.state.orders)
 
 
 def _read_shown(config: PipelineConfig, user: Any, fields: Fields) -> tuple[_Asked, Approval]:
@@ -283,6 +248,8 @@ def _changes(decided: Decided) -> list[tuple[str, str, str]]:
 
 
 def _show_effect(request: Request, asked: _Asked, decided: Decided, *, has_changed: bool = False) -> HTMLResponse:
+    order = asked.order
+    is_of_one = isinstance(order, Replay | Retake) or not needs_second_person(order, asked.config.rules.second_person)
     return show(
         request,
         "effect.html.j2",
@@ -294,6 +261,7 @@ def _show_effect(request: Request, asked: _Asked, decided: Decided, *, has_chang
         changes_shown=CHANGES_SHOWN,
         means=_sentences(decided),
         has_changed=has_changed,
+        is_of_two=not is_of_one,
         approval=asked.approve(_effect(decided)),
     )
 

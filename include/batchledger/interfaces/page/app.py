@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPError
 
-from batchledger.interfaces.page import acting, data_docs, reading
+from batchledger.interfaces.page import acting, data_docs, reading, requests
 from batchledger.interfaces.page.access import AS_TEXT, FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
 from batchledger.interfaces.page.lookout import Lookout
 from batchledger.interfaces.page.metrics import show_metrics
@@ -56,6 +56,7 @@ def build_app() -> FastAPI:
     app.post("/pipelines/{dag_id}/decisions/{kind}/preview", dependencies=to_act)(acting.preview)
     app.post("/pipelines/{dag_id}/decisions/{kind}", dependencies=to_act)(acting.carry_out)
     app.post("/pipelines/{dag_id}/dry-runs/{run_id:path}", dependencies=to_act)(acting.follow_dry_run)
+    app.post("/pipelines/{dag_id}/requests/{request_id}", dependencies=to_act)(requests.end)
     data_docs.add_routes(app)
     # Last, so that also what does not exist, and what is asked for in a wrong way, needs a login first.
     app.api_route("/{anything:path}", methods=_METHODS)(_find_nothing)

@@ -73,6 +73,7 @@ Offset = Annotated[
     Annotated[int, Field(ge=0, le=LARGEST_OFFSET)] | None, BeforeValidator(lambda value: value or None), Query()
 ]
 BatchId = Annotated[int, InPath(ge=0, le=LARGEST_OFFSET)]
+RequestId = Annotated[int, InPath(ge=0, le=LARGEST_OFFSET)]
 Text = Annotated[str | None, Query(max_length=200)]
 
 

@@ -8,13 +8,22 @@ position or the epoch that the decision was made for.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import psycopg
 from typing_extensions import override
 
-from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_statement
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_statement
 from batchledger.adapters.postgres.ledger.erasures import drop_held, drop_left, forget_quoted, require_none_open
 from batchledger.adapters.postgres.ledger.publication import PostgresTargetAccess, discard_batch
+from batchledger.adapters.postgres.ledger.requests import add_request, find_end, withdraw_request
+from batchledger.adapters.postgres.ledger.rewinding import (
+    holds_anything,
+    offsets_as_arrays,
+    read_epoch,
+    read_held,
+    truncate_target,
+)
 from batchledger.adapters.postgres.ledger.rows import (
     Cursor,
     find_batch,
@@ -77,17 +86,37 @@ class PostgresDecisions(Decisions):
     @override
     def load_epoch(self, pipeline: str) -> int:
         with transaction(self.dsn, f"read the epoch of {pipeline}") as cursor:
-            return _read_epoch(cursor, pipeline)
+            return read_epoch(cursor, pipeline)
 
     @override
     def load_held(self, pipeline: str) -> Sequence[OffsetRange]:
         with transaction(self.dsn, f"read what the batches of {pipeline} hold") as cursor:
-            return _read_held(cursor, pipeline)
+            return read_held(cursor, pipeline)
 
     @override
     def load_balances(self, batch_id: int) -> Sequence[Balance]:
         with transaction(self.dsn, f"load the balance of batch {batch_id}") as cursor:
             return _read_balances(cursor, batch_id)
+
+    @override
+    def request(
+        self, pipeline: str, order: Mapping[str, Any], decision: Decision, effect: Effect, batch_id: int | None = None
+    ) -> Decided:
+        with self._decide(f"ask for {order['kind']} of {pipeline}") as cursor:
+            lock_pipeline(cursor, pipeline)
+            subject = pipeline if batch_id is None else load_batch(cursor, batch_id)
+            return add_request(cursor, subject, order, decision, effect)
+
+    @override
+    def find_end(self, request_id: int) -> DecisionRecord | None:
+        with transaction(self.dsn, f"look whether request {request_id} is open") as cursor:
+            return find_end(cursor, request_id)
+
+    @override
+    def withdraw(self, request: DecisionRecord, decision: Decision) -> Decided:
+        with self._decide(f"withdraw request {request.decision_id} of {request.pipeline}") as cursor:
+            lock_pipeline(cursor, request.pipeline)
+            return withdraw_request(cursor, request, decision)
 
     @override
     def find_pause(self, pipeline: str) -> DecisionRecord | None:
@@ -202,9 +231,9 @@ class PostgresDecisions(Decisions):
             lock_pipeline(cursor, pipeline)
             found = {each.partition: each.next_offset for each in read_positions(cursor, pipeline)}
             is_there = all(found.get(each) == offset for each, offset in offsets.items())
-            if is_there and not (truncate and _holds_anything(cursor, pipeline)):
+            if is_there and not (truncate and holds_anything(cursor, pipeline)):
                 return Decided(None, is_new=False)
-            require_present(pipeline, rewind, _read_epoch(cursor, pipeline), found)
+            require_present(pipeline, rewind, read_epoch(cursor, pipeline), found)
             open_batch = find_batch(cursor, pipeline=pipeline)
             if open_batch is not None:
                 if truncate is None and has_rows(cursor, open_batch.batch_id):
@@ -212,13 +241,13 @@ class PostgresDecisions(Decisions):
                 discard_batch(cursor, _lock_batch(cursor, open_batch.batch_id), decision)
             effect = effects.opening_epoch(rewind.epoch) | effects.moving(found, offsets)
             if truncate is not None:
-                require_checked(pipeline, rewind, _read_held(cursor, pipeline))
-                effect |= effects.emptying(_truncate(cursor, pipeline, truncate), rewind.given_up)
+                require_checked(pipeline, rewind, read_held(cursor, pipeline))
+                effect |= effects.emptying(truncate_target(cursor, pipeline, truncate), rewind.given_up)
             cursor.execute("update batchledger.pipeline set epoch = epoch + 1 where name = %s", [pipeline])
             # Records that are read again would seem to come twice.
             cursor.execute("delete from batchledger.sequence where pipeline = %s", [pipeline])
             cursor.execute(
-                read_statement(__package__, "rewind_positions"), {"pipeline": pipeline, **_offsets_as_arrays(offsets)}
+                read_statement(__package__, "rewind_positions"), {"pipeline": pipeline, **offsets_as_arrays(offsets)}
             )
             effect |= effects.discarding_too(open_batch)
             return Decided(insert_decision(cursor, pipeline, DecisionKind.REWIND, decision, effect))
@@ -339,43 +368,3 @@ def _read_balances(cursor: Cursor, batch_id: int) -> list[Balance]:
         Balance(OffsetRange(TopicPartition(topic, partition), start, until), *lines)
         for topic, partition, start, until, *lines in cursor
     ]
-
-
-def _holds_anything(cursor: Cursor, pipeline: str) -> bool:
-    """Whether the target has rows of the pipeline: of published batches, or of one between its two commits."""
-    query = "select exists (select from batchledger.batch_range where pipeline = %s and not isempty(held))"
-    cursor.execute(query, [pipeline])
-    is_held = bool(cursor.fetchall()[0][0])
-    open_batch = find_batch(cursor, pipeline=pipeline)
-    return is_held or (open_batch is not None and has_rows(cursor, open_batch.batch_id))
-
-
-def _read_held(cursor: Cursor, pipeline: str) -> list[OffsetRange]:
-    cursor.execute(
-        "select topic, partition, lower(piece), upper(piece) from batchledger.batch_range, unnest(held) piece "
-        "where pipeline = %s and not isempty(held) order by topic, partition, piece",
-        [pipeline],
-    )
-    return read_ranges(cursor)
-
-
-def _read_epoch(cursor: Cursor, pipeline: str) -> int:
-    cursor.execute("select epoch from batchledger.pipeline where name = %s", [pipeline])
-    return next((int(epoch) for (epoch,) in cursor), 0)
-
-
-def _truncate(cursor: Cursor, pipeline: str, truncate: Truncate) -> int:
-    """Empty the target, if the pipeline has ever published to one; return how many rows it held."""
-    cursor.execute("select target_identity is not null from batchledger.pipeline where name = %s", [pipeline])
-    ((has_target,),) = cursor.fetchall()
-    rows = truncate(PostgresTargetAccess(cursor.connection, pipeline)) if has_target else 0
-    cursor.execute(read_statement(__package__, "forget_held"), {"pipeline": pipeline})
-    return rows
-
-
-def _offsets_as_arrays(offsets: Mapping[TopicPartition, int]) -> dict[str, list[str] | list[int]]:
-    return {
-        "topics": [each.topic for each in offsets],
-        "partitions": [each.partition for each in offsets],
-        "offsets": list(offsets.values()),
-    }

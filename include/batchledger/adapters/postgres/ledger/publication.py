@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import psycopg
@@ -311,6 +311,7 @@ def keep_quoted(cursor: psycopg.Cursor[Any], attempt: Attempt, quoted: str) -> N
 def discard_batch(cursor: psycopg.Cursor[Any], batch: Batch, decision: Decision) -> DecisionRecord:
     """Close a batch that is locked and open, end its attempt, and record who decided it and why.
 
+    A request of another person is carried out by the decision that this one comes with, so only that one names it.
     Raises OutcomePendingError.
     """
     if batch.state is BatchState.COMMITTING:
@@ -318,7 +319,8 @@ def discard_batch(cursor: psycopg.Cursor[Any], batch: Batch, decision: Decision)
     cursor.execute("update batchledger.batch set state = 'discarded' where batch_id = %s", [batch.batch_id])
     add_to_totals(cursor, batch.batch_id)
     end_attempt(cursor, Attempt(batch, batch.attempt, ""), "fenced")
-    return insert_decision(cursor, batch, DecisionKind.DISCARD, decision, discarding(batch))
+    alone = replace(decision, request_id=None)
+    return insert_decision(cursor, batch, DecisionKind.DISCARD, alone, discarding(batch))
 
 
 @contextmanager

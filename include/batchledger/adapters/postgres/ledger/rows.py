@@ -4,7 +4,7 @@ If a transaction locks both, the pipeline's row comes first, the batch's row sec
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import psycopg
@@ -34,6 +34,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.quarantine import KINDS_SHOWN, ErrorKind, QuarantineContent
 from batchledger.model.records.times import RecordTimes
 from batchledger.model.refusals import outcome_pending, plan_overtaken
+from batchledger.model.requests import Confirmation, require_confirmable
 from batchledger.planning.live import Plan
 
 Cursor = psycopg.Cursor[Any]
@@ -170,10 +171,21 @@ def times_as_arrays(times: Sequence[RecordTimes | None]) -> dict[str, list[int |
 
 
 def insert_decision(
-    cursor: Cursor, subject: Batch | str, kind: DecisionKind, decision: Decision, effect: Effect | None = None
+    cursor: Cursor,
+    subject: Batch | str,
+    kind: DecisionKind,
+    decision: Decision,
+    effect: Effect | None = None,
+    *,
+    order: Mapping[str, Any] | None = None,
 ) -> DecisionRecord:
-    """Store a decision about a batch, or about the pipeline of that name."""
+    """Store a decision about a batch, or about the pipeline of that name; ``order`` is what a request asks for.
+
+    Raises DecisionRefusedError if the decision would carry out a request, and does not fit it.
+    """
     pipeline, batch_id = (subject, None) if isinstance(subject, str) else (subject.pipeline, subject.batch_id)
+    if decision.request_id is not None and kind is not DecisionKind.WITHDRAW:
+        _require_confirmable(cursor, decision, kind, effect)
     parameters = {
         "pipeline": pipeline,
         "batch_id": batch_id,
@@ -184,9 +196,21 @@ def insert_decision(
         "after": Jsonb(effect.after) if effect else None,
         "uid": decision.uid,
         "host": decision.host,
+        "request_id": decision.request_id,
+        "requested_order": _as_json(order),
     }
     cursor.execute(read_statement(__package__, "insert_decision"), parameters)
     return DecisionRecord(*cursor.fetchall()[0])
+
+
+def _require_confirmable(cursor: Cursor, decision: Decision, kind: DecisionKind, effect: Effect | None) -> None:
+    """Say in words what the trigger confirm_request would refuse. The pipeline is locked: no other session decides."""
+    (request,) = list_decisions(cursor, decision_id=decision.request_id)
+    end = next(iter(list_decisions(cursor, request_id=decision.request_id)), None)
+    cursor.execute("select session_user, clock_timestamp()")
+    ((role, now),) = cursor.fetchall()
+    by = Confirmation(replace(decision.actor, role=role), now, kind, effect)
+    require_confirmable(request, end, by)
 
 
 def list_decisions(
@@ -195,14 +219,21 @@ def list_decisions(
     pipeline: str | None = None,
     batch_id: int | None = None,
     kind: DecisionKind | None = None,
+    decision_id: int | None = None,
+    request_id: int | None = None,
     is_pausing: bool = False,
     limit: int | None = None,
 ) -> list[DecisionRecord]:
-    """Return the decisions that meet all of this, the newest first; ``is_pausing``: it has paused a pipeline."""
+    """Return the decisions that meet all of this, the newest first.
+
+    ``request_id``: it has ended this request. ``is_pausing``: it has paused a pipeline.
+    """
     parameters = {
         "pipeline": pipeline,
         "batch_id": batch_id,
         "kind": kind,
+        "decision_id": decision_id,
+        "request_id": request_id,
         "is_pausing": is_pausing,
         "limit": limit,
     }

@@ -145,11 +145,15 @@ def erase(
 
     Records that are published again do not bring the rows back. The reason must not name a value of the key.
     """
+    _give(load_pipeline(pipeline), Erase(parse_key(key)), reason, dry_run, as_json)
+
+
+def parse_key(texts: list[str]) -> ErasureKey:
+    """Read the key of an erasure. Raises typer.BadParameter."""
     try:
-        order = Erase(ErasureKey.parse(key))
+        return ErasureKey.parse(texts)
     except ValueError as error:
         raise typer.BadParameter(f"--key: {error}") from error
-    _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
 
 
 def give(config: "PipelineConfig", order: AtOnce, reason: str, *, dry_run: bool) -> Decided:

@@ -16,6 +16,7 @@ from batchledger.interfaces.cli.commands.replays import (
     rehearse,
     require_reason,
 )
+from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
 from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.orders import DropQuarantined
@@ -102,7 +103,10 @@ def drop_records(
     order = DropQuarantined(_read_ranges(ranges, everything))
     why = (reason or "a dry run") if dry_run else require_reason(reason)
     decided = give(load_pipeline(pipeline), order, why, dry_run=dry_run)
-    show(describe_dropped(pipeline, decided, is_dry_run=dry_run), as_json)
+    if decided.is_requested:
+        show(describe_decided(pipeline, order.kind, decided, dry_run=dry_run), as_json)
+    else:
+        show(describe_dropped(pipeline, decided, is_dry_run=dry_run), as_json)
 
 
 def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload: bool) -> Shown:

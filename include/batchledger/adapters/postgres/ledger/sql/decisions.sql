@@ -64,12 +64,3 @@ select topic, partition, lower(offsets), upper(offsets), accepted, duplicates, q
 from batchledger.batch_range
 where batch_id = %(batch_id)s and accepted is not null
 order by topic, partition, offsets
-
--- name: forget_held
--- The target is empty: batches hold nothing any more, and quarantine and the list of duplicates are empty, too.
-with quarantined as (
-    delete from batchledger.quarantine where pipeline = %(pipeline)s
-), duplicates as (
-    delete from batchledger.duplicate where pipeline = %(pipeline)s
-)
-update batchledger.batch_range set held = '{}' where pipeline = %(pipeline)s and not isempty(held)

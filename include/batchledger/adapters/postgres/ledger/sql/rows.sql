@@ -50,20 +50,25 @@ where r.batch_id = %(batch_id)s and r.topic = b.topic and r.partition = b.partit
     and r.offsets = int8range(b.start, b.until)
 
 -- name: insert_decision
-insert into batchledger.decision (pipeline, batch_id, kind, decided_by, reason, before, after, uid, host)
+insert into batchledger.decision (
+    pipeline, batch_id, kind, decided_by, reason, before, after, uid, host, request_id, requested_order)
 values (
-    %(pipeline)s, %(batch_id)s, %(kind)s, %(decided_by)s, %(reason)s, %(before)s, %(after)s, %(uid)s, %(host)s)
-returning decision_id, kind, pipeline, batch_id, decided_by, reason, decided_at, before, after, uid, host, database_role
+    %(pipeline)s, %(batch_id)s, %(kind)s, %(decided_by)s, %(reason)s, %(before)s, %(after)s, %(uid)s, %(host)s,
+    %(request_id)s, %(requested_order)s)
+returning decision_id, kind, pipeline, batch_id, decided_by, reason, decided_at, before, after, uid, host, database_role,
+    request_id, requested_by, requested_order
 
 -- name: list_decisions
--- The newest first: of one batch, of one kind, or the one with which the pipeline is paused.
+-- The newest first: of one batch, of one kind, the one that ends a request, or the one with which the pipeline is paused.
 select d.decision_id, d.kind, d.pipeline, d.batch_id, d.decided_by, d.reason, d.decided_at, d.before, d.after, d.uid,
-    d.host, d.database_role
+    d.host, d.database_role, d.request_id, d.requested_by, d.requested_order
 from batchledger.decision d
 join batchledger.pipeline p on p.name = d.pipeline
 where (%(pipeline)s::text is null or d.pipeline = %(pipeline)s)
     and (%(batch_id)s::bigint is null or d.batch_id = %(batch_id)s)
     and (%(kind)s::text is null or d.kind = %(kind)s)
+    and (%(decision_id)s::bigint is null or d.decision_id = %(decision_id)s)
+    and (%(request_id)s::bigint is null or d.request_id = %(request_id)s)
     and (not %(is_pausing)s or d.decision_id = p.pause_id)
 order by d.decision_id desc
 limit %(limit)s

@@ -1,0 +1,78 @@
+"""Requests that wait for a second person: list them, confirm one, or withdraw it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from batchledger.interfaces.cli.command_line import AsJson, Connection, decide, find_ledger, load_pipeline
+from batchledger.interfaces.cli.commands.decisions import DryRun, Reason, parse_key
+from batchledger.interfaces.cli.display.decisions import describe_decided, describe_requests, describe_withdrawn
+from batchledger.interfaces.cli.printing import show
+from batchledger.model.batch import DecisionKind
+
+if TYPE_CHECKING:
+    from batchledger.lifecycle.platform import Platform
+    from batchledger.model.batch import DecisionRecord
+
+RequestId = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request, as `requests` shows it.")]
+
+
+def requests(
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all of the ledger.")
+    ] = None,
+    *,
+    connection: Connection = "warehouse",
+    as_json: AsJson = False,
+) -> None:
+    """List what waits for a second person: who asked for it, why, and what it would change."""
+    from batchledger.adapters.postgres.ledger.requests import list_requests
+
+    show(describe_requests(list_requests(find_ledger(connection), pipeline)), as_json)
+
+
+def confirm(
+    request_id: RequestId,
+    *,
+    reason: Reason,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="For an erasure: its key, once more.")
+    ] = None,
+    code: Annotated[str, typer.Option(help="For an erasure: the code that the first person was given.")] = "",
+    connection: Connection = "warehouse",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Carry out what another person has asked for, exactly as it was shown. The ledger keeps both names.
+
+    You and the other person need a user of the operating system and a login to PostgreSQL each.
+    A request that was made on the page is confirmed there.
+    """
+    from batchledger.lifecycle import execution
+
+    request, platform = _find(request_id, connection)
+    do = execution.explain_confirmation if dry_run else execution.confirm
+    repeated = execution.RepeatedKey(parse_key(key), code) if key else None
+    kind = DecisionKind((request.requested_order or {})["kind"])
+    decided = do(platform, request, decide(reason), repeated)
+    show(describe_decided(request.pipeline, kind, decided, dry_run=dry_run), as_json)
+
+
+def withdraw(
+    request_id: RequestId, *, reason: Reason, connection: Connection = "warehouse", as_json: AsJson = False
+) -> None:
+    """End a request without carrying it out: your own, or another person's that you do not agree with."""
+    from batchledger.lifecycle import execution
+
+    request, platform = _find(request_id, connection)
+    decided = execution.withdraw(platform, request, decide(reason))
+    show(describe_withdrawn(request, decided), as_json)
+
+
+def _find(request_id: int, connection: str) -> "tuple[DecisionRecord, Platform]":
+    """Return a request, and the platform of its pipeline."""
+    from batchledger.adapters.postgres.ledger.requests import load_request
+    from batchledger.wiring import build_platform
+
+    request = load_request(find_ledger(connection), request_id)
+    return request, build_platform(load_pipeline(request.pipeline))
