@@ -166,3 +166,12 @@ def take_tax(rows: DataFrame) -> DataFrame:
     tax = F.get_json_object("_rest", "$.tax")
     rest = F.when(F.col("_rest").isNotNull(), F.lit('{"was": ["tax"]}'))
     return rows.withColumn("tax", tax).withColumn("_rest", rest)
+
+
+def quote_an_email(rows: DataFrame) -> DataFrame:
+    """Fail at the first row, and quote its columns."""
+
+    def refuse(email: str, card: str) -> str:
+        raise ValueError(f"bad {email} {card}")
+
+    return rows.withColumn("email", F.udf(refuse, "string")("email", "card"))

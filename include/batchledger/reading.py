@@ -2,27 +2,31 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.records import read_share
+from batchledger.adapters.postgres.ledger.fingerprints import require_fingerprint
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas, ReadSchemas
 from batchledger.adapters.registry.client import Registry
-from batchledger.config.connections import Connection, load_connection, registry_settings
+from batchledger.config.connections import KEYS, Connection, hashing_secret, load_connection, registry_settings
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle.writer_schemas import SchemaBook
 from batchledger.model.batch import Attempt
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.contract import Sample, with_added
 from batchledger.model.records.lookup import Record, choose_newest
+from batchledger.model.records.protection import ColumnProtection, make_hash, take_fingerprint
 from batchledger.model.records.rules import UnknownFieldPolicy
 from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
 
 if TYPE_CHECKING:
     from batchledger.adapters.decoding.decoder import RecordDecoder
+    from batchledger.adapters.decoding.protecting import Protector
     from batchledger.adapters.decoding.registered import FindSchema, RegisteredDecoder
 
 
@@ -40,7 +44,44 @@ def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
         columns = with_added(columns, PostgresLedger(dsn).list_added_columns(pipeline.name), source.outer)
     key = tuple(pipeline.sink.key or ())
     values, keys = _make_registered(pipeline, columns), _make_registered_keys(pipeline)
-    return RecordDecoder(columns, source.tombstones, key, source.unknown_fields, source.outer, values, keys)
+    return RecordDecoder(
+        columns, source.tombstones, key, source.unknown_fields, source.outer, values, keys, _make_protector(pipeline)
+    )
+
+
+def load_secret(pipeline: PipelineConfig) -> bytes | None:
+    """Return the secret that columns are hashed with; None if none is. Raises ConfigurationError."""
+    if ColumnProtection.HASH not in pipeline.source.protect.values():
+        return None
+    return hashing_secret(load_named(pipeline, "source.protect", KEYS))
+
+
+def protect_key(pipeline: PipelineConfig, key: ErasureKey) -> ErasureKey:
+    """Return the key as rows hold it, if columns of it are hashed. Raises ConfigurationError, ValueError for a mask."""
+    secret, protect = load_secret(pipeline), pipeline.source.protect
+    masked = [each for each in key.columns if protect.get(each) is ColumnProtection.MASK]
+    if masked:
+        raise ValueError(f"{masked[0]} is masked, so rows of other values look the same; name other columns")
+    hashed = [each for each in key.columns if protect.get(each) is ColumnProtection.HASH]
+    if secret is None or not hashed:
+        return key
+    hash_text = make_hash(secret)
+    pairs = ((name, hash_text(value) if name in hashed else value) for name, value in key.pairs)
+    return ErasureKey(tuple(pairs), clear=key.pairs)
+
+
+def make_secret_check(pipeline: PipelineConfig, dsn: str) -> Callable[[], None]:
+    """Return what refuses to hash columns with another secret than before. Raises ConfigurationError without one."""
+    secret = load_secret(pipeline)
+    if secret is None:
+        return lambda: None
+    return partial(require_fingerprint, dsn, pipeline.name, take_fingerprint(secret))
+
+
+def _make_protector(pipeline: PipelineConfig) -> "Protector":
+    from batchledger.adapters.decoding.protecting import Protector
+
+    return Protector(pipeline.source.protect, load_secret(pipeline) or b"")
 
 
 def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "RegisteredDecoder | None":

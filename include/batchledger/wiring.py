@@ -60,6 +60,7 @@ from batchledger.reading import (
     load_named,
     load_registry,
     make_decoder,
+    make_secret_check,
     open_schemas,
     sample_records,
     sample_registry,
@@ -103,7 +104,7 @@ def build_platform(
     """
     kafka = source_options(pipeline)
     dsn = ledger_dsn(pipeline)
-    evidence = PostgresEvidence(dsn)
+    evidence = PostgresEvidence(dsn, keeps_payloads=not pipeline.source.protect)
     sink = build_sink(pipeline, dsn)
     # Here already, so that no batch is opened if the registry's connection is not defined.
     find_schemas = open_schemas(pipeline, dsn)
@@ -133,6 +134,7 @@ def build_platform(
         make_stager=make_stager,
         make_auditor=_make_auditor,
         prove=partial(verify_pipeline, pipeline),
+        require_secret=make_secret_check(pipeline, dsn),
         make_row_checks=partial(_make_row_checks, pipeline) if pipeline.checks else None,
         crash=crash,
         follow=follow or follow_in_log(),

@@ -9,6 +9,7 @@ import pytest
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA
+from batchledger.adapters.postgres.ledger.fingerprints import require_fingerprint
 from batchledger.adapters.postgres.ledger.grants import grant_role
 from batchledger.adapters.postgres.ledger.history import list_decisions, load_published_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
@@ -225,6 +226,14 @@ def test_role_writes_no_row_that_names_a_batch_of_another_pipeline(teams: Teams)
         assert (table, write(table, right)) == (table, "not by a policy")
         for place in columns:
             assert (table, place, write(table, {**right, place: others})) == (table, place, by_policy)
+
+
+def test_role_keeps_the_fingerprint_of_its_own_pipeline_alone(teams: Teams) -> None:
+    require_fingerprint(teams.mine.dsn, teams.mine.pipeline, b"mine")
+    with pytest.raises(ConfigurationError, match="another secret"):
+        require_fingerprint(teams.mine.dsn, teams.mine.pipeline, b"another")
+    claim = "update batchledger.pipeline set secret_fingerprint = %s where name = %s"
+    assert teams.change(claim, b"mine", teams.other.pipeline) == 0
 
 
 def test_role_moves_no_range_into_a_batch_of_another_pipeline(teams: Teams) -> None:

@@ -50,7 +50,9 @@ HISTORY = BatchHistory(
     replaced=[ReplacementRecord(17, 13, "orders", 3, 50, 100, 0, 0, 0)],
     replaced_by=[ReplacementRecord(19, 17, "orders", 3, 0, 50, 48, 0, 0)],
 )
-QUARANTINE = QuarantineList([QuarantineLine("orders", 4, 9, None, "no JSON", 17, NOON, b"a key", b"secret value")], 1)
+QUARANTINE = QuarantineList(
+    [QuarantineLine("orders", 4, 9, None, "no JSON", 17, NOON, b"a key", b"secret value", payload_kept=True)], 1
+)
 SAID_BY_BOTH = [
     "Batch 17 of orders blocked",
     "no offset has moved. Failed: bad.",

@@ -143,7 +143,9 @@ def test_replaced_rows_are_summed_by_batch() -> None:
 def test_payload_is_shown_only_when_asked_for_and_cannot_command_a_terminal(
     narrow: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = QuarantineLine("orders", 0, 5, None, "does not decode " * 6, 3, NOW, None, b"\x1b[31m[bold]secret")
+    line = QuarantineLine(
+        "orders", 0, 5, None, "does not decode " * 6, 3, NOW, None, b"\x1b[31m[bold]secret", payload_kept=True
+    )
     found = QuarantineList([line], 1_000)
     show(describe_quarantine("orders", found, show_payload=False), as_json=False)
     text = shown(capsys)

@@ -35,6 +35,9 @@ from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.tls_files import TlsFiles
 
 LOCAL_REGISTRY = "registry_default"
+KEYS = "batchledger_keys"
+"""Has the secret of the deployment."""
+
 LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default", LOCAL_REGISTRY})
 """``batchledger up`` defines these connections. Their names are the defaults of a pipeline file."""
 
@@ -52,6 +55,7 @@ _PAGE_BY_TYPE = {"iceberg": "guides/iceberg", ALERT_TYPES[0]: "guides/alerts"}
 """By the first type that fits: a registry has type http as well, which is the last one of alerts."""
 _OTHER_PAGE = "reference/connections"
 _PREFIX = "AIRFLOW_CONN_"
+_FEWEST_BYTES = 32
 _NOT_PASSED_ON = ("auth", "ssl")
 _HOST = re.compile(r"[\w.:\[\]-]+")
 _GIVE_ADDRESS = "Set its host, or uri in its extra."
@@ -222,6 +226,22 @@ def spark_server(connection: Connection) -> tuple[str, TlsFiles]:
             subject=connection.connection_id,
         )
     return f"sc://{host}{f':{connection.port}' if connection.port else ''}/{parameters}", tls
+
+
+def hashing_secret(connection: Connection) -> bytes:
+    """Return the secret that columns are hashed with: the password of a connection of any type, in UTF-8.
+
+    Raises ConfigurationError if it has less than 32 bytes.
+    """
+    secret = (connection.password or "").encode()
+    if len(secret) < _FEWEST_BYTES:
+        raise ConfigurationError(
+            f"Connection {connection.connection_id!r} has {'a short' if secret else 'no'} password. Nothing was read.",
+            why=f"Columns are hashed with it, and a secret of less than {_FEWEST_BYTES} bytes can be found by trying.",
+            advice="Make a secret, and keep it as long as the hashes: openssl rand -hex 32",
+            subject=connection.connection_id,
+        )
+    return secret
 
 
 def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, str], dict[str, str]]:

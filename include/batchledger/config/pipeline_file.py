@@ -5,7 +5,6 @@ file, key, value and the allowed or nearest name. It imports no Spark, Kafka or 
 parses DAG files through it.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +16,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateA
 from typing_extensions import override
 
 from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
+from batchledger.config.column_rules import (
+    nearest,
+    require_declared,
+    require_integer,
+    require_scalar,
+    require_telling,
+)
 from batchledger.config.documents import read_yaml
 from batchledger.config.places import default_pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
@@ -40,7 +46,7 @@ from batchledger.model.batch import DeliveryMode
 from batchledger.model.checks import OnFailure, RequestedCheck
 from batchledger.model.errors import ConfigurationError, UnknownPipelineError
 from batchledger.model.quoting import quote, shorten
-from batchledger.model.records.columns import DELETED_COLUMN, INTEGER_TYPES, PROVENANCE_COLUMNS, Column
+from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
 from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, UnknownFieldPolicy
@@ -106,13 +112,14 @@ class PipelineConfig(Section):
 
     @model_validator(mode="after")
     def _key_columns_exist(self) -> "PipelineConfig":
-        """Without a transform only: it may add columns, which the stage step sees."""
+        """Without a transform only: it may add columns, which the stage step sees. A mask is refused with one, too."""
+        for key, names in self._keys.items():
+            require_telling(key, names, self.source.protect)
         if self.transform is None:
-            _require_scalar("dedupe.key", self.dedupe.key if self.dedupe else [], self.source.columns)
-            _require_scalar("sink.key", self.sink.key or [], self.source.columns)
+            for key, names in self._keys.items():
+                require_scalar(key, names, self.source.columns)
             if self.sequence is not None:
-                _require_scalar("sequence.key", self.sequence.key, self.source.columns)
-                _require_integer("sequence.number", self.sequence.number, self.source.columns)
+                require_integer("sequence.number", self.sequence.number, self.source.columns)
         return self
 
     @model_validator(mode="after")
@@ -129,7 +136,7 @@ class PipelineConfig(Section):
                     "source.tombstones: delete needs a sink that knows the rows by a key: sink.mode: upsert, or a "
                     "topic with sink.key"
                 )
-            _require_scalar("sink.key", key, self.source.columns)
+            require_scalar("sink.key", key, self.source.columns)
             outer = {each.name for each in self.source.outer.columns}
             if set(key) & outer and not set(key) <= outer:
                 raise ValueError(
@@ -152,7 +159,7 @@ class PipelineConfig(Section):
             case IcebergSinkConfig(partitions=partitions):
                 named = [each.column for each in partitions if each.column not in PROVENANCE_COLUMNS]
                 if self.transform is None:
-                    _require_scalar("sink.partition_by", named, self.source.columns)
+                    require_scalar("sink.partition_by", named, self.source.columns)
             case KafkaSinkConfig(connection=connection, topic=topic):
                 if topic in self.source.topics and connection == self.source.connection:
                     raise ValueError(
@@ -183,12 +190,21 @@ class PipelineConfig(Section):
                     "block or publish"
                 )
             if self.transform is None:
-                _require_declared(
+                require_declared(
                     f"checks: {check.name}",
                     [each for each in entry.columns if not each.startswith("_")],
                     self.source.columns,
                 )
         return self
+
+    @property
+    def _keys(self) -> Mapping[str, list[str]]:
+        """The columns that tell rows, messages and series apart, by the key of the file that names them."""
+        return {
+            "dedupe.key": self.dedupe.key if self.dedupe else [],
+            "sink.key": self.sink.key or [],
+            "sequence.key": self.sequence.key if self.sequence else [],
+        }
 
     @property
     def requested_checks(self) -> tuple[RequestedCheck, ...]:
@@ -275,7 +291,7 @@ def load_pipeline(name: str) -> PipelineConfig:
         if path.stem == name:
             return read_pipeline_file(path)
     names = [path.stem for path in files]
-    hint = _nearest(name, names)
+    hint = nearest(name, names)
     folder = pipelines_folder()
     raise UnknownPipelineError(
         f"There is no pipeline {name!r} in {folder}.",
@@ -345,7 +361,7 @@ def _explain(fault: Any) -> str:
     match fault["type"]:
         case "extra_forbidden":
             allowed = _keys_of(loc[:-1])
-            return f"{key}: unknown key {quote(place[-1])}; {_nearest(place[-1], allowed)}"
+            return f"{key}: unknown key {quote(place[-1])}; {nearest(place[-1], allowed)}"
         case "missing":
             return f"{key}: this key is required"
         case "literal_error" | "enum":
@@ -371,29 +387,3 @@ def _keys_of(place: list[str]) -> list[str]:
         sections = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
         model = next((each for each in sections if issubclass(each, BaseModel)), Section)
     return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _nearest(name: str, allowed: list[str]) -> str:
-    close = difflib.get_close_matches(name, allowed, n=1)
-    return f"did you mean {close[0]!r}?" if close else shorten(f"allowed: {', '.join(allowed) or 'none'}")
-
-
-def _require_declared(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
-    declared = [column.name for column in columns]
-    for name in names:
-        if name not in declared:
-            raise ValueError(f"{key}: {quote(name)} is not a column of source.schema; {_nearest(name, declared)}")
-
-
-def _require_scalar(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
-    _require_declared(key, names, columns)
-    for each in columns:
-        if each.name in names and not each.is_scalar:
-            raise ValueError(f"{key}: {quote(each.name)} is a {each.type}; name a column without values within")
-
-
-def _require_integer(key: str, name: str, columns: tuple[Column, ...]) -> None:
-    _require_declared(key, [name], columns)
-    type_ = next(each.type for each in columns if each.name == name)
-    if type_ not in INTEGER_TYPES:
-        raise ValueError(f"{key}: {quote(name)} is a {type_} in source.schema; numbers are {', '.join(INTEGER_TYPES)}")

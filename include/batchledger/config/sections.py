@@ -1,6 +1,7 @@
 """The sections of a pipeline file: which keys they have, and what each value may be. Pure; opens and reads nothing."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Literal
@@ -16,6 +17,7 @@ from batchledger.model.quoting import quote
 from batchledger.model.records.columns import REST, Column, parse_columns
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
+from batchledger.model.records.protection import ColumnProtection, check_protections, without_dropped
 from batchledger.model.records.quarantine import QuarantineLimit
 from batchledger.model.records.rules import (
     DuplicatePolicy,
@@ -201,14 +203,23 @@ class SourceConfig(Section):
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
     tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
     unknown_fields: Annotated[UnknownFieldPolicy, Field(strict=False)] = UnknownFieldPolicy.WARN
+    protect: dict[str, Annotated[ColumnProtection, Field(strict=False)]] = {}
     options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
 
     @model_validator(mode="after")
     def _names_differ(self) -> "SourceConfig":
-        names = [each.name.lower() for each in self.columns]
+        names = [each.name.lower() for each in (*self.value_columns, *self.outer.columns)]
         twice = sorted({each for each in names if names.count(each) > 1})
         if twice:
             raise ValueError(f"column {twice[0]!r} is in two of schema, key and headers")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_can_be_protected(self) -> "SourceConfig":
+        outer = self.outer
+        key = outer.key.columns if outer.key else ()
+        headers = tuple(replace(each.column, path=(each.header,)) for each in outer.headers)
+        check_protections(self.protect, (self.value_columns, key, headers))
         return self
 
     @model_validator(mode="after")
@@ -276,7 +287,7 @@ class SourceConfig(Section):
     def columns(self) -> tuple[Column, ...]:
         """The columns of a row: of the value, then of key and headers, then of the fields that are kept."""
         kept = (REST,) if self.unknown_fields is UnknownFieldPolicy.KEEP else ()
-        return (*self.value_columns, *self.outer.columns, *kept)
+        return without_dropped((*self.value_columns, *self.outer.columns, *kept), self.protect)
 
     @property
     def value_columns(self) -> tuple[Column, ...]:

@@ -38,6 +38,7 @@ from batchledger.planning.replay import (
     plan_quarantined,
     plan_ranges,
     raise_log_starts,
+    require_payloads,
     resolve_ranges,
     resolve_window,
 )
@@ -75,6 +76,7 @@ def preview_replay(platform: Platform, replay: Replay) -> Plan:
     """
     if isinstance(replay.what, Quarantined):
         records = platform.ledger.find_quarantined(platform.rules.name, replay.what.ranges)
+        require_payloads(platform.rules.name, records)
         check_portions(platform.rules.name, replay.what, records)
         return plan_quarantined(records)
     rules, (log, stored, first) = platform.rules, _read_for_replay(platform)

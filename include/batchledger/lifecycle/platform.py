@@ -71,14 +71,18 @@ class Deadlines:
     blocked: timedelta | None = None
 
 
+def require_nothing() -> None:
+    """Refuse nothing."""
+
+
 @dataclass(frozen=True)
 class Platform:
     """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
 
     ``make_row_checks`` is None if the pipeline file asks for no checks. ``follow`` tells people how far the stage
-    step is, ``trace`` where the time of steps goes. ``prove`` compares the whole target with the ledger. ``patience``
-    is for how long it leaves a batch to another run; ``held`` the batch that this process is at work on, or the one
-    that has started it for a step.
+    step is, ``trace`` where the time of steps goes. ``prove`` compares the whole target with the ledger.
+    ``require_secret`` refuses to hash columns with another secret than before. ``patience`` is for how long it leaves a
+    batch to another run; ``held`` the batch that this process is at work on, or the one that has started it for a step.
     """
 
     rules: PipelineRules
@@ -91,6 +95,7 @@ class Platform:
     make_stager: Callable[[], Stager]
     make_auditor: Callable[[], Auditor]
     prove: Callable[[], Verification]
+    require_secret: Callable[[], None] = field(default=require_nothing)
     make_row_checks: Callable[[], RowChecks] | None = None
     crash: CrashHook = field(default=no_crash)
     follow: Follow = field(default=follow_nothing)

@@ -114,6 +114,7 @@ def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAI
 
 def _fill_staging(platform: Platform, attempt: Attempt) -> Staged:
     require_own_target(platform, attempt)
+    platform.require_secret()
     follow = platform.follow(attempt, partial(look_at_reading, platform, attempt))
     with platform.trace(StepPart.READ, attempt), follow:
         staged = platform.make_stager().stage(attempt)

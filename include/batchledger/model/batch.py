@@ -138,11 +138,12 @@ class HeldRange:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRecord:
-    """The place of a quarantined record, and how many bytes its key and its value have."""
+    """The place of a quarantined record, how many bytes its key and its value have, and whether these were kept."""
 
     partition: TopicPartition
     offset: int
     size_bytes: int
+    is_kept: bool = True
 
     @property
     def range(self) -> OffsetRange:

@@ -24,9 +24,13 @@ from batchledger.model.records.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
 
 @dataclass(frozen=True, slots=True)
 class ErasureKey:
-    """The rows whose columns all have these values: pairs of column and text, sorted by column."""
+    """The rows whose columns all have these values: pairs of column and text, sorted by column.
+
+    ``clear`` has the pairs as records hold them, if columns are hashed.
+    """
 
     pairs: tuple[tuple[str, str], ...] = field(repr=False)
+    clear: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "ErasureKey":
@@ -58,9 +62,17 @@ class ErasureKey:
         """Return a text that only the same key has with the same code. Without the code it tells a reader nothing."""
         return hmac.new(code.encode(), json.dumps(self.pairs).encode(), "sha256").hexdigest()
 
+    @property
+    def of_records(self) -> "ErasureKey":
+        """The key as records hold it."""
+        return ErasureKey(self.clear) if self.clear else self
+
     def require_unnamed(self, reason: str) -> None:
         """Raise DecisionRefusedError if a reason names a value: the ledger keeps reasons for ever."""
-        if any(re.search(rf"(?<!\w){re.escape(each)}(?!\w)", reason, re.IGNORECASE) for each in self.values):
+        if any(
+            re.search(rf"(?<!\w){re.escape(each)}(?!\w)", reason, re.IGNORECASE)
+            for each in (*self.values, *self.of_records.values)
+        ):
             raise DecisionRefusedError(
                 "The reason names a value of the key. Nothing was erased.",
                 why="The ledger keeps reasons for ever.",

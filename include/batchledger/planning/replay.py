@@ -32,6 +32,7 @@ from batchledger.planning.live import Plan
 
 RANGES_AT_ONCE = 500
 BYTES_AT_ONCE = 32 * 2**20
+_RANGES_IN_COMMAND = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,22 @@ def plan_quarantined(records: Sequence[QuarantinedRecord]) -> Plan:
     return Plan(ranges, 0, lane=Lane.REPLAY, origin=RecordOrigin.QUARANTINE)
 
 
+def require_payloads(pipeline: str, records: Sequence[QuarantinedRecord]) -> None:
+    """Raise ReplayRefusedError if quarantine has no bytes of some of the records, because the file protects columns."""
+    without = merge_ranges(each.range for each in records if not each.is_kept)
+    if without:
+        named = [f'"{each}"' for each in without[:_RANGES_IN_COMMAND]]
+        again, dropped = " ".join(f"--range {each}" for each in named), " ".join(named)
+        raise ReplayRefusedError(
+            f"Quarantine has no bytes of {describe_ranges(without)}. Nothing was changed.",
+            why="The pipeline file protects columns, so the records were not written.",
+            advice="Correct the schema or the producer, and read them from Kafka again while it has them: "
+            f"batchledger replay {pipeline} {again} --reason WHY\nOr give them up: batchledger quarantine drop "
+            f"{pipeline} {dropped} --reason WHY",
+            ranges=tuple(without),
+        )
+
+
 def split_quarantined(records: Sequence[QuarantinedRecord]) -> list[Quarantined]:
     """Return the records in portions that one batch can hold: ``RANGES_AT_ONCE`` ranges and ``BYTES_AT_ONCE`` bytes.
 
@@ -251,7 +268,7 @@ def check_portions(pipeline: str, asked: Quarantined, records: Sequence[Quaranti
 
 def check_quarantined(batch: Batch, records: Sequence[QuarantinedRecord]) -> None:
     """Raise ReplayRefusedError when records of a stored replay have left quarantine since it was planned."""
-    gone = find_gaps((each.range for each in records), within=batch.ranges)
+    gone = find_gaps((each.range for each in records if each.is_kept), within=batch.ranges)
     if gone:
         raise ReplayRefusedError(
             f"{batch.label} cannot go on. Nothing was changed.",

@@ -18,6 +18,7 @@ from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.meaning import LATEST_MICROSECONDS, UnfitError
 from batchledger.adapters.decoding.objects import KeyReader, ObjectReader
 from batchledger.adapters.decoding.outer import OuterReader
+from batchledger.adapters.decoding.protecting import NO_PROTECTION, Protector
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.adapters.decoding.registered import FindSchema, RegisteredDecoder
 from batchledger.adapters.decoding.rest import KeepingBlocks, RestReader
@@ -59,7 +60,8 @@ class RecordDecoder:
 
     ``columns`` come from the value, ``outer`` ones from key and headers. ``key`` names the columns that a tombstone
     takes from the record's key, if tombstones delete. Values are JSON, unless they are ``registered``: then they name
-    the schema that they were written with. So do ``registered_keys``.
+    the schema that they were written with. So do ``registered_keys``. ``protector`` hashes, masks and drops columns of
+    rows, whichever way these were decoded.
     """
 
     columns: tuple[Column, ...]
@@ -69,6 +71,7 @@ class RecordDecoder:
     outer: OuterColumns = NO_OUTER
     registered: RegisteredDecoder | None = None
     registered_keys: RegisteredDecoder | None = None
+    protector: Protector = NO_PROTECTION
 
     def with_schemas(self, find_schema: FindSchema) -> "RecordDecoder":
         """Return the decoder that looks the schemas of records up there, except one that is known already."""
@@ -80,7 +83,11 @@ class RecordDecoder:
 
     @property
     def declared(self) -> tuple[Column, ...]:
-        """The columns that a pipeline file declares, and the one of the fields that it does not."""
+        """The columns of rows: those that a pipeline file declares, and the one of the fields that it does not."""
+        return self.protector.keep(self._decoded)
+
+    @property
+    def _decoded(self) -> tuple[Column, ...]:
         return (*self.columns, *self.outer.columns, *self._kept)
 
     @property
@@ -235,13 +242,14 @@ class RecordDecoder:
             raise UnfitError(f"field {min(map(write_name, unknown))} is not declared")
 
     def _join(self, columns: Sequence[pa.Array], records: pa.RecordBatch, is_deleted: np.ndarray) -> pa.RecordBatch:
-        """Return decoded columns beside the places of their records."""
+        """Return decoded columns, protected, beside the places of their records: every row is made here."""
         places = [records[name.removeprefix("_")] for name in PROVENANCE_COLUMNS[:3]]
         deleted = [pa.array(is_deleted)] if self.tombstones is TombstonePolicy.DELETE else []
         outer = records.columns[len(RECORD_SCHEMA) :]
         own, rest = columns[: len(self.columns)], columns[len(self.columns) :]
+        kept = self.protector.protect(self._decoded, [*own, *outer, *rest])
         return pa.RecordBatch.from_arrays(
-            [*own, *outer, *rest, *places, _moments(records["timestamp_ms"]), *deleted], schema=self.schema
+            [*kept, *places, _moments(records["timestamp_ms"]), *deleted], schema=self.schema
         )
 
     @cached_property

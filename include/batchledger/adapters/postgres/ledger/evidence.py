@@ -37,6 +37,8 @@ from batchledger.ports import Evidence, EvidenceWriter, Testimony
 
 _COLUMNS = ", ".join(f'"{each}"' for each in QUARANTINE_SCHEMA.names)
 _ROWS_AT_ONCE = 1_000
+# Headers that were read are a list. The statement publish_quarantine knows the difference.
+_NO_PAYLOAD = {"key": None, "value": None, "headers": "null"}
 
 
 def visible_table(attempt: Attempt) -> sql.Identifier:
@@ -56,6 +58,7 @@ class PostgresEvidenceWriter(EvidenceWriter):
     dsn: str = field(repr=False)
     visible: str
     quarantine: str
+    keeps_payloads: bool
 
     @contextmanager
     @override
@@ -76,7 +79,7 @@ class PostgresTestimony(Testimony):
     @override
     def set_aside(self, records: pa.RecordBatch) -> None:
         with self._cursor.copy(f"copy {self.writer.quarantine} ({_COLUMNS}) from stdin") as copy:
-            for row in _as_rows(records):
+            for row in _as_rows(records, keeps_payloads=self.writer.keeps_payloads):
                 copy.write_row(tuple(row.values()))
 
     @override
@@ -114,9 +117,13 @@ class PostgresTestimony(Testimony):
 
 @dataclass(frozen=True)
 class PostgresEvidence(Evidence):
-    """Evidence in tables of the ledger's database."""
+    """Evidence in tables of the ledger's database.
+
+    ``keeps_payloads``: whether a record that is set aside is written with its key, value and headers.
+    """
 
     dsn: str = field(repr=False)
+    keeps_payloads: bool = True
 
     @override
     def open(self, attempt: Attempt) -> PostgresEvidenceWriter:
@@ -134,7 +141,7 @@ class PostgresEvidence(Evidence):
                     "key bytea, value bytea, headers text, error text, checks text[])"
                 ).format(quarantine)
             )
-        return PostgresEvidenceWriter(self.dsn, visible.as_string(), quarantine.as_string())
+        return PostgresEvidenceWriter(self.dsn, visible.as_string(), quarantine.as_string(), self.keeps_payloads)
 
     @override
     def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
@@ -218,7 +225,7 @@ class PostgresEvidence(Evidence):
                 )
             )
             with cursor.copy(f"copy batchledger_aside ({_COLUMNS}, checks) from stdin") as copy:
-                for row in _as_rows(records):
+                for row in _as_rows(records, keeps_payloads=self.keeps_payloads):
                     each = failed_by_place.pop((row["topic"], row["partition"], row["offset"]), None)
                     if each is not None:
                         copy.write_row((*(row | {"error": each.reason}).values(), list(each.checks)))
@@ -245,10 +252,11 @@ class PostgresEvidence(Evidence):
         drop_staging_tables(self.dsn, attempt, ("visible", "quarantine"))
 
 
-def _as_rows(records: pa.Table | pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def _as_rows(records: pa.Table | pa.RecordBatch, *, keeps_payloads: bool) -> Iterator[dict[str, Any]]:
     """Yield the records a few at a time, because all of them may take hundreds of megabytes."""
     for start in range(0, records.num_rows, _ROWS_AT_ONCE):
-        yield from records.slice(start, _ROWS_AT_ONCE).to_pylist()
+        for row in records.slice(start, _ROWS_AT_ONCE).to_pylist():
+            yield row if keeps_payloads else row | _NO_PAYLOAD
 
 
 def _about(name: str, attempt: Attempt) -> sql.Composed:

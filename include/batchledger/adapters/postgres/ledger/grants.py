@@ -37,7 +37,8 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
     "notification": _REMOVE,
     "payload_look": _ADD,
     # Not the count of decisions, which a trigger writes.
-    "pipeline": "select, insert (name), update (target, target_identity, ledger_mark, epoch, pause_id)",
+    "pipeline": "select, insert (name), "
+    "update (target, target_identity, ledger_mark, epoch, pause_id, secret_fingerprint)",
     "pipeline_total": _CHANGE,
     "position": _CHANGE,
     "presence": _REMOVE,

@@ -121,7 +121,10 @@ class ReplacementRecord:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineLine:
-    """A record that could not be decoded, with the batch that set it aside last. ``timestamp`` is ISO text."""
+    """A record that could not be decoded, with the batch that set it aside last. ``timestamp`` is ISO text.
+
+    ``payload_kept``: key and value were written. Otherwise both are None, whatever the record had.
+    """
 
     topic: str
     partition: int
@@ -132,6 +135,7 @@ class QuarantineLine:
     quarantined_at: datetime
     key: bytes | None
     value: bytes | None
+    payload_kept: bool
 
     @property
     def place(self) -> tuple[TopicPartition, int]:
@@ -263,7 +267,7 @@ def list_quarantine(dsn: str, pipeline: str, limit: int, batch_id: int | None = 
         cursor.execute(
             'select topic, partition, "offset", '  # noqa: S608
             "coalesce(to_json(\"timestamp\") #>> '{}', nullif(timestamp_ms, -1) || ' ms'), "
-            f"error, batch_id, quarantined_at, key, value from batchledger.quarantine where {chosen} "
+            f"error, batch_id, quarantined_at, key, value, payload_kept from batchledger.quarantine where {chosen} "
             'order by topic, partition, "offset" limit %(limit)s offset %(skip)s',
             parameters,
         )

@@ -287,8 +287,8 @@ def find_quarantined(
     parameters = {"pipeline": pipeline, **(dict.fromkeys(asked) if ranges is None else asked)}
     cursor.execute(read_statement(__package__, "find_quarantined"), parameters)
     return [
-        QuarantinedRecord(TopicPartition(topic, partition), offset, size_bytes)
-        for topic, partition, offset, size_bytes in cursor
+        QuarantinedRecord(TopicPartition(topic, partition), offset, size_bytes, is_kept)
+        for topic, partition, offset, size_bytes, is_kept in cursor
     ]
 
 

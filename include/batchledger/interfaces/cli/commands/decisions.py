@@ -143,15 +143,19 @@ def erase(
 ) -> None:
     """Delete the rows of a key for good, with what quarantine and the ledger hold of it (PostgreSQL tables only).
 
-    Records that are published again do not bring the rows back. The reason must not name a value of the key.
+    Records that are published again do not bring the rows back. The reason must not name a value of the key. Give the
+    value itself, also if the column is hashed.
     """
-    _give(load_pipeline(pipeline), Erase(parse_key(key)), reason, dry_run, as_json)
+    config = load_pipeline(pipeline)
+    _give(config, Erase(parse_key(config, key)), reason, dry_run, as_json)
 
 
-def parse_key(texts: list[str]) -> ErasureKey:
-    """Read the key of an erasure. Raises typer.BadParameter."""
+def parse_key(pipeline: "PipelineConfig", texts: list[str]) -> ErasureKey:
+    """Read the key of an erasure, and hash what the pipeline hashes. Raises typer.BadParameter."""
+    from batchledger.reading import protect_key
+
     try:
-        return ErasureKey.parse(texts)
+        return protect_key(pipeline, ErasureKey.parse(texts))
     except ValueError as error:
         raise typer.BadParameter(f"--key: {error}") from error
 

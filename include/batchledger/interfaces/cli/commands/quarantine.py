@@ -23,7 +23,7 @@ from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.model.batch import Decided, QuarantinedRecord
 from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, count_offsets, describe_ranges, merge_ranges
-from batchledger.planning.replay import Quarantined, Replay, split_quarantined
+from batchledger.planning.replay import Quarantined, Replay, require_payloads, split_quarantined
 
 if TYPE_CHECKING:
     from batchledger.adapters.postgres.ledger.history import BatchHistory, QuarantineLine, QuarantineList
@@ -35,6 +35,7 @@ Ranges = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", help="All records that the pipeline has in quarantine.")]
 
+_NOT_KEPT = "(not kept: the pipeline file protects columns)"
 _NOTHING_THERE = "no such record is in quarantine."
 
 
@@ -73,6 +74,8 @@ def replay_records(
     Quarantine keeps the bytes of the records, so Kafka need not have them any more.
     """
     found = _select(pipeline, ranges, everything)
+    # Before the first portion is published.
+    require_payloads(pipeline, found)
     portions = split_quarantined(found)
     if dry_run:
         asked = Quarantined(tuple(merge_ranges(each.range for each in found)))
@@ -122,7 +125,7 @@ def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload:
     for each in found.lines:
         error = Text(each.error)
         if show_payload:
-            error.append(f"\n{escape(each.value)}", "dim")
+            error.append(f"\n{escape(each.value) if each.payload_kept else _NOT_KEPT}", "dim")
         size = "" if each.value is None else f"{len(each.value):,}"
         table.add_row(str(each), str(each.batch_id), f"{each.quarantined_at:%m-%d %H:%M}", size, error)
     is_cut = found.total > len(found.lines)
@@ -155,7 +158,9 @@ def _line_as_json(line: "QuarantineLine", show_payload: bool) -> dict[str, objec
     size = None if line.value is None else len(line.value)
     payload = {"key": None if line.key is None else escape(line.key), "value": escape(line.value)}
     return {
-        **pick(line, "topic", "partition", "offset", "timestamp", "error", "batch_id", "quarantined_at"),
+        **pick(
+            line, "topic", "partition", "offset", "timestamp", "error", "batch_id", "quarantined_at", "payload_kept"
+        ),
         "value_bytes": size,
         **(payload if show_payload else {}),
     }

@@ -11,7 +11,7 @@ from batchledger.interfaces.cli.printing import show
 from batchledger.model.batch import DecisionKind
 
 if TYPE_CHECKING:
-    from batchledger.lifecycle.platform import Platform
+    from batchledger.config.pipeline_file import PipelineConfig
     from batchledger.model.batch import DecisionRecord
 
 RequestId = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request, as `requests` shows it.")]
@@ -49,12 +49,13 @@ def confirm(
     A request that was made on the page is confirmed there.
     """
     from batchledger.lifecycle import execution
+    from batchledger.wiring import build_platform
 
-    request, platform = _find(request_id, connection)
+    request, pipeline = _find(request_id, connection)
     do = execution.explain_confirmation if dry_run else execution.confirm
-    repeated = execution.RepeatedKey(parse_key(key), code) if key else None
+    repeated = execution.RepeatedKey(parse_key(pipeline, key), code) if key else None
     kind = DecisionKind((request.requested_order or {})["kind"])
-    decided = do(platform, request, decide(reason), repeated)
+    decided = do(build_platform(pipeline), request, decide(reason), repeated)
     show(describe_decided(request.pipeline, kind, decided, dry_run=dry_run), as_json)
 
 
@@ -63,16 +64,16 @@ def withdraw(
 ) -> None:
     """End a request without carrying it out: your own, or another person's that you do not agree with."""
     from batchledger.lifecycle import execution
+    from batchledger.wiring import build_platform
 
-    request, platform = _find(request_id, connection)
-    decided = execution.withdraw(platform, request, decide(reason))
+    request, pipeline = _find(request_id, connection)
+    decided = execution.withdraw(build_platform(pipeline), request, decide(reason))
     show(describe_withdrawn(request, decided), as_json)
 
 
-def _find(request_id: int, connection: str) -> "tuple[DecisionRecord, Platform]":
-    """Return a request, and the platform of its pipeline."""
+def _find(request_id: int, connection: str) -> "tuple[DecisionRecord, PipelineConfig]":
+    """Return a request, and its pipeline."""
     from batchledger.adapters.postgres.ledger.requests import load_request
-    from batchledger.wiring import build_platform
 
     request = load_request(find_ledger(connection), request_id)
-    return request, build_platform(load_pipeline(request.pipeline))
+    return request, load_pipeline(request.pipeline)

@@ -12,7 +12,7 @@ order by b.batch_id desc
 limit %(limit)s
 
 -- name: show_quarantined
--- The records of the ranges in quarantine, with their bytes. "distinct on" names a record once if several ranges do.
+-- The records of the ranges in quarantine whose bytes were kept, with these. "distinct on" names a record once if several ranges do.
 select distinct on (q.topic, q.partition, q."offset")
     q.topic, q.partition, q."offset",
     coalesce(to_json(q."timestamp") #>> '{}', nullif(q.timestamp_ms, -1) || ' ms'), q.key, q.value, q.headers, q.error
@@ -20,7 +20,7 @@ from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(u
     as asked (topic, partition, start, until)
 join batchledger.quarantine q
     on q.pipeline = %(pipeline)s and q.topic = asked.topic and q.partition = asked.partition
-    and q."offset" >= asked.start and q."offset" < asked.until
+    and q."offset" >= asked.start and q."offset" < asked.until and q.payload_kept
 order by q.topic, q.partition, q."offset"
 limit %(limit)s
 

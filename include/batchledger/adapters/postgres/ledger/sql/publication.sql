@@ -74,15 +74,15 @@ select %(batch_id)s, p.batch_id, p.topic, p.partition, int8range(p.start, p.unti
 from piece p
 
 -- name: publish_quarantine
--- The moment is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
+-- Headers are the text null if the payload was not kept. The moment is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
 insert into batchledger.quarantine
-    (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id)
+    (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id, payload_kept)
 select distinct on (topic, partition, "offset")
     %(pipeline)s, topic, partition, "offset",
     case when timestamp_ms between 0 and 253402300799999 then
         timestamptz 'epoch' + timestamp_ms / 1000 * interval '1 second' + timestamp_ms %% 1000 * interval '1 millisecond'
     end,
-    timestamp_ms, key, value, headers::json, error, %(batch_id)s
+    timestamp_ms, key, value, nullif(headers, 'null')::json, error, %(batch_id)s, headers is distinct from 'null'
 from {quarantine}
 order by topic, partition, "offset"
 

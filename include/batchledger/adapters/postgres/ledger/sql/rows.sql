@@ -75,11 +75,11 @@ limit %(limit)s
 
 -- name: find_quarantined
 -- The records of the ranges in quarantine, or all of it. "union" names a record once, even if several ranges do.
-select q.topic, q.partition, q."offset", coalesce(length(q.key), 0) + coalesce(length(q.value), 0)
+select q.topic, q.partition, q."offset", coalesce(length(q.key), 0) + coalesce(length(q.value), 0), q.payload_kept
 from batchledger.quarantine q
 where q.pipeline = %(pipeline)s and %(topics)s::text[] is null
 union
-select q.topic, q.partition, q."offset", coalesce(length(q.key), 0) + coalesce(length(q.value), 0)
+select q.topic, q.partition, q."offset", coalesce(length(q.key), 0) + coalesce(length(q.value), 0), q.payload_kept
 from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     as asked (topic, partition, start, until)
 join batchledger.quarantine q

@@ -1,0 +1,45 @@
+"""What the columns of a pipeline file have to be where other keys of the file name them. Pure."""
+
+import difflib
+from collections.abc import Iterable
+
+from batchledger.model.quoting import quote, shorten
+from batchledger.model.records.columns import INTEGER_TYPES, Column
+from batchledger.model.records.protection import ColumnProtection, Protections
+
+
+def nearest(name: str, allowed: list[str]) -> str:
+    """Return in words which allowed name was probably meant, or all of them."""
+    close = difflib.get_close_matches(name, allowed, n=1)
+    return f"did you mean {close[0]!r}?" if close else shorten(f"allowed: {', '.join(allowed) or 'none'}")
+
+
+def require_declared(key: str, names: Iterable[str], columns: tuple[Column, ...]) -> None:
+    """Raise ValueError for a name that no column has."""
+    declared = [column.name for column in columns]
+    for name in names:
+        if name not in declared:
+            raise ValueError(f"{key}: {quote(name)} is not a column of source.schema; {nearest(name, declared)}")
+
+
+def require_scalar(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
+    """Raise ValueError unless each name is a column without values within."""
+    require_declared(key, names, columns)
+    for each in columns:
+        if each.name in names and not each.is_scalar:
+            raise ValueError(f"{key}: {quote(each.name)} is a {each.type}; name a column without values within")
+
+
+def require_integer(key: str, name: str, columns: tuple[Column, ...]) -> None:
+    """Raise ValueError unless the name is a column of whole numbers."""
+    require_declared(key, [name], columns)
+    type_ = next(each.type for each in columns if each.name == name)
+    if type_ not in INTEGER_TYPES:
+        raise ValueError(f"{key}: {quote(name)} is a {type_} in source.schema; numbers are {', '.join(INTEGER_TYPES)}")
+
+
+def require_telling(key: str, names: Iterable[str], protections: Protections) -> None:
+    """Raise ValueError for a masked column: different values have the same mask, and would pass for one."""
+    for name in names:
+        if protections.get(name) is ColumnProtection.MASK:
+            raise ValueError(f"{key}: {quote(name)} is masked: different values look the same; write hash in protect")
