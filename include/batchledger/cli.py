@@ -23,6 +23,7 @@ from batchledger.interfaces.cli.commands import (
     decisions,
     docs,
     grants,
+    keys,
     looks,
     metrics,
     quarantine,
@@ -50,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS = {
-    "Run it": (batches.plan, batches.run, replays.replay, batches.migrate, grants.grant),
+    "Run it": (batches.plan, batches.run, replays.replay, batches.migrate, grants.grant, keys.rekey),
     "Look": (
         local.status,
         metrics.metrics,

@@ -38,6 +38,7 @@ from batchledger.config.connections import (
     spark_server,
     webhook_tls,
 )
+from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
 from batchledger.lifecycle import run_batch
@@ -298,11 +299,10 @@ def _airflow_url() -> str | None:
 
 def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
     """Build the sink of a pipeline, with its staging in the database of the ledger. Opens nothing yet."""
+    dedupe, numbers = pipeline.deduplication, pipeline.numbering
     match pipeline.sink:
         case PostgresSinkConfig() as sink:
-            return PostgresSink(
-                dsn, sink.qualified_table, pipeline.deduplication, sink.upsert, pipeline.numbering, sink.evolve
-            )
+            return PostgresSink(dsn, sink.qualified_table, dedupe, sink.upsert, numbers, sink.evolve, read_key_secret)
         case KafkaSinkConfig() as sink:
             topic = KafkaOutputTopic(
                 sink_options(pipeline, sink),
@@ -313,7 +313,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
                 sink.headers,
             )
             key, avro = tuple(sink.key or ()), _make_avro_output(pipeline, sink)
-            return TopicSink(dsn, topic, key, pipeline.deduplication, pipeline.numbering, avro)
+            return TopicSink(dsn, topic, key, dedupe, numbers, avro, read_key_secret)
         case IcebergSinkConfig() as sink:
             # Imported here because it takes a second, and other pipelines do without it.
             from batchledger.adapters.iceberg.table import IcebergTable
@@ -323,7 +323,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             key = tuple(sink.key or ())
             table = IcebergTable(catalog, sink.identifier, sink.partitions, sink.evolve, key, lend)
             return LakeSink(
-                dsn, table, pipeline.deduplication, sink.upsert, pipeline.numbering, has_checks=bool(pipeline.checks)
+                dsn, table, dedupe, sink.upsert, numbers, has_checks=bool(pipeline.checks), read_secret=read_key_secret
             )
 
 

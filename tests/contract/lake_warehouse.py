@@ -81,7 +81,14 @@ class LakeWarehouse(PostgresWarehouse):
 
     @property
     def sink(self) -> LakeSink:  # type: ignore[override]  # One over the same database.
-        return LakeSink(self.dsn, self.lake_table, self.deduplication, self.upsert, self.sequence)
+        return LakeSink(
+            self.dsn,
+            self.lake_table,
+            self.deduplication,
+            self.upsert,
+            self.sequence,
+            read_secret=self.read_secret,
+        )
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
         return read_lake(self.lake_catalog, (self.schema, "orders"))

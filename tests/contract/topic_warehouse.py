@@ -32,7 +32,7 @@ class TopicWarehouse(PostgresWarehouse):
     @property
     def sink(self) -> TopicSink:  # type: ignore[override]  # One over the same database.
         topic = KafkaOutputTopic(self.options, self.topic, self.pipeline)
-        return TopicSink(self.dsn, topic, self.key, self.deduplication, self.sequence)
+        return TopicSink(self.dsn, topic, self.key, self.deduplication, self.sequence, read_secret=self.read_secret)
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
         """The records that a reader of committed ones sees, with their headers as columns."""

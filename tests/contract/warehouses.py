@@ -1,6 +1,7 @@
 """The implementations that the contracts run over, and what a test may do behind their backs."""
 
 import hashlib
+import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from batchledger.adapters.postgres.ledger.history import list_decisions, load_ba
 from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import DecisionRecord, TopicIdentity
 from batchledger.model.offsets import TopicPartition
@@ -33,7 +35,7 @@ from batchledger.model.records.rules import Deduplication, Evolution, SequenceRu
 from batchledger.ports import Decisions, Evidence, Incidents, Ledger, Sink
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import PublishedHistory, Verification
-from tests.conftest import as_superuser
+from tests.conftest import SERVICES, as_superuser
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
@@ -44,6 +46,11 @@ from tests.fakes.ledger import MemoryLedger
 from tests.fakes.sink import MemorySink
 
 IDENTITY = TopicIdentity("cluster-a", "topic-1")
+
+
+def read_key_secret() -> bytes:
+    """The secret that keys of the tests' ledger are hashed with."""
+    return SERVICES.credentials.key_secret.encode()
 
 
 class Warehouse(Protocol):
@@ -290,6 +297,7 @@ class PostgresWarehouse:
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
     evolution: Evolution = Evolution.NONE
+    read_secret: ReadSecret = read_key_secret
 
     @property
     def ledger(self) -> PostgresLedger:
@@ -310,7 +318,13 @@ class PostgresWarehouse:
     @property
     def sink(self) -> PostgresSink:
         return PostgresSink(
-            self.dsn, (self.schema, "orders"), self.deduplication, self.upsert, self.sequence, self.evolution
+            self.dsn,
+            (self.schema, "orders"),
+            self.deduplication,
+            self.upsert,
+            self.sequence,
+            self.evolution,
+            self.read_secret,
         )
 
     def with_rules(
@@ -320,6 +334,10 @@ class PostgresWarehouse:
         sequence: SequenceRule | None = None,
     ) -> "PostgresWarehouse":
         return replace(self, deduplication=deduplication, upsert=upsert, sequence=sequence)
+
+    def hash_key(self, *values: str) -> bytes:
+        """The hash by which the ledger knows a key."""
+        return hmac.digest(self.read_secret(), hashlib.sha256(json.dumps(values).encode()).digest(), "sha256")
 
     @property
     def _target(self) -> sql.Identifier:
@@ -363,9 +381,7 @@ class PostgresWarehouse:
             stored = connection.execute(query, [self.pipeline]).fetchall()
         names = [*self.sequence.key, self.sequence.number] if self.sequence else []
         # The ledger has hashes alone; a key of these tests is a letter.
-        keys = {
-            hashlib.sha256(json.dumps([*names, each]).encode()).digest(): json.dumps([each]) for each in ascii_lowercase
-        }
+        keys = {self.hash_key(*names, each): json.dumps([each]) for each in ascii_lowercase}
         return {keys[key_hash]: (run, seen) for key_hash, run, seen in stored}
 
     def count_deleted_keys(self) -> int:
@@ -383,7 +399,7 @@ class PostgresWarehouse:
             'insert into batchledger.message_key (pipeline, key_hash, topic, partition, "offset", batch_id, '
             "remembered_until) values (%s, %s, %s, %s, %s, %s, %s)"
         )
-        key_hash = hashlib.sha256(json.dumps([message_id]).encode()).digest()
+        key_hash = self.hash_key(message_id)
         (partition, offset), owner = first, pipeline or self.pipeline
         with connect_behind(self.dsn) as connection:
             connection.execute(begin, [owner])

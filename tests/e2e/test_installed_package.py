@@ -36,7 +36,7 @@ def change(rows):
 """A module with a transform that fails at that record, and quotes it."""
 KEEPERS = {
     "credentials.json": {*Credentials.__dataclass_fields__},
-    "connections.json": {"database_password", "kafka_password", "spark_token"},
+    "connections.json": {"database_password", "kafka_password", "key_secret", "spark_token"},
     "kafka.properties": {"kafka_password"},
     "kafka/server.properties": {"kafka_password"},
     "pgpass": {"database_password"},

@@ -151,7 +151,9 @@ def test_the_connections_lead_to_the_services(home: Home) -> None:
         defaults.LAKE_CONNECTION,
         defaults.SPARK_CONNECTION,
         defaults.REGISTRY_CONNECTION,
+        defaults.KEYS_CONNECTION,
     }
+    assert connections["batchledger_keys"] == {"conn_type": "generic", "password": CREDENTIALS.key_secret}
     assert connections["registry_default"]["host"] == "http://127.0.0.1:1006/apis/ccompat/v7"
     assert connections["kafka_default"]["extra"] == client_options(PORTS, CREDENTIALS)
     assert connections["warehouse"]["port"] == connections["lake"]["port"] == 1003
@@ -174,7 +176,13 @@ def test_registry_starts_only_when_asked_for() -> None:
 def test_no_secret_is_in_the_dsn_or_in_what_is_shown(home: Home) -> None:
     shown = public_dsn(home, PORTS, "warehouse") + repr(CREDENTIALS) + json.dumps(settings(home, PORTS))
     secrets = asdict(CREDENTIALS)
-    assert {"database_password", "database_superuser_password", "kafka_password", "spark_token"} <= secrets.keys()
+    assert {
+        "database_password",
+        "database_superuser_password",
+        "kafka_password",
+        "key_secret",
+        "spark_token",
+    } <= secrets.keys()
     assert [name for name, secret in secrets.items() if secret in shown] == []
 
 

@@ -40,7 +40,7 @@ def up(registry: WithRegistry = False, as_json: AsJson = False) -> None:
             home,
             ports,
             services=local_stack.ALL_SERVICES if registry else local_stack.USUAL_SERVICES,
-            migrate=lambda dsn: moved.append(migrate(dsn)),
+            migrate=lambda dsn, secret: moved.append(migrate(dsn, secret)),
             progress=progress,
         )
     for before, after in moved:

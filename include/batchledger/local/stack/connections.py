@@ -5,6 +5,7 @@ import json
 from batchledger.local.stack.defaults import (
     DATABASE_USER,
     KAFKA_CONNECTION,
+    KEYS_CONNECTION,
     LAKE_CONNECTION,
     REGISTRY_CONNECTION,
     SPARK_CONNECTION,
@@ -50,6 +51,8 @@ def list_connections(home: Home, ports: Ports, credentials: Credentials) -> dict
             "port": ports.spark,
             "password": credentials.spark_token,
         },
+        # The secret that keys are hashed with: no service is behind it.
+        KEYS_CONNECTION: {"conn_type": "generic", "password": credentials.key_secret},
         # Also if the registry does not run: a client then says that it cannot be reached.
         REGISTRY_CONNECTION: {"conn_type": "http", "host": registry_url(ports)},
     }

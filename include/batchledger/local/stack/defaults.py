@@ -14,6 +14,7 @@ WAREHOUSE_CONNECTION = "warehouse"
 LAKE_CONNECTION = "lake"
 SPARK_CONNECTION = "spark_default"
 REGISTRY_CONNECTION = "registry_default"
+KEYS_CONNECTION = "batchledger_keys"
 
 PORT_BY_SERVICE = {
     "kafka": 19092,

@@ -147,6 +147,7 @@ class Credentials:
     database_superuser_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
     kafka_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
     spark_token: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    key_secret: str = field(default_factory=secrets.token_urlsafe, repr=False)
     airflow_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
     airflow_viewer_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
     airflow_secret_key: str = field(default_factory=secrets.token_urlsafe, repr=False)

@@ -69,16 +69,16 @@ def up(
     ports: Ports,
     *,
     services: Collection[str] = USUAL_SERVICES,
-    migrate: Callable[[str], object] = lambda _dsn: None,
+    migrate: Callable[[str, bytes], object] = lambda _dsn, _secret: None,
     progress: Progress = lambda _name, _state: None,
     advertised: Ports | None = None,
 ) -> None:
     """Start the services that do not run, and return when all are healthy; harmless to repeat.
 
     ``advertised`` are the ports for clients, if something stands between them and the services.
-    ``migrate`` gets the warehouse's connection string as soon as the warehouse answers. Raises SetupError if the
-    machine lacks something, and ServiceUnavailableError if a service ends, or is silent for long before it is healthy.
-    What has been started by then keeps running until ``down``.
+    ``migrate`` gets the warehouse's connection string, and the secret of keys, as soon as the warehouse answers. Raises
+    SetupError if the machine lacks something, and ServiceUnavailableError if a service ends, or is silent long before
+    it is healthy. What has been started by then keeps running until ``down``.
     """
     with _alone(home):
         _refuse_other_settings(home, ports)
@@ -145,9 +145,9 @@ def _start(home: Home, service: Service, progress: Progress, stopping: threading
             return
 
 
-def _prepare_databases(ports: Ports, credentials: Credentials, migrate: Callable[[str], object]) -> None:
+def _prepare_databases(ports: Ports, credentials: Credentials, migrate: Callable[[str, bytes], object]) -> None:
     create_databases(database_server(ports, credentials))
-    migrate(connection_string(ports, credentials, WAREHOUSE_DATABASE))
+    migrate(connection_string(ports, credentials, WAREHOUSE_DATABASE), credentials.key_secret.encode())
 
 
 def _run_steps(steps: Mapping[str, Step], progress: Progress) -> None:

@@ -10,15 +10,24 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 
 from batchledger.adapters.postgres.database import translate_errors
+from batchledger.adapters.postgres.ledger.rekeying import adopt_secret
 from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, known_revisions, newer_schema
 
 
-def migrate(dsn: str) -> tuple[str | None, str | None]:
+def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | None]:
     """Apply every migration that is missing, in one transaction; return the revisions before and after.
 
-    Raises ServiceUnavailableError when the database does not answer, and ConfigurationError when a newer version of
-    this code has migrated it already: there is no way back (S19).
+    If the ledger has no key yet, it hashes all that come with ``secret``. Raises ServiceUnavailableError when the
+    database does not answer. Raises ConfigurationError when a newer version of this code has migrated it already: there
+    is no way back (S19). Raises it also when the ledger's keys are hashed with another secret.
     """
+    moved = _apply_missing(dsn)
+    if secret is not None:
+        adopt_secret(dsn, secret)
+    return moved
+
+
+def _apply_missing(dsn: str) -> tuple[str | None, str | None]:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with translate_errors("migrate the ledger"), _without_wrapping():

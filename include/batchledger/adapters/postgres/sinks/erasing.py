@@ -8,8 +8,8 @@ as gone: the proof stays exact.
 A hash, because coordinates do not name the older records of an upsert, or records that could not be decoded by then.
 Each pipeline has one salt, so a row is hashed once and not for every erased key.
 
-Known limits: a dry run of a replay counts these rows as accepted. A person who reads the salt and the hashes can find a
-value by trying all that it may be.
+Known limits: a dry run of a replay counts these rows as accepted. In a ledger that hashes keys without a secret, a
+person who reads the salt and the hashes can find a value by trying all that it may be.
 """
 
 import secrets
@@ -23,7 +23,8 @@ from psycopg import sql
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql, read_statement
 from batchledger.adapters.postgres.sinks.swallowing import find_swallowers
 from batchledger.adapters.postgres.sinks.target import TargetTable
-from batchledger.adapters.postgres.staging.tables import hash_of_values
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret
+from batchledger.adapters.postgres.staging.tables import hash_of_values, under_secret
 from batchledger.model.batch import Attempt
 from batchledger.model.counting import describe_count
 from batchledger.model.erasure import Erased, ErasureKey
@@ -39,7 +40,8 @@ class PostgresErasure:
     """Erases from ``target``. ``deduplication`` says by which columns messages are known."""
 
     target: TargetTable
-    deduplication: Deduplication | None = None
+    deduplication: Deduplication | None
+    read_secret: ReadSecret
 
     def erase(self, cursor: psycopg.Cursor[Any], pipeline: str, key: ErasureKey) -> Erased:
         """Erase a key, count what is gone, and remember it as erased. The pipeline is locked.
@@ -56,6 +58,7 @@ class PostgresErasure:
         }
         given = {each: _cast(_parameter(each), types[each]) for each in key.columns}
         is_comparable = sql.SQL(" and ").join(sql.SQL("{0} = {0}").format(value) for value in given.values())
+        know_secret(cursor, self.read_secret)
         cursor.execute(read_statement(__package__, "pin_texts"))
         cursor.execute(read_statement(__package__, "create_erased"))
         try:
@@ -83,6 +86,7 @@ class PostgresErasure:
         if not erasures:
             return
         present = self.target.read_columns(cursor)
+        know_secret(cursor, self.read_secret)
         cursor.execute(read_statement(__package__, "pin_texts"))
         cursor.execute(read_statement(__package__, "create_erased"))
         cursor.execute(read_statement(__package__, "gather_erasures"), parameters)
@@ -200,7 +204,7 @@ class PostgresErasure:
         salted = sql.SQL("sha256(%(salt)s::bytea || convert_to(jsonb_build_array({})::text, 'UTF8'))")
         texts = [sql.SQL("{}::text").format(value_by_column[each]) for each in columns]
         return {
-            "erased_hash": salted.format(sql.SQL(", ").join(texts)),
+            "erased_hash": under_secret(salted.format(sql.SQL(", ").join(texts))),
             "message_hash": _hash_by(self.deduplication, value_by_column),
             "deleted_hash": _hash_by(self.target.upsert, value_by_column),
         }

@@ -22,6 +22,7 @@ from batchledger.adapters.postgres.sinks.compare import Shadow
 from batchledger.adapters.postgres.sinks.lake_held import HELD_TABLE, HeldRows
 from batchledger.adapters.postgres.sinks.lake_writer import LakeStagingWriter
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, no_secret
 from batchledger.adapters.postgres.staging.left_behind import look_for_left
 from batchledger.adapters.postgres.staging.staging import PostgresStaging, count_staged
 from batchledger.adapters.postgres.staging.tables import find_aside, rows_table, table_prefix
@@ -68,6 +69,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
     has_checks: bool = False
+    read_secret: ReadSecret = field(default=no_secret, repr=False)
 
     @property
     @override
@@ -295,7 +297,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
 
     @property
     def _held(self) -> HeldRows:
-        return HeldRows(self.table, self.upsert)
+        return HeldRows(self.table, self.upsert, self.read_secret)
 
     @property
     def _kept(self) -> list[str]:

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.database import read_sql
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret
 from batchledger.adapters.postgres.staging.tables import copy_batches, join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import exists_here
 from batchledger.model.batch import Attempt, HeldRange
@@ -33,11 +34,12 @@ class HeldRows:
 
     table: LakeTable
     upsert: Upsert | None
+    read_secret: ReadSecret
 
     @property
     def updates(self) -> PostgresUpsert | None:
         """What applies a batch to them by key."""
-        return PostgresUpsert(self.upsert, HELD_TABLE) if self.upsert else None
+        return PostgresUpsert(self.upsert, HELD_TABLE, self.read_secret) if self.upsert else None
 
     def lay_out(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange], types: Mapping[str, str]

@@ -19,6 +19,7 @@ from batchledger.adapters.postgres.sinks.strangers import require_no_strangers
 from batchledger.adapters.postgres.sinks.swallowing import require_withdrawn, rows_ignored
 from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, no_secret
 from batchledger.adapters.postgres.staging.staging import PostgresStaging, count_staged
 from batchledger.adapters.postgres.staging.tables import join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
@@ -49,6 +50,7 @@ class PostgresSink(PostgresStaging, Sink):
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
     evolution: Evolution = Evolution.NONE
+    read_secret: ReadSecret = field(default=no_secret, repr=False)
 
     @property
     @override
@@ -239,8 +241,8 @@ class PostgresSink(PostgresStaging, Sink):
 
     @property
     def _erasure(self) -> PostgresErasure:
-        return PostgresErasure(self._target, self.deduplication)
+        return PostgresErasure(self._target, self.deduplication, self.read_secret)
 
     @property
     def _target(self) -> TargetTable:
-        return TargetTable(self.table, self.upsert, self.evolution)
+        return TargetTable(self.table, self.upsert, self.evolution, self.read_secret)

@@ -22,6 +22,7 @@ from batchledger.adapters.postgres.sinks.evolution import (
 )
 from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, no_secret
 from batchledger.adapters.postgres.staging.tables import columns_of, open_table, postgres_type
 from batchledger.adapters.postgres.weather import Cause
 from batchledger.model.batch import Attempt
@@ -42,6 +43,7 @@ class TargetTable:
     table: tuple[str, str]
     upsert: Upsert | None = None
     evolution: Evolution = Evolution.NONE
+    read_secret: ReadSecret = no_secret
 
     @property
     def name(self) -> str:
@@ -56,7 +58,7 @@ class TargetTable:
     @property
     def updates(self) -> PostgresUpsert | None:
         """Applies rows by key, if they are not appended."""
-        return PostgresUpsert(self.upsert, self.identifier) if self.upsert else None
+        return PostgresUpsert(self.upsert, self.identifier, self.read_secret) if self.upsert else None
 
     def read_columns(self, cursor: psycopg.Cursor[Any]) -> dict[str, str]:
         """Return type by column name, in order; empty when there is no such table."""

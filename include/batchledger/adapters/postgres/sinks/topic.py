@@ -29,6 +29,7 @@ from batchledger.adapters.postgres.sinks.topic_records import (
     require_records,
 )
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, no_secret
 from batchledger.adapters.postgres.staging.staging import PostgresStaging
 from batchledger.adapters.postgres.staging.tables import PostgresStagingWriter, hash_of, join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import find_replaced
@@ -59,6 +60,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
     avro: AvroOutput | None = None
+    read_secret: ReadSecret = field(default=no_secret, repr=False)
 
     @property
     @override

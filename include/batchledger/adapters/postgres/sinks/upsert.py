@@ -18,6 +18,7 @@ from psycopg import sql
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
 from batchledger.adapters.postgres.sinks.null_keys import OFFENDERS_SHOWN, require_keys
 from batchledger.adapters.postgres.sinks.swallowing import find_swallowers
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret
 from batchledger.adapters.postgres.staging.tables import hash_of, join_names
 from batchledger.adapters.postgres.staging.withdrawal import exists_here
 from batchledger.model.batch import Attempt
@@ -34,6 +35,7 @@ class PostgresUpsert:
 
     rules: Upsert
     target: sql.Identifier
+    read_secret: ReadSecret
 
     @property
     def primary_key(self) -> sql.Composed:
@@ -55,6 +57,7 @@ class PostgresUpsert:
     def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
         """Remove the tombstones of the batch's ranges; the rows have been withdrawn."""
         batch = attempt.batch
+        know_secret(cursor, self.read_secret)
         cursor.execute(
             "create temporary table batchledger_withdrawn_key on commit drop as "
             'select key_hash, topic, partition, "offset", "timestamp" from batchledger.deleted_key with no data'
@@ -133,6 +136,7 @@ class PostgresUpsert:
         apart = (*self.rules.key, "_topic", "_partition") if is_by_offset else self.rules.key
         has_deleted = DELETED_COLUMN in columns
         deleted = sql.SQL("coalesce({}, false)").format(sql.Identifier(DELETED_COLUMN))
+        know_secret(cursor, self.read_secret)
         cursor.execute(
             read_sql(__package__, "collapse_updates").format(
                 apart=join_names(apart),

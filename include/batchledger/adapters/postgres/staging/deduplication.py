@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import held_as_arrays, ranges_as_arrays, read_sql, read_statement
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret
 from batchledger.adapters.postgres.staging.tables import hash_of, join_names, short_hash_of, statement_about
 from batchledger.adapters.postgres.staging.withdrawal import exists_here, find_replaced
 from batchledger.model.batch import Attempt, HeldRange, Lane
@@ -65,12 +66,14 @@ class PostgresDeduplication:
 
     rules: Deduplication
     find_old_rows: FindOldRows
+    read_secret: ReadSecret
 
     def list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
         """List the duplicates, as of now, in the temporary table ``batchledger_repeated``; return how many there are.
 
         The table ends with the session. Nothing else changes (I6). In steps, as in ``_judge``.
         """
+        know_secret(cursor, self.read_secret)
         cursor.execute(f"create temporary table batchledger_repeated ({_REPEATED})")
         if self._is_taken_over(cursor, attempt):
             cursor.execute(read_statement(__package__, "list_judged_repeated"))
@@ -109,6 +112,7 @@ class PostgresDeduplication:
 
     def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
         """Return the subquery of rows that a replay would accept. Changes nothing (I6); the target has to exist."""
+        know_secret(cursor, self.read_secret)
         self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))
         return sql.SQL("({}) accepted").format(statement_about("select_judged", attempt))
 
@@ -127,12 +131,14 @@ class PostgresDeduplication:
     ) -> None:
         """Keep what was decided about the records that the batch takes over; ``rows`` were in the target."""
         if attempt.batch.takes_over(replaced):
+            know_secret(cursor, self.read_secret)
             self._recall(cursor, replaced, rows, parameters or {})
 
     def accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:
         """Remember the keys of the batch and list its duplicates; return the rows without them."""
         attempt = publication.attempt
         parameters = self._parameters(attempt)
+        know_secret(cursor, self.read_secret)
         # The lookup costs nothing in a first publication.
         held = self._find_held(cursor, attempt) if publication.has_rows else 0
         if attempt.batch.lane is Lane.LIVE:

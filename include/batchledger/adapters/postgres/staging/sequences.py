@@ -12,7 +12,8 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import read_sql
-from batchledger.adapters.postgres.staging.tables import join_names
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret
+from batchledger.adapters.postgres.staging.tables import hash_of_values, join_names
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.offsets import single_offset
@@ -28,6 +29,7 @@ class PostgresSequence:
     """
 
     rules: SequenceRule
+    read_secret: ReadSecret
     rows: sql.Composable
     aside: sql.Composable | None = None
 
@@ -67,9 +69,11 @@ class PostgresSequence:
 
     def _gather(self, cursor: psycopg.Cursor[Any], attempt: Attempt, numbers: sql.Composable) -> None:
         cursor.execute("set local work_mem = '256MB'")
-        names = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Literal(each)) for each in self._columns)
+        know_secret(cursor, self.read_secret)
+        names = [sql.SQL("{}::text").format(sql.Literal(each)) for each in self._columns]
+        key_hash = hash_of_values(sql.SQL(", ").join([*names, self._keys]))
         cursor.execute(
-            read_sql(__package__, "gather_series").format(keys=self._keys, names=names, numbers=numbers),
+            read_sql(__package__, "gather_series").format(keys=self._keys, key_hash=key_hash, numbers=numbers),
             {"pipeline": attempt.batch.pipeline},
         )
         cursor.execute("analyze batchledger_series")

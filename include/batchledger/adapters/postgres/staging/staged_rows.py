@@ -15,6 +15,7 @@ from psycopg import sql
 from typing_extensions import override
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret
 from batchledger.adapters.postgres.staging.reading_cursor import ReadingCursor
 from batchledger.adapters.postgres.staging.sequences import PostgresSequence
 from batchledger.adapters.postgres.staging.tables import find_aside, join_names, select_kept, statement_about
@@ -38,6 +39,7 @@ class PostgresStagedRows(StagedRows):
     columns: Sequence[str]
     sequence: SequenceRule | None
     repeated: int
+    read_secret: ReadSecret
 
     @override
     def show(self) -> RowsToCheck:
@@ -75,7 +77,8 @@ class PostgresStagedRows(StagedRows):
             return None
         with self._transaction() as cursor:
             aside = find_aside(cursor, self.attempt)
-            return PostgresSequence(self.sequence, self._kept, aside).count(cursor, self.attempt)
+            sequence = PostgresSequence(self.sequence, self.read_secret, self._kept, aside)
+            return sequence.count(cursor, self.attempt)
 
     @property
     def _kept(self) -> sql.Composable:

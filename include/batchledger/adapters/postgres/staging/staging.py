@@ -24,6 +24,7 @@ from batchledger.adapters.postgres.database import (
     translate_errors,
 )
 from batchledger.adapters.postgres.staging.deduplication import PostgresDeduplication
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret
 from batchledger.adapters.postgres.staging.key_types import keep_types
 from batchledger.adapters.postgres.staging.sequences import PostgresSequence
 from batchledger.adapters.postgres.staging.staged_rows import PostgresStagedRows
@@ -62,6 +63,7 @@ class PostgresStaging(Staging):
     upsert: Upsert | None = None
     deduplication: Deduplication | None
     sequence: SequenceRule | None
+    read_secret: ReadSecret
 
     @property
     def name(self) -> str:
@@ -106,6 +108,9 @@ class PostgresStaging(Staging):
             kind = sql.SQL("table" if isinstance(self, CommittingSink) else "unlogged table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
             keep_types(cursor, attempt, self._remembered_keys, schema)
+            if self._remembered_keys:
+                # Before Spark reads anything. No key is hashed here.
+                know_secret(cursor, self.read_secret)
             self.require_fit(cursor, attempt, schema)
         return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
 
@@ -155,7 +160,7 @@ class PostgresStaging(Staging):
             connection.commit()
             connection.autocommit = True
             try:
-                yield PostgresStagedRows(connection, attempt, columns, self.sequence, repeated)
+                yield PostgresStagedRows(connection, attempt, columns, self.sequence, repeated, self.read_secret)
             finally:
                 # If the connection was lost, no check is at fault, whatever a check made of it.
                 connection.execute("select 1")
@@ -179,7 +184,8 @@ class PostgresStaging(Staging):
                 found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self.message_keys.find_repeated(cursor, limit)
             if self.sequence is not None and names_numbers:
                 kept, aside = select_kept(attempt, repeated), find_aside(cursor, attempt)
-                found |= PostgresSequence(self.sequence, kept, aside).find_offenders(cursor, attempt, limit)
+                sequence = PostgresSequence(self.sequence, self.read_secret, kept, aside)
+                found |= sequence.find_offenders(cursor, attempt, limit)
         return found
 
     @override
@@ -193,7 +199,8 @@ class PostgresStaging(Staging):
         with publication.connection.cursor() as cursor:
             cursor.execute(sql.SQL("select count(*) from {}").format(rows))
             found = int(cursor.fetchall()[0][0])
-            PostgresSequence(self.sequence, rows, find_aside(cursor, attempt)).remember(cursor, attempt)
+            aside = find_aside(cursor, attempt)
+            PostgresSequence(self.sequence, self.read_secret, rows, aside).remember(cursor, attempt)
             return found
 
     @override
@@ -229,7 +236,9 @@ class PostgresStaging(Staging):
     @property
     def message_keys(self) -> PostgresDeduplication | None:
         """Knows the duplicates among the staged rows."""
-        return PostgresDeduplication(self.deduplication, self.find_old_rows) if self.deduplication else None
+        if self.deduplication is None:
+            return None
+        return PostgresDeduplication(self.deduplication, self.find_old_rows, self.read_secret)
 
     def require_columns(self, schema: pa.Schema) -> None:
         """Raise ConfigurationError when no table can have the columns, a key lacks one, or rows cannot be numbered."""

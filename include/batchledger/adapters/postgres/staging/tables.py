@@ -27,6 +27,9 @@ from batchledger.model.records.columns import PROVENANCE_COLUMNS
 from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.ports import StagingWriter
 
+PADS = sql.Identifier("pg_temp", "batchledger_pad")
+"""The padded blocks of the secret that keys are hashed with (``key_secret``)."""
+
 
 @dataclass(frozen=True)
 class PostgresStagingWriter(StagingWriter):
@@ -130,13 +133,28 @@ def join_names(columns: Sequence[str]) -> sql.Composed:
 
 
 def hash_of(columns: Sequence[str]) -> sql.Composed:
-    """Return the expression of a key's hash: sha256 of the JSON array of its values, as PostgreSQL writes it."""
+    """Return the expression of a key's hash: of the JSON array of its values, as PostgreSQL writes it.
+
+    It is the array's sha256, ``under_secret``.
+    """
     return hash_of_values(join_names(columns))
 
 
 def hash_of_values(values: sql.Composable) -> sql.Composed:
     """Return the expression of the same hash, of expressions with commas between them."""
-    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(values)
+    return under_secret(sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(values))
+
+
+def under_secret(digest: sql.Composable) -> sql.Composed:
+    """Return the expression of HMAC-SHA-256 of a digest, or of the digest itself in a ledger without a secret.
+
+    The transaction has to know the secret (``key_secret.know_secret``); otherwise PostgreSQL refuses the statement. As
+    the hash is made of the digest, keys that are hashed already can be hashed with a secret later.
+    """
+    return sql.SQL(
+        "case when exists (select from {pads}) then sha256((select outer_pad from {pads}) || "
+        "sha256((select inner_pad from {pads}) || {digest})) else {digest} end"
+    ).format(pads=PADS, digest=digest)
 
 
 def short_hash_of(columns: Sequence[str]) -> sql.Composed:

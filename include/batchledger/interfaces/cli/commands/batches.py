@@ -27,9 +27,10 @@ from batchledger.model.errors import AtWorkError
 def migrate(pipeline: Name, as_json: AsJson = False) -> None:
     """Bring the ledger's tables in the pipeline's warehouse up to date."""
     from batchledger.adapters.postgres.ledger.migrate import migrate as run_migrations
+    from batchledger.config.key_secret import find_key_secret
     from batchledger.wiring import ledger_dsn
 
-    before, after = run_migrations(ledger_dsn(load_pipeline(pipeline)))
+    before, after = run_migrations(ledger_dsn(load_pipeline(pipeline)), find_key_secret())
     show(Shown({"before": before, "after": after}, [display.describe_migrated(before, after)]), as_json)
 
 

@@ -72,8 +72,7 @@ with here as (
     from {numbers}
     group by {keys}, run
 ), named as (
-    select *, kept + aside as numbers,
-        sha256(convert_to(jsonb_build_array({names}, {keys})::text, 'UTF8')) as key_hash
+    select *, kept + aside as numbers, {key_hash} as key_hash
     from here
 ), known as (
     select n.*, s.run as known_run, case when n.run = 0 then coalesce(s.seen, '{{}}') else '{{}}' end as before,

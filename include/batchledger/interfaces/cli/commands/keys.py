@@ -1,0 +1,25 @@
+"""``batchledger rekey``: the keys that a ledger remembers are hashed with a secret."""
+
+from rich.text import Text
+
+from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline
+from batchledger.interfaces.cli.printing import Shown, show
+
+
+def rekey(pipeline: Name, as_json: AsJson = False) -> None:
+    """Hash the keys of all pipelines of the ledger with the secret of the connection batchledger_keys, from now on.
+
+    Keys that are there already are hashed once more. Runs wait for it.
+    A ledger keeps its first secret. The owner of the ledger runs it.
+    """
+    from batchledger.adapters.postgres.ledger.rekeying import rekey as hash_keys
+    from batchledger.config.key_secret import read_key_secret
+    from batchledger.wiring import ledger_dsn
+
+    done = hash_keys(ledger_dsn(load_pipeline(pipeline)), read_key_secret())
+    told = (
+        "The keys of this ledger are hashed with this secret already."
+        if done is None
+        else f"The keys of this ledger are hashed with the secret from now on: {sum(done.values()):,} were there."
+    )
+    show(Shown({"keys": done}, [Text(told)]), as_json)

@@ -1,0 +1,41 @@
+"""The blocks by which PostgreSQL computes HMAC: the examples of RFC 4231, and any secret."""
+
+import hmac
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchledger.adapters.postgres.staging.key_secret import fingerprint_of, pads_of
+
+EXAMPLES = [
+    (b"\x0b" * 20, b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+    (
+        b"\xaa" * 131,
+        b"Test Using Larger Than Block-Size Key - Hash Key First",
+        "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+    ),
+]
+
+
+def hash_by_pads(secret: bytes, message: bytes) -> bytes:
+    inner, outer = pads_of(secret)
+    return sha256(outer + sha256(inner + message).digest()).digest()
+
+
+@pytest.mark.parametrize(("secret", "message", "expected"), EXAMPLES, ids=["short", "longer than a block"])
+def test_blocks_give_what_the_standard_says(secret: bytes, message: bytes, expected: str) -> None:
+    assert hash_by_pads(secret, message).hex() == expected
+
+
+@given(st.binary(max_size=200), st.binary(min_size=32, max_size=32))
+def test_blocks_give_what_python_computes(secret: bytes, digest: bytes) -> None:
+    assert hash_by_pads(secret, digest) == hmac.digest(secret, digest, "sha256")
+
+
+def test_fingerprint_tells_secrets_apart_and_is_none_of_the_blocks() -> None:
+    first, second = b"1" * 32, b"2" * 32
+    assert fingerprint_of(first) != fingerprint_of(second)
+    assert fingerprint_of(first) == hmac.digest(first, b"batchledger keys", "sha256")
+    assert first not in fingerprint_of(first)
