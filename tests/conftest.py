@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
+import psycopg
 import pytest
 from hypothesis import settings
-from psycopg.conninfo import make_conninfo
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from xdist.scheduler import LoadScopeScheduling
 
 from batchledger.local.stack import environment, local_stack, schema_registry
@@ -123,7 +126,10 @@ PROOF = ("e2e", "faults", "integration")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what belongs to the proof: these folders, and the state machine if it needs a server."""
+    """Mark what belongs to the proof: these folders, and the state machine if it needs a server.
+
+    Other tests may carry the mark themselves.
+    """
     for item in items:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         on_server = folder == "machine" and "warehouse_dsn" in getattr(item, "fixturenames", ())
@@ -176,6 +182,19 @@ def warehouse_dsn(services: TestServices) -> str:
 def as_superuser(dsn: str, credentials: Credentials = SERVICES.credentials) -> str:
     """The same database for what its owner may not do: make roles and databases, change settings of the server."""
     return make_conninfo(dsn, user=DATABASE_SUPERUSER, password=credentials.database_superuser_password)
+
+
+@contextmanager
+def lend_database(dsn: str) -> Iterator[str]:
+    """Lend the connection string of an empty database, which the role of ``dsn`` owns; it goes afterwards."""
+    name, owner = f"ledger_{uuid4().hex[:12]}", str(conninfo_to_dict(dsn)["user"])
+    with psycopg.connect(as_superuser(dsn), autocommit=True) as connection:
+        database = sql.Identifier(name)
+        connection.execute(sql.SQL("create database {} owner {}").format(database, sql.Identifier(owner)))
+        try:
+            yield make_conninfo(dsn, dbname=name)
+        finally:
+            connection.execute(sql.SQL("drop database {} with (force)").format(database))
 
 
 @pytest.fixture(scope="session")

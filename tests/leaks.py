@@ -13,8 +13,8 @@ from tests.support import find_secret
 def find_leaks(words: Mapping[str, str], local: Path, dsn: str) -> dict[str, set[str]]:
     """The places that hold some of the words, each with the names of the words that it holds.
 
-    A place is a file below the local folder, or ``database.schema.table`` of the server that the DSN leads to. The
-    server's own files are left out: they hold the rows, and some of them compressed.
+    A place is a file below the local folder, or ``database.schema.table`` of the server that the DSN leads to, as a
+    superuser. The server's own files are left out: they hold the rows, and some of them compressed.
     """
     found: dict[str, set[str]] = {}
     for place, content in (*_read_files(local), *_read_rows(dsn)):

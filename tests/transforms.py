@@ -68,6 +68,16 @@ def as_number_by_sql(rows: DataFrame) -> DataFrame:
     return rows.withColumn("number", F.expr("cast(message_id as int)"))
 
 
+def host_of_a_url(rows: DataFrame) -> DataFrame:
+    """Read an address that is none. An error of ``java.net`` is the cause of Spark's, and quotes it once more."""
+    return rows.withColumn("message_id", F.parse_url(F.concat(F.lit("http://a b/"), "message_id"), F.lit("HOST")))
+
+
+def as_number_of_lines(rows: DataFrame) -> DataFrame:
+    """Cast a text of two lines, the second of which begins as a line of a trace does."""
+    return rows.withColumn("number", F.concat(F.lit("1\n at "), "message_id").cast("int"))
+
+
 def at_a_limit(rows: DataFrame) -> DataFrame:
     """Meet, in a worker, what the next attempt would meet again."""
 

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.ledger.fingerprints import require_fingerprint
+from batchledger.adapters.postgres.ledger.known_hashes import require_key_secret, require_known_forms
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas, ReadSchemas
 from batchledger.adapters.registry.client import Registry
-from batchledger.config.connections import KEYS, Connection, hashing_secret, load_connection, registry_settings
+from batchledger.config.connections import Connection, load_connection, registry_settings
+from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle.writer_schemas import SchemaBook
-from batchledger.model.batch import Attempt
+from batchledger.model.batch import Attempt, Batch
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
+from batchledger.model.hashing import fingerprint_of, make_hash
 from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.contract import Sample, with_added
 from batchledger.model.records.lookup import Record, choose_newest
-from batchledger.model.records.protection import ColumnProtection, make_hash, take_fingerprint
-from batchledger.model.records.rules import UnknownFieldPolicy
+from batchledger.model.records.protection import ColumnProtection, describe_form
+from batchledger.model.records.rules import SinkMode, UnknownFieldPolicy
 from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
 
 if TYPE_CHECKING:
@@ -53,29 +56,52 @@ def load_secret(pipeline: PipelineConfig) -> bytes | None:
     """Return the secret that columns are hashed with; None if none is. Raises ConfigurationError."""
     if ColumnProtection.HASH not in pipeline.source.protect.values():
         return None
-    return hashing_secret(load_named(pipeline, "source.protect", KEYS))
+    return read_key_secret(f"{pipeline.file}: source.protect")
 
 
 def protect_key(pipeline: PipelineConfig, key: ErasureKey) -> ErasureKey:
     """Return the key as rows hold it, if columns of it are hashed. Raises ConfigurationError, ValueError for a mask."""
-    secret, protect = load_secret(pipeline), pipeline.source.protect
+    protect = pipeline.source.protect
     masked = [each for each in key.columns if protect.get(each) is ColumnProtection.MASK]
     if masked:
         raise ValueError(f"{masked[0]} is masked, so rows of other values look the same; name other columns")
     hashed = [each for each in key.columns if protect.get(each) is ColumnProtection.HASH]
-    if secret is None or not hashed:
+    secret = load_secret(pipeline) if hashed else None
+    if secret is None:
         return key
     hash_text = make_hash(secret)
     pairs = ((name, hash_text(value) if name in hashed else value) for name, value in key.pairs)
-    return ErasureKey(tuple(pairs), clear=key.pairs)
+    # Rows that have a column which is dropped by now have it in clear text.
+    form = describe_form(hashed, protect, fingerprint_of(secret))
+    return ErasureKey(tuple(pairs), clear=key.pairs, form=form)
 
 
 def make_secret_check(pipeline: PipelineConfig, dsn: str) -> Callable[[], None]:
-    """Return what refuses to hash columns with another secret than before. Raises ConfigurationError without one."""
-    secret = load_secret(pipeline)
-    if secret is None:
-        return lambda: None
-    return partial(require_fingerprint, dsn, pipeline.name, take_fingerprint(secret))
+    """Return what refuses to hash columns or keys without their secret, or with another one than before.
+
+    It raises ConfigurationError. It reads the secret when it is called, so decisions that hash nothing do without.
+    """
+    remembers_keys = pipeline.dedupe or pipeline.sequence or pipeline.sink.sink_mode is SinkMode.UPSERT
+
+    def require_secret() -> None:
+        secret = load_secret(pipeline)
+        if secret is not None:
+            require_fingerprint(dsn, pipeline.name, fingerprint_of(secret))
+        if remembers_keys:
+            require_key_secret(dsn, pipeline.name, read_key_secret)
+
+    return require_secret
+
+
+def make_erasure_check(pipeline: PipelineConfig, dsn: str) -> Callable[[Batch], None]:
+    """Return what refuses a batch whose rows would hold erased keys in another form than the rows that were erased."""
+
+    def find_form(columns: Sequence[str]) -> str:
+        secret = load_secret(pipeline)
+        fingerprint = None if secret is None else fingerprint_of(secret)
+        return describe_form(columns, pipeline.source.protect, fingerprint)
+
+    return partial(require_known_forms, dsn, find_form)
 
 
 def _make_protector(pipeline: PipelineConfig) -> "Protector":

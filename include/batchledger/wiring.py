@@ -61,6 +61,7 @@ from batchledger.reading import (
     load_named,
     load_registry,
     make_decoder,
+    make_erasure_check,
     make_secret_check,
     open_schemas,
     sample_records,
@@ -103,10 +104,8 @@ def build_platform(
     ``open_session`` replaces the Spark session of the pipeline's connection. ``follow`` shows the progress of the stage
     step, instead of the log. ``held``: the process that has started this one is at work on this batch.
     """
-    kafka = source_options(pipeline)
-    dsn = ledger_dsn(pipeline)
-    evidence = PostgresEvidence(dsn, keeps_payloads=not pipeline.source.protect)
-    sink = build_sink(pipeline, dsn)
+    kafka, dsn = source_options(pipeline), ledger_dsn(pipeline)
+    evidence, sink = PostgresEvidence(dsn, keeps_payloads=not pipeline.source.protect), build_sink(pipeline, dsn)
     # Here already, so that no batch is opened if the registry's connection is not defined.
     find_schemas = open_schemas(pipeline, dsn)
 
@@ -136,6 +135,7 @@ def build_platform(
         make_auditor=_make_auditor,
         prove=partial(verify_pipeline, pipeline),
         require_secret=make_secret_check(pipeline, dsn),
+        require_known_erasures=make_erasure_check(pipeline, dsn),
         make_row_checks=partial(_make_row_checks, pipeline) if pipeline.checks else None,
         crash=crash,
         follow=follow or follow_in_log(),
@@ -154,7 +154,8 @@ def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing)
         case "spark_connect":
             return run_batch.stage
         case "spark":
-            return partial(submit_stage, pipeline=pipeline.name, connection_id=pipeline.spark, follow=follow)
+            name, mode = pipeline.name, connection.extra.get("deploy-mode")
+            return partial(submit_stage, pipeline=name, connection_id=pipeline.spark, deploy_mode=mode, follow=follow)
         case _:
             raise _wrong_spark_type(connection)
 
@@ -384,8 +385,7 @@ def _lend_maintenance(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "Ite
 def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
     from batchledger.adapters.spark.session import open_connect_session
 
-    connection = _load_spark(pipeline)
-    if connection.type != "spark_connect":
+    if (connection := _load_spark(pipeline)).type != "spark_connect":
         raise _wrong_spark_type(connection)
     url, tls = spark_server(connection)
     return partial(open_connect_session, url, name, tls=tls)

@@ -7,12 +7,10 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from batchledger.adapters.postgres.ledger.audits import load_newest_audit, store_audit
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
@@ -27,7 +25,7 @@ from batchledger.model.housekeeping import BOUNDS, Bounds, Housekeeping, Keeping
 from batchledger.model.incidents import Condition, Findings
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Plan
-from tests.conftest import as_superuser
+from tests.conftest import lend_database
 from tests.contract import life
 from tests.contract.messages import BY_ID
 from tests.contract.warehouses import PostgresWarehouse
@@ -41,13 +39,9 @@ VALIDATED = CheckResult("looked_at", Outcome.PASSED, "nothing found", {"rows": 3
 @pytest.fixture
 def warehouse(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
     """A ledger and a sink in a database of this test's own."""
-    name = f"ledger_{uuid4().hex[:12]}"
-    with psycopg.connect(as_superuser(warehouse_dsn), autocommit=True) as connection:
-        connection.execute(sql.SQL("create database {} owner batchledger").format(sql.Identifier(name)))
-        dsn = make_conninfo(warehouse_dsn, dbname=name)
+    with lend_database(warehouse_dsn) as dsn:
         migrate(dsn)
         yield PostgresWarehouse(dsn)
-        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def execute(

@@ -3,27 +3,28 @@
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from batchledger.adapters.postgres.database import transaction
+from batchledger.adapters.postgres.ledger.fingerprints import require_fingerprint
 from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.adapters.postgres.ledger.rekeying import rekey
-from batchledger.adapters.postgres.staging.key_secret import fingerprint_of, know_secret
+from batchledger.adapters.postgres.staging.key_secret import know_secret
 from batchledger.adapters.postgres.staging.tables import hash_of_values
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import BatchledgerError, ConfigurationError
+from batchledger.model.hashing import fingerprint_of
 from batchledger.model.offsets import OffsetRange
-from tests.conftest import TestServices
+from tests.conftest import ROOT, TestServices, as_superuser, lend_database
 from tests.contract import life
 from tests.contract.life import ORDERS_0, ORDERS_1
 from tests.contract.messages import BY_ID
@@ -43,13 +44,9 @@ TABLES = ("message_key", "deleted_key", "duplicate", "sequence", "erased_key")
 @pytest.fixture
 def warehouse(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
     """A ledger of this test's own that hashes keys without a secret; its sink drops duplicates."""
-    name = f"ledger_{uuid4().hex[:12]}"
-    with psycopg.connect(warehouse_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        dsn = make_conninfo(warehouse_dsn, dbname=name)
+    with lend_database(warehouse_dsn) as dsn:
         migrate(dsn)
         yield PostgresWarehouse(dsn, deduplication=BY_ID, read_secret=lambda: SECRET)
-        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def rows_of(range_: OffsetRange, *ids: str) -> pa.RecordBatch:
@@ -165,8 +162,47 @@ def test_migration_gives_a_secret_to_a_new_ledger_only(warehouse: PostgresWareho
     assert ask(warehouse, "select count(*) from batchledger.key_secret") == [(0,)]
     with psycopg.connect(warehouse.dsn) as connection:
         connection.execute("delete from batchledger.message_key")
+        connection.execute("insert into batchledger.duplicate values (1, 'p', 'orders', 0, 2, 'orders', 0, 0, null)")
+    migrate(warehouse.dsn, SECRET)
+    kept = "select fingerprint, used_by = session_user from batchledger.key_secret"
+    assert ask(warehouse, kept) == [(fingerprint_of(SECRET), True)]
+
+
+def test_migration_with_another_secret_than_the_ledger_has_is_refused(warehouse: PostgresWarehouse) -> None:
+    migrate(warehouse.dsn, SECRET)
+    migrate(warehouse.dsn, SECRET)
+    with pytest.raises(ConfigurationError, match="hashed with another secret"):
+        migrate(warehouse.dsn, b"x" * 32)
+
+
+def test_recipe_of_the_guide_for_a_lost_secret_lets_the_ledger_take_a_new_one_over(
+    warehouse: PostgresWarehouse,
+) -> None:
+    fill_every_table(warehouse)
+    rekey(warehouse.dsn, b"x" * 32)
+    require_fingerprint(warehouse.dsn, "p", fingerprint_of(b"x" * 32))
+    with psycopg.connect(warehouse.dsn, autocommit=True) as connection:
+        connection.execute(find_example("sql").encode())
     migrate(warehouse.dsn, SECRET)
     assert ask(warehouse, "select fingerprint from batchledger.key_secret") == [(fingerprint_of(SECRET),)]
+    require_fingerprint(warehouse.dsn, "p", fingerprint_of(SECRET))
+
+
+def test_lines_of_the_guide_compute_the_hash_of_a_key(warehouse: PostgresWarehouse) -> None:
+    rekey(warehouse.dsn, SECRET)
+    key = 'müller "\U0001f600" \\ \u007f'
+    given = {"hashlib": hashlib, "hmac": hmac, "json": json, "secret": SECRET, "key": key}
+    exec(find_example("python").replace('"ana@example.org"', "key"), given)  # noqa: S102 -- lines of our own guide
+    with transaction(warehouse.dsn, "hash a key") as cursor:
+        know_secret(cursor, warehouse.read_secret)
+        cursor.execute(sql.SQL("select {}").format(hash_of_values(sql.SQL("{}::text").format(key))))
+        assert cursor.fetchone() == (given["key_hash"],)
+
+
+def find_example(language: str) -> str:
+    """The only lines of this language in the guide."""
+    (found,) = re.findall(rf"(?s)```{language}\n(.+?)```", (ROOT / "docs/guides/key-secret.md").read_text("utf-8"))
+    return str(found)
 
 
 def fill_every_table(warehouse: PostgresWarehouse) -> bytes:
@@ -252,7 +288,7 @@ def test_server_that_logs_all_statements_and_parameters_logs_no_secret(
     warehouse: PostgresWarehouse, services: TestServices
 ) -> None:
     name = sql.Identifier(str(ask(warehouse, "select current_database()")[0][0]))
-    with psycopg.connect(warehouse.dsn, autocommit=True) as connection:
+    with psycopg.connect(as_superuser(warehouse.dsn), autocommit=True) as connection:
         for setting in ("log_statement = 'all'", "log_min_duration_statement = 0", "log_parameter_max_length = -1"):
             connection.execute(sql.SQL("alter database {} set " + setting).format(name))
     rekey(warehouse.dsn, SECRET)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from batchledger.adapters.postgres.staging.key_secret import know_secret
 from batchledger.adapters.postgres.staging.tables import hash_of
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import ConfigurationError
@@ -16,7 +17,7 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from tests.contract import life
 from tests.contract.life import ORDERS_0
-from tests.contract.warehouses import Warehouse
+from tests.contract.warehouses import Warehouse, read_key_secret
 from tests.fakes.work import ROW_SCHEMA
 
 BY_NUMBER = Deduplication(("number",), timedelta(days=30))
@@ -105,7 +106,8 @@ def test_another_choice_of_columns_is_another_key_and_the_old_one_stays_known(wa
 def test_negative_control_the_hash_of_a_key_depends_on_how_its_value_is_written(
     warehouse_dsn: str, value: str, is_same: bool
 ) -> None:
-    with psycopg.connect(warehouse_dsn) as connection:
+    with psycopg.connect(warehouse_dsn) as connection, connection.cursor() as cursor:
+        know_secret(cursor, read_key_secret)
         select = sql.SQL("select {} from (select {} as number) n")
         parts = [select.format(hash_of(["number"]), sql.SQL(each)) for each in ("1", value)]  # type: ignore[arg-type]
-        assert (len(connection.execute(sql.SQL(" union ").join(parts)).fetchall()) == 1) is is_same
+        assert (len(cursor.execute(sql.SQL(" union ").join(parts)).fetchall()) == 1) is is_same

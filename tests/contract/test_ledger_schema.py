@@ -31,7 +31,7 @@ from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.live import Plan
 from batchledger.proof.decision_chain import find_break
-from tests.conftest import ROOT, as_superuser
+from tests.conftest import ROOT, as_superuser, lend_database
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY
 
@@ -51,11 +51,8 @@ OPENINGS: dict[str, Callable[[str], object]] = {
 @pytest.fixture
 def empty_database(warehouse_dsn: str) -> Iterator[str]:
     """A database of this test's own, without a ledger."""
-    name = f"ledger_{uuid4().hex[:12]}"
-    with psycopg.connect(as_superuser(warehouse_dsn), autocommit=True) as connection:
-        connection.execute(sql.SQL("create database {} owner batchledger").format(sql.Identifier(name)))
-        yield make_conninfo(warehouse_dsn, dbname=name)
-        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    with lend_database(warehouse_dsn) as dsn:
+        yield dsn
 
 
 def bring_to(dsn: str, revision: str) -> None:

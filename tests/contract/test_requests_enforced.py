@@ -1,6 +1,7 @@
 """What PostgreSQL refuses of requests, whatever program inserts a decision; and that the chain holds who asked."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from batchledger.model.batch import DecisionRecord
 from batchledger.model.effects import Effect
 from batchledger.model.errors import DecisionRefusedError
 from batchledger.proof.decision_chain import find_break
+from tests.conftest import as_superuser
 from tests.contract.decided import BY_ANA, BY_BEN, record_of
 from tests.contract.warehouses import PostgresWarehouse, create_role, open_postgres, role_of
 
@@ -123,6 +125,14 @@ def test_expired_request_is_refused_and_not_listed(
         insert(warehouse.dsn, request_of_ana)
 
 
+def test_request_from_the_future_is_valid_for_no_longer(
+    warehouse: PostgresWarehouse, request_of_ana: DecisionRecord
+) -> None:
+    asked = {"kind": "request", "requested_order": '{"kind": "skip"}', "request_id": None}
+    insert(warehouse.dsn, request_of_ana, **asked, decided_at=datetime(2099, 1, 1, tzinfo=UTC))
+    assert all(each.decided_at < datetime.now(UTC) for each in list_requests(warehouse.dsn, warehouse.pipeline))
+
+
 def test_request_ends_once(warehouse: PostgresWarehouse, request_of_ana: DecisionRecord) -> None:
     insert(warehouse.dsn, request_of_ana)
     for kind in ("quarantine-drop", "withdraw"):
@@ -174,8 +184,8 @@ def test_people_at_the_command_line_need_a_login_each(warehouse: PostgresWarehou
     of_ben = {"decided_by": "ben", "uid": 1001, "host": "host7"}
     with create_role(warehouse.dsn) as ana, create_role(warehouse.dsn) as ben:
         join = sql.SQL("grant {} to {}, {}").format(*map(sql.Identifier, map(role_of, (warehouse.dsn, ana, ben))))
-        with psycopg.connect(warehouse.dsn) as owner:
-            owner.execute(join)
+        with psycopg.connect(as_superuser(warehouse.dsn)) as connection:
+            connection.execute(join)
         request = _ask_as(ana, warehouse, of_ana)
         for dsn, columns in (
             (ana, of_ben),

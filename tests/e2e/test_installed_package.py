@@ -13,7 +13,7 @@ import pytest
 from batchledger.local.airflow_api import AirflowAccount, open_airflow
 from batchledger.local.stack.home import Credentials, port_variable
 from tests.archives import build_archives, copy_sources, install, outside_of_the_checkout
-from tests.conftest import SERVICES, choose_ports
+from tests.conftest import SERVICES, as_superuser, choose_ports
 from tests.e2e.runs import PATIENT
 from tests.leaks import find_leaks
 
@@ -39,7 +39,7 @@ KEEPERS = {
     "connections.json": {"database_password", "kafka_password", "key_secret", "spark_token"},
     "kafka.properties": {"kafka_password"},
     "kafka/server.properties": {"kafka_password"},
-    "pgpass": {"database_password"},
+    "pgpass": {"airflow_database_password", "database_password"},
     "airflow/airflow.cfg": {"airflow_fernet_key", "airflow_jwt_secret", "airflow_secret_key"},
     "airflow/passwords.json": {"airflow_password", "airflow_viewer_password"},
 }
@@ -110,7 +110,8 @@ def test_installed_wheel_takes_the_flights_through_airflow_from_an_empty_folder(
     assert {each.name for each in person.folder.iterdir()} == {".batchledger"}
     fail_demo(person, Path(file.strip()).parent)
     words = json.loads((person.folder / ".batchledger" / "credentials.json").read_text())
-    leaks = find_leaks({**words, "value": MESSAGE}, person.folder / ".batchledger", services["warehouse"]["dsn"])
+    dsn = as_superuser(services["warehouse"]["dsn"], Credentials(**words))
+    leaks = find_leaks({**words, "value": MESSAGE}, person.folder / ".batchledger", dsn)
     in_kafka = {place for place in leaks if place.startswith("kafka/data/flights-")}
     in_tables = ("warehouse.public.flights", "warehouse.batchledger.attempt")
     assert leaks == KEEPERS | {place: {"value"} for place in (*in_tables, *in_kafka)}

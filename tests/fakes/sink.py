@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from typing_extensions import override
 
-from batchledger.adapters.postgres.staging.key_types import describe_types, require_same_types
+from batchledger.adapters.postgres.staging.key_types import describe_types, is_hash_changed, require_same_types
 from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Lane, Target
 from batchledger.model.checks import IntegrityCheck, Offender
@@ -181,7 +181,9 @@ class MemorySink(Sink):
                 continue
             now = describe_types(rule.key, schema)
             before = tables.key_types.get((pipeline, name, tuple(now)))
-            if before is not None and pipeline in owners:
+            target = tables.targets.get(self.table)
+            has_rows = name == "sink.key" and target is not None and bool(target.rows)
+            if before is not None and (pipeline in owners or (has_rows and is_hash_changed(before, now))):
                 require_same_types(pipeline, name, before, now)
             if not attempt.batch.is_dry_run:
                 tables.key_types[pipeline, name, tuple(now)] = now

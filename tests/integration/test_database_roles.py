@@ -262,8 +262,12 @@ def test_folder_of_an_earlier_version_is_used_on_without_a_superuser(
 ) -> None:
     home, ports = earlier
     moved: list[tuple[str | None, str | None]] = []
+
+    def migrate_and_note(dsn: str, secret: bytes) -> None:
+        moved.append(migrate(dsn, secret))
+
     for _ in range(2):
-        local_stack.up(home, ports, services=["postgres"], migrate=lambda dsn: moved.append(migrate(dsn)))
+        local_stack.up(home, ports, services=["postgres"], migrate=migrate_and_note)
         assert_given_away(database_server(ports, Credentials.of(home)), server)
         local_stack.down(home)
     assert [before for before, _ in moved] == [after for _, after in moved]

@@ -8,6 +8,7 @@ the same pipeline without ``protect``.
 import hashlib
 import hmac
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ import yaml
 from batchledger.lifecycle import run_batch
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.wiring import verify_pipeline
-from tests.conftest import TestServices
+from tests.conftest import TestServices, as_superuser
 from tests.integration.test_cli import ask, batchledger
+from tests.key_secret import use_key_secret
 from tests.leaks import find_leaks
 from tests.support import TestPipeline, Workplace
 
@@ -29,12 +31,9 @@ CARD = "4111222233334444"
 
 
 @pytest.fixture(autouse=True)
-def secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_secret(monkeypatch, HASHED_WITH)
-
-
-def set_secret(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_BATCHLEDGER_KEYS", json.dumps({"conn_type": "generic", "password": value}))
+def secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The services' own is in files of theirs; this one is in none that is searched."""
+    use_key_secret(monkeypatch, tmp_path, HASHED_WITH)
 
 
 def protected(workplace: Workplace, protect: dict[str, str] = PROTECT, **more: Any) -> TestPipeline:
@@ -80,7 +79,7 @@ def test_protected_value_is_in_no_database_and_no_file(workplace: Workplace, ser
     assert "note" not in pipeline.read_columns()
     assert verify_pipeline(pipeline.config).holds
     words = {"canary": canary, "clear": clear, "secret": HASHED_WITH}
-    leaks = find_leaks(words, services.home.local, workplace.dsn)
+    leaks = find_leaks(words, services.home.local, as_superuser(workplace.dsn))
     # Kafka has the records; the broker is the pipeline's source, not its target.
     found = {place: held for place, held in leaks.items() if not place.startswith("kafka/")}
     assert {held for each in found.values() for held in each} == {"clear"}, found
@@ -109,7 +108,12 @@ def test_record_that_was_set_aside_without_payload_is_read_from_kafka_again(work
     assert pipeline.query(kept, pipeline.name) == []
 
 
-def test_erasure_by_a_hashed_column_takes_the_value_itself(workplace: Workplace) -> None:
+def test_erasure_by_a_hashed_column_takes_the_value_itself(
+    workplace: Workplace, services: TestServices, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Erased keys are remembered under the secret that the ledger has taken over.
+    ours = services.credentials.key_secret
+    use_key_secret(monkeypatch, tmp_path, ours)
     pipeline = protected(workplace)
     pipeline.send_raw([(0, record("anna@x.org")), (0, record("otto@x.org"))])
     run(pipeline, "first")
@@ -121,19 +125,19 @@ def test_erasure_by_a_hashed_column_takes_the_value_itself(workplace: Workplace)
     assert "The reason names a value of the key" in erase("email=anna@x.org", "for anna@x.org")
     assert "card is masked" in erase(f"card={CARD}")
     assert "Recorded with your name" in erase("email=anna@x.org")
-    left = hmac.new(HASHED_WITH.encode(), b"otto@x.org", hashlib.sha256).hexdigest()
+    left = hmac.new(ours.encode(), b"otto@x.org", hashlib.sha256).hexdigest()
     assert pipeline.query("select email from {target}") == [(left,)]
     assert verify_pipeline(pipeline.config).holds
 
 
 def test_another_secret_is_refused_until_the_table_is_emptied(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pipeline = protected(workplace)
     pipeline.send_raw([(0, record("anna@x.org"))])
     run(pipeline, "first")
     ((before,),) = pipeline.query("select email from {target}")
-    set_secret(monkeypatch, HASHED_WITH.upper())
+    use_key_secret(monkeypatch, tmp_path, HASHED_WITH.upper())
     pipeline.send_raw([(0, record("anna@x.org"))])
     with pytest.raises(ConfigurationError, match="another secret"):
         run(pipeline, "second")

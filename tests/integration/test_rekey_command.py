@@ -1,30 +1,17 @@
 """``batchledger rekey`` and ``migrate`` on real services, with the secret of the local services' connection."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from uuid import uuid4
-
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from batchledger.adapters.postgres.ledger.migrate import migrate
-from batchledger.adapters.postgres.staging.key_secret import fingerprint_of
-from tests.conftest import SERVICES
+from batchledger.local.stack.defaults import DATABASE_USER
+from batchledger.model.hashing import fingerprint_of
+from tests.conftest import SERVICES, lend_database
 from tests.integration.test_cli import ask, batchledger
 from tests.integration.test_grant_command import as_connection
 from tests.support import Workplace
 
 FINGERPRINT = fingerprint_of(SERVICES.credentials.key_secret.encode())
-
-
-@contextmanager
-def create_database(dsn: str) -> Iterator[str]:
-    name = f"ledger_{uuid4().hex[:12]}"
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        yield make_conninfo(dsn, dbname=name)
-        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def read_fingerprints(dsn: str) -> list[bytes]:
@@ -40,12 +27,13 @@ def test_keys_of_runs_before_the_command_are_known_to_runs_after_it(workplace: W
         pipeline.name,
         [(0, b'{"message_id": "%d", "number": 1, "amount": 1.5}' % each) for each in range(4)],
     )
-    with create_database(workplace.dsn) as dsn:
+    with lend_database(workplace.dsn) as dsn:
         migrate(dsn)
         team = as_connection(dsn)
         pipeline.send_raw(records)
         ask("run", name, AIRFLOW_CONN_TEAM=team)
-        assert ask("rekey", name, AIRFLOW_CONN_TEAM=team)["keys"]["message_key"] == 4
+        rekeyed = ask("rekey", name, AIRFLOW_CONN_TEAM=team)
+        assert (rekeyed["keys"]["message_key"], rekeyed["used_by"]) == (4, DATABASE_USER)
         assert read_fingerprints(dsn) == [FINGERPRINT]
         pipeline.send_raw([*records, (0, b'{"message_id": "new", "number": 1, "amount": 1.5}')])
         ask("run", name, AIRFLOW_CONN_TEAM=team)
@@ -53,11 +41,12 @@ def test_keys_of_runs_before_the_command_are_known_to_runs_after_it(workplace: W
             rows = connection.execute(sql.SQL("select message_id from {}").format(sql.Identifier(f"{name}_target")))
             assert sorted(id_ for (id_,) in rows) == ["0", "1", "2", "3", "new"]
         assert ask("verify", name, AIRFLOW_CONN_TEAM=team)["holds"]
-        assert "with this secret already" in batchledger("rekey", name, AIRFLOW_CONN_TEAM=team).stdout
+        told = " ".join(batchledger("rekey", name, AIRFLOW_CONN_TEAM=team).stdout.split())
+        assert f"with this secret already. The login {DATABASE_USER} did that at " in told
 
 
 def test_migration_of_a_new_ledger_takes_the_secret_over(workplace: Workplace) -> None:
     pipeline = workplace.create(sink={"connection": "team"})
-    with create_database(workplace.dsn) as dsn:
+    with lend_database(workplace.dsn) as dsn:
         ask("migrate", pipeline.name, AIRFLOW_CONN_TEAM=as_connection(dsn))
         assert read_fingerprints(dsn) == [FINGERPRINT]

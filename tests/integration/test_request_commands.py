@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -17,7 +18,10 @@ from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Decision
 from batchledger.model.erasure import ErasureKey
+from batchledger.reading import protect_key
 from batchledger.wiring import verify_pipeline
+from tests.conftest import as_superuser
+from tests.contract.warehouses import role_of
 from tests.integration.test_cli import ask, batchledger
 from tests.support import TestPipeline, Workplace
 
@@ -38,14 +42,14 @@ def pipeline(workplace: Workplace) -> TestPipeline:
 def logged_in(pipeline: TestPipeline) -> Iterator[Platform]:
     """The platform of a person who is logged in to PostgreSQL by a login of their own."""
     role, dsn = f"colleague_{uuid4().hex[:12]}", pipeline.workplace.dsn
-    with psycopg.connect(dsn, autocommit=True) as owner:
+    with psycopg.connect(as_superuser(dsn), autocommit=True) as connection:
         create = sql.SQL("create role {} login password {} in role {}")
-        owner.execute(create.format(sql.Identifier(role), role, sql.Identifier(owner.info.user)))
+        connection.execute(create.format(sql.Identifier(role), role, sql.Identifier(role_of(dsn))))
         try:
             decisions = PostgresDecisions(make_conninfo(dsn, user=role, password=role))
             yield replace(pipeline.platform(), decisions=decisions)
         finally:
-            owner.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
+            connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
 
 
 @pytest.fixture
@@ -113,9 +117,10 @@ def test_login_that_two_people_share_confirms_nothing(pipeline: TestPipeline) ->
     assert count_quarantined(pipeline) == 1
 
 
-def test_erasure_needs_its_key_and_the_code_from_both_people(workplace: Workplace) -> None:
+@pytest.mark.parametrize("source", [{}, {"protect": {"message_id": "hash"}}])
+def test_erasure_needs_its_key_and_the_code_from_both_people(workplace: Workplace, source: dict[str, Any]) -> None:
     """The same user of the operating system cannot confirm, so a colleague's process does it."""
-    pipeline = workplace.create(partitions=1, second_person=["erase"])
+    pipeline = workplace.create(partitions=1, second_person=["erase"], source=source)
     pipeline.send(3, partitions=1)
     ask("run", pipeline.name)
     key = f"message_id={pipeline.sent[1]}"
@@ -130,7 +135,7 @@ def test_erasure_needs_its_key_and_the_code_from_both_people(workplace: Workplac
     request = load_request(workplace.dsn, int(number))
     with logged_in(pipeline) as colleague:
         decision = Decision("colleague", "ticket 812", 4711, "elsewhere")
-        confirm(colleague, request, decision, RepeatedKey(ErasureKey.parse([key]), code))
+        confirm(colleague, request, decision, RepeatedKey(protect_key(pipeline.config, ErasureKey.parse([key])), code))
     assert pipeline.count_target_rows() == 2
     stored = pipeline.query("select d::text from batchledger.decision d where pipeline = %s", pipeline.name)
     assert [text for (text,) in stored if pipeline.sent[1] in text or code in text] == []

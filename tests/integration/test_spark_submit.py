@@ -1,5 +1,6 @@
 """The stage job by spark-submit: chosen by the type of the Spark connection, the same step, the same outcome."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError, SetupError, StageRefusedError
 from batchledger.model.progress import Reading
 from batchledger.wiring import choose_stage_step
-from tests.conftest import TestServices
+from tests.conftest import ROOT, TestServices
 from tests.support import Workplace, find_secret
 
 
@@ -87,9 +88,10 @@ def test_failing_stage_job_fails_the_step_and_publishes_nothing(workplace: Workp
 
 
 def test_value_that_an_expression_quotes_is_not_in_the_output_of_the_task(
-    workplace: Workplace, spark_local: str, output: list[str]
+    workplace: Workplace, spark_local: str, output: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the log of Spark's driver, and all that the job prints."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     pipeline = workplace.create(partitions=1, spark=spark_local, transform="tests.transforms:as_day")
     pipeline.send_raw([(0, b'{"message_id": "canary-4111-1111", "number": 1}')])
     with pytest.raises(StageRefusedError, match="ended with exit code 3"):

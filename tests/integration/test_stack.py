@@ -160,7 +160,7 @@ def test_file_that_other_users_can_read_is_found(running: tuple[Home, Ports], pl
 if os.geteuid() == 0:  # Other users cannot become a stranger. Modes are looked at for everyone above.
 
     def test_stranger_on_the_machine_gets_nothing_from_files_and_databases(running: tuple[Home, Ports]) -> None:
-        """S141. Two controls: a file that is open to all, and the user of the stack."""
+        """Two controls: a file that is open to all, and the user of the stack."""
         home, ports = running
         dsns = [public_dsn(home, ports, database, role=owner) for database, owner in OWNER_BY_DATABASE.items()]
         home.local.chmod(0o755)
@@ -321,7 +321,8 @@ def test_the_ledgers_migration_is_handed_a_warehouse_that_answers(fresh: tuple[H
     home, ports = fresh
     seen = []
 
-    def migrate(dsn: str) -> None:
+    def migrate(dsn: str, secret: bytes) -> None:
+        assert secret.decode() == Credentials.of(home).key_secret
         with psycopg.connect(dsn) as connection:
             seen.append(connection.execute("SELECT current_database()").fetchone())
 

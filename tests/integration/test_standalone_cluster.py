@@ -32,7 +32,7 @@ RECORDS = 100
 """A batch has a task for each range, more than there are executors, each of which runs one task at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HeldEvidence(PostgresEvidence):
     """Real evidence that no task writes until ``held`` ends its transaction: tasks have committed their rows then.
 
@@ -112,7 +112,7 @@ def stage_disturbed(
     parts = in_parts(platform)
     dsn = cast("PostgresEvidence", stager_of(parts).evidence).dsn
     with ThreadPoolExecutor(1) as threads, psycopg.connect(dsn) as connection:
-        evidence = HeldEvidence(dsn, connection)
+        evidence = HeldEvidence(dsn, held=connection)
         steps = change_stager(parts, evidence=evidence, **changes)
         step = threads.submit(run_batch.stage, steps, attempt.batch.batch_id, attempt.run)
         wait_until(lambda: evidence.count_waiting() == executors or step.done(), START_SECONDS)

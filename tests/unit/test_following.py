@@ -325,7 +325,7 @@ def test_what_a_killed_stage_job_has_read_is_not_told_of_the_next_one(
         yield
         told.append(look())
 
-    def submit(_: object, __: str) -> None:
+    def submit(_: object, __: str, **___: object) -> None:
         told.append(Reading(-1))
         platform.ledger.open_attempt(batch.batch_id, "run")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.postgres.staging.key_secret import fingerprint_of, pads_of
+from batchledger.model.hashing import fingerprint_of, make_hash, pads_of
 
 EXAMPLES = [
     (b"\x0b" * 20, b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
@@ -34,8 +34,18 @@ def test_blocks_give_what_python_computes(secret: bytes, digest: bytes) -> None:
     assert hash_by_pads(secret, digest) == hmac.digest(secret, digest, "sha256")
 
 
-def test_fingerprint_tells_secrets_apart_and_is_none_of_the_blocks() -> None:
+def test_fingerprint_tells_secrets_apart() -> None:
     first, second = b"1" * 32, b"2" * 32
     assert fingerprint_of(first) != fingerprint_of(second)
-    assert fingerprint_of(first) == hmac.digest(first, b"batchledger keys", "sha256")
     assert first not in fingerprint_of(first)
+
+
+@given(st.text())
+def test_no_column_and_no_key_has_the_fingerprint_as_its_hash(text: str) -> None:
+    """It is made of bytes that are neither a text nor a digest."""
+    secret, made_of = b"1" * 32, b"\xffbatchledger"
+    assert fingerprint_of(secret) == hmac.digest(secret, made_of, "sha256")
+    with pytest.raises(UnicodeDecodeError):
+        made_of.decode()
+    assert len(made_of) != sha256().digest_size
+    assert make_hash(secret)(text) != fingerprint_of(secret).hex()

@@ -8,6 +8,8 @@ import hmac
 import json
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +23,23 @@ from batchledger.adapters.decoding.headers import write_headers
 from batchledger.adapters.decoding.protecting import Protector
 from batchledger.adapters.decoding.registered import RegisteredDecoder
 from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
-from batchledger.model.batch import QuarantinedRecord
+from batchledger.lifecycle import decisions, plans
+from batchledger.model.batch import Decision, QuarantinedRecord
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ReplayRefusedError
-from batchledger.model.offsets import TopicPartition
+from batchledger.model.hashing import fingerprint_of, make_hash
+from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import REST, parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
-from batchledger.model.records.protection import ColumnProtection, make_hash
+from batchledger.model.records.protection import ColumnProtection, describe_form
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
 from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
-from batchledger.planning.replay import require_payloads
+from batchledger.planning.replay import Replay, require_payloads
+from batchledger.reading import protect_key
 from batchledger.wiring import build_platform
 from tests.avro import encode, frame, record_schema
+from tests.fakes.world import ORDERS_0, PIPELINE, World
+from tests.key_secret import use_key_secret
 from tests.protobuf import write_message
 from tests.unit.test_config import UPSERT, changed, write
 from tests.unit.test_meaning import records_of
@@ -190,8 +198,17 @@ def test_record_that_does_not_fit_a_protected_column_is_refused_without_its_valu
             "dedupe.key: 'id' is masked",
         ),
         (
+            {
+                "source__schema": "id string, n int",
+                "source__protect": {"n": "drop"},
+                "sequence__key": ["id"],
+                "sequence__number": "n",
+            },
+            "sequence.number: 'n' is dropped by source.protect",
+        ),
+        (
             {"source__protect": {"id": "drop"}, **UPSERT},
-            "sink.key: 'id' is not a column of source.schema; allowed: amount",
+            "sink.key: 'id' is dropped by source.protect",
         ),
     ],
 )
@@ -222,15 +239,38 @@ def protected_pipeline() -> PipelineConfig:
         ("x" * 31, "Connection 'batchledger_keys' has a short password. Nothing was read."),
     ],
 )
-def test_pipeline_without_a_secret_is_refused_before_anything_is_opened(
-    monkeypatch: pytest.MonkeyPatch, secret: str | None, told: str
+def test_pipeline_without_a_secret_is_refused_before_its_warehouse_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, secret: str | None, told: str
 ) -> None:
-    if secret is not None:
-        connection = json.dumps({"conn_type": "generic", "password": secret})
-        monkeypatch.setenv("AIRFLOW_CONN_BATCHLEDGER_KEYS", connection)
+    use_key_secret(monkeypatch, tmp_path, secret)
+    platform = build_platform(protected_pipeline())
     with pytest.raises(BatchledgerError) as refused:
-        build_platform(protected_pipeline())
+        platform.require_secret()
     assert str(refused.value).startswith(told)
+
+
+def test_without_a_secret_no_batch_is_opened_and_decisions_are_recorded(world: World) -> None:
+    def refuse() -> None:
+        raise ConfigurationError("no secret")
+
+    platform, by = replace(world.process(), require_secret=refuse), Decision("someone", "the secret is lost")
+    replayed = Replay((OffsetRange(ORDERS_0, 0, 1),))
+    for plan in (partial(plans.plan, platform, "r"), partial(plans.plan_replay, platform, replayed, "r", by, "k")):
+        with pytest.raises(ConfigurationError, match="no secret"):
+            plan()
+    assert platform.ledger.find_open_batch(PIPELINE) is None
+    decisions.pause(platform, by)
+    assert platform.decisions.find_pause(PIPELINE) is not None
+
+
+def test_erasure_by_columns_that_are_not_hashed_asks_for_no_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use_key_secret(monkeypatch, tmp_path, None)
+    pipeline, clear = protected_pipeline(), ErasureKey((("number", "1"),))
+    assert protect_key(pipeline, clear) == clear
+    with pytest.raises(ConfigurationError, match="knows no connection"):
+        protect_key(pipeline, ErasureKey((("id", "1"),)))
 
 
 def test_replay_of_records_whose_bytes_were_not_kept_says_how_to_read_them_again() -> None:
@@ -241,3 +281,24 @@ def test_replay_of_records_whose_bytes_were_not_kept_says_how_to_read_them_again
         require_payloads("orders", [kept, without])
     assert str(refused.value).startswith("Quarantine has no bytes of orders[0] 2..3. Nothing was changed.")
     assert 'batchledger replay orders --range "orders[0] 2..3" --reason WHY' in str(refused.value)
+
+
+def test_form_of_an_erased_key_tells_every_other_way_in_which_rows_may_hold_its_values() -> None:
+    fingerprint, other = fingerprint_of(SECRET), fingerprint_of(SECRET.upper())
+    said = [describe_form(["email", "id"], {"email": each}, fingerprint) for each in ColumnProtection]
+    said += [describe_form(["email", "id"], ALL, other), describe_form(["id"], ALL, other)]
+    assert len(set(said)) == 5
+    assert said[-1] == ""
+    assert describe_form(["id", "email"], ALL, fingerprint) == f"email hash {fingerprint.hex()}" == said[0]
+
+
+def test_key_of_an_erasure_has_the_form_of_the_rows_that_it_finds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only rows from before a column was dropped have it, in clear text."""
+    source = {"topics": ["orders"], "schema": SCHEMA, "protect": {"email": "hash", "note": "drop"}}
+    content = {"name": "orders", "source": source, "sink": {"table": "orders"}}
+    pipeline = PipelineConfig.model_validate(content)
+    use_key_secret(monkeypatch, tmp_path, SECRET.decode())
+    forms = [protect_key(pipeline, ErasureKey.parse(each)).form for each in (["note=a"], ["note=a", "email=b"])]
+    assert forms == ["", f"email hash {fingerprint_of(SECRET).hex()}"]

@@ -43,6 +43,9 @@ def _ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two requests are open."""
     monkeypatch.setattr(requests, "ledger_dsn", lambda _: "")
     monkeypatch.setattr(requests, "list_requests", lambda *_: [TRUNCATE, OF_A_SHELL])
+    monkeypatch.setattr(requests, "build_platform", lambda _: None)
+    means = {OF_A_SHELL.decision_id: ("12 rows become visible.",)}
+    monkeypatch.setattr(requests.execution, "describe_requested", lambda _, each: means.get(each.decision_id, ()))
 
 
 def show_text(template: str, **content: Any) -> str:
@@ -84,11 +87,13 @@ def test_request_shows_who_asked_why_and_what_would_change() -> None:
     assert "Request 17: rewind ana (role airflow)" in shown
     assert "What would change What Before After epoch 0 1 rows 5 0" in shown
     assert "Request 18: accept, batch 4 eve (uid 1000 @host7, role eve_s)" in shown
+    assert shown.count("12 rows become visible.") == 1
 
 
 def test_another_person_may_confirm_or_withdraw_and_the_one_who_asked_only_withdraw() -> None:
+    """The key Enter presses the first button of a form."""
     of_ben = find_buttons(show_requests("ben"))
-    assert of_ben == ["17 confirm", "17 withdraw", "18 withdraw"]
+    assert of_ben == ["17 withdraw", "17 confirm", "18 withdraw"]
     page = show_requests("ana")
     assert find_buttons(page) == ["17 withdraw", "18 withdraw"]
     assert "You cannot confirm it. ana has asked for it." in words(page)

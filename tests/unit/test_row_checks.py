@@ -10,7 +10,7 @@ import pytest
 from batchledger.lifecycle import decisions, run_batch
 from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Attempt, BatchState, Decision, DeliveryMode
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode
 from batchledger.model.checks import CheckResult, OnFailure, Outcome, Severity
 from batchledger.model.errors import (
     BatchBlockedError,
@@ -332,6 +332,23 @@ def test_check_that_cannot_be_judged_takes_nothing_from_a_blocked_batch() -> Non
     world.row_tests = (RowTest("good", is_good, is_usable=False),)
     with pytest.raises(ConfigurationError, match="good"):
         run_batch.run_once(world.process(), "again", 1)
+    batch = world.process().ledger.load_batch(1)
+    assert (batch.state, batch.attempt) == (BatchState.BLOCKED, 1)
+    assert world.database.committed.staging == staged
+
+
+@pytest.mark.parametrize("requirement", ["require_secret", "require_known_erasures"])
+def test_hash_that_would_not_be_known_again_takes_nothing_from_a_blocked_batch(requirement: str) -> None:
+    world = world_with(RowTest("good", is_good))
+    with pytest.raises(BatchBlockedError):
+        run_batch.run_once(world.process(), RUN)
+    staged = world.database.committed.staging
+
+    def refuse(*_: Batch) -> None:
+        raise ConfigurationError("not known again")
+
+    with pytest.raises(ConfigurationError, match="not known again"):
+        run_batch.run_once(replace(world.process(), **{requirement: refuse}), "again", 1)
     batch = world.process().ledger.load_batch(1)
     assert (batch.state, batch.attempt) == (BatchState.BLOCKED, 1)
     assert world.database.committed.staging == staged

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from batchledger.lifecycle import decisions, run_batch
-from batchledger.lifecycle.execution import RepeatedKey, carry_out, confirm, explain_confirmation, withdraw
+from batchledger.lifecycle.execution import RepeatedKey, carry_out, confirm, explain, explain_confirmation, withdraw
 from batchledger.lifecycle.orders import (
     Accept,
     AcceptLoss,
@@ -185,6 +185,13 @@ def test_confirmation_is_shown_without_a_change(case: Case) -> None:
     assert (shown.before, shown.after, case.look(world)) == (request.before, request.after, case.before)
 
 
+def test_second_person_is_shown_the_same_of_an_acceptance_as_the_first() -> None:
+    world = blocked_world()
+    shown = explain(world.process(), Accept(2), BY_ANA).means
+    assert "Checks that have failed: " in shown[0]
+    assert explain_confirmation(world.process(), ask(world, Accept(2)), BY_BEN).means == shown
+
+
 def late(world: World) -> Platform:
     """A process that starts when requests of now have just expired."""
     tomorrow = MemoryDecisions(world.database, clock=lambda: datetime.now(UTC) + timedelta(hours=24))
@@ -339,6 +346,18 @@ def test_erasure_is_carried_out_when_another_person_repeats_its_key_with_the_cod
     )
     assert not confirm(world.process(), request, BY_BEN, RepeatedKey(ERASE.key, code)).is_new
     assert prove(world.sink, PIPELINE).findings == ()
+
+
+def test_first_person_hears_which_records_may_hold_the_key(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if nothing is left to erase, so that no request comes about."""
+    for key in (ERASE.key, ErasureKey.parse(["message_id=nobody"])):
+        world = read_world()
+        world.broker.append(ORDERS_0, f"{ORDERS_0}@1 or nobody".encode())
+        catch_up(world)
+        carry_out(world.process(), Erase(key), BY_ANA)
+        (told,) = [each.message for each in caplog.records if each.message.startswith(f"erase of {PIPELINE}: ")]
+        assert "quarantine" in told
+        caplog.clear()
 
 
 def test_erasure_of_another_key_or_with_another_code_is_refused() -> None:

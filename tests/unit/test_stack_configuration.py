@@ -122,6 +122,13 @@ def test_superuser_of_the_database_is_in_no_file_that_clients_read(home: Home) -
         assert f"{defaults.DATABASE_SUPERUSER}@" not in text
 
 
+def test_tasks_of_spark_carry_the_file_of_the_warehouse_password_and_not_the_password(home: Home) -> None:
+    connections = list_connections(home, PORTS, CREDENTIALS)
+    assert connections["warehouse"]["extra"] == {"passfile": str(home.database_password_file)}
+    assert CREDENTIALS.database_password not in json.dumps(connections["warehouse"])
+    assert CREDENTIALS.database_password in json.dumps(connections["lake"]), "the control: tasks do not carry this one"
+
+
 @pytest.mark.parametrize("option", ["catalog.lake.jdbc.password", "ssl.key.password", "client_secret", "auth_token"])
 def test_spark_redacts_secret_options(home: Home, option: str) -> None:
     """S139."""

@@ -31,6 +31,8 @@ _SCALARS: Mapping[str, pa.DataType] = {
 }
 _JSON = {b"batchledger": b"jsonb"}
 """Marks a field of texts as JSON. Arrow's own type for it is unknown to most of its functions, and to Spark."""
+_HASHED = {b"batchledger": b"hashed"}
+"""Marks a field of texts that are hashes of what records have."""
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -61,11 +63,29 @@ def is_array(type_: pa.DataType) -> bool:
 
 def mark_json(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     """Return the schema with the fields of these names marked as JSON, as far as they hold texts."""
-    return pa.schema(
-        [each.with_metadata(_JSON) if each.name in names and pa.types.is_string(each.type) else each for each in schema]
-    )
+    return _mark(schema, names, _JSON)
+
+
+def mark_hashed(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """Return the schema with the fields of these names marked as hashes, as far as they hold texts."""
+    return _mark(schema, names, _HASHED)
 
 
 def is_json(field: pa.Field) -> bool:
     """Whether the texts of a field are JSON, rather than texts that JSON would quote."""
-    return bool(field.metadata) and _JSON.items() <= field.metadata.items()
+    return _is_marked(field, _JSON)
+
+
+def is_hashed(field: pa.Field) -> bool:
+    """Whether the texts of a field are hashes of what records have."""
+    return _is_marked(field, _HASHED)
+
+
+def _mark(schema: pa.Schema, names: Collection[str], mark: Mapping[bytes, bytes]) -> pa.Schema:
+    return pa.schema(
+        [each.with_metadata(mark) if each.name in names and pa.types.is_string(each.type) else each for each in schema]
+    )
+
+
+def _is_marked(field: pa.Field, mark: Mapping[bytes, bytes]) -> bool:
+    return bool(field.metadata) and mark.items() <= field.metadata.items()

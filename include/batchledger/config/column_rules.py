@@ -14,6 +14,13 @@ def nearest(name: str, allowed: list[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else shorten(f"allowed: {', '.join(allowed) or 'none'}")
 
 
+def require_not_dropped(key: str, names: Iterable[str], protections: Protections) -> None:
+    """Raise ValueError for a column that is declared, and that rows do not have."""
+    for name in names:
+        if protections.get(name) is ColumnProtection.DROP:
+            raise ValueError(f"{key}: {quote(name)} is dropped by source.protect")
+
+
 def require_declared(key: str, names: Iterable[str], columns: tuple[Column, ...]) -> None:
     """Raise ValueError for a name that no column has."""
     declared = [column.name for column in columns]

@@ -229,7 +229,7 @@ def spark_server(connection: Connection) -> tuple[str, TlsFiles]:
 
 
 def hashing_secret(connection: Connection) -> bytes:
-    """Return the secret that columns are hashed with: the password of a connection of any type, in UTF-8.
+    """Return the secret that columns and keys are hashed with: the password of a connection of any type, in UTF-8.
 
     Raises ConfigurationError if it has less than 32 bytes.
     """
@@ -237,7 +237,7 @@ def hashing_secret(connection: Connection) -> bytes:
     if len(secret) < _FEWEST_BYTES:
         raise ConfigurationError(
             f"Connection {connection.connection_id!r} has {'a short' if secret else 'no'} password. Nothing was read.",
-            why=f"Columns are hashed with it, and a secret of less than {_FEWEST_BYTES} bytes can be found by trying.",
+            why=f"Hashes are made with it, and a secret of less than {_FEWEST_BYTES} bytes can be found by trying.",
             advice="Make a secret, and keep it as long as the hashes: openssl rand -hex 32",
             subject=connection.connection_id,
         )

@@ -1,12 +1,12 @@
-"""The secret of the deployment that the ledger's keys are hashed with: the password of an Airflow connection."""
+"""The secret of the deployment that columns and keys are hashed with: the password of an Airflow connection."""
 
 from batchledger.config.connections import KEYS, hashing_secret, load_connection
 from batchledger.model.errors import ConnectionMissingError
 
 
-def read_key_secret() -> bytes:
-    """Return the secret. Raises ConfigurationError, also if the connection is not defined."""
-    return hashing_secret(load_connection(KEYS, asked_by="The keys of the ledger are hashed with a secret"))
+def read_key_secret(asked_by: str = "The keys of the ledger are hashed with a secret") -> bytes:
+    """Return the secret. Raises ConfigurationError, also if the connection is not defined; ``asked_by`` needs it."""
+    return hashing_secret(load_connection(KEYS, asked_by=asked_by))
 
 
 def find_key_secret() -> bytes | None:

@@ -20,6 +20,7 @@ from batchledger.config.column_rules import (
     nearest,
     require_declared,
     require_integer,
+    require_not_dropped,
     require_scalar,
     require_telling,
 )
@@ -117,8 +118,10 @@ class PipelineConfig(Section):
             require_telling(key, names, self.source.protect)
         if self.transform is None:
             for key, names in self._keys.items():
+                require_not_dropped(key, names, self.source.protect)
                 require_scalar(key, names, self.source.columns)
             if self.sequence is not None:
+                require_not_dropped("sequence.number", [self.sequence.number], self.source.protect)
                 require_integer("sequence.number", self.sequence.number, self.source.columns)
         return self
 
@@ -136,6 +139,7 @@ class PipelineConfig(Section):
                     "source.tombstones: delete needs a sink that knows the rows by a key: sink.mode: upsert, or a "
                     "topic with sink.key"
                 )
+            require_not_dropped("sink.key", key, self.source.protect)
             require_scalar("sink.key", key, self.source.columns)
             outer = {each.name for each in self.source.outer.columns}
             if set(key) & outer and not set(key) <= outer:

@@ -3,6 +3,7 @@
 If the pipeline file asks for a second person, an order is only recorded as a request. Another person confirms it.
 """
 
+import logging
 import secrets
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +40,8 @@ from batchledger.model.refusals import never_published
 from batchledger.model.requests import ended_already, has_moved
 from batchledger.planning.rewind import Rewind
 
+logger = logging.getLogger(__name__)
+
 # A code of 16 characters: nothing that can be tried.
 _CODE_BYTES = 12
 
@@ -52,6 +55,9 @@ def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:
     if not needs_second_person(order, platform.rules.second_person):
         return _do(platform, order, decision)
     found = explain(platform, order, decision)
+    if found.warning:
+        # As an order of one person logs it: the rehearsal did not.
+        logger.warning("%s of %s: %s", order.kind, platform.rules.name, found.warning)
     if found.record is None or not found.is_new:
         if isinstance(order, Accept):
             _publish_accepted(platform, order)
@@ -110,7 +116,14 @@ def explain_confirmation(
     platform: Platform, request: DecisionRecord, decision: Decision, repeated: RepeatedKey | None = None
 ) -> Decided:
     """Return what a confirmation would change, and change nothing. Refuses what ``confirm`` would refuse."""
-    return confirm(decisions.rehearse(platform), request, decision, repeated)
+    decided = confirm(decisions.rehearse(platform), request, decision, repeated)
+    return replace(decided, means=describe_requested(platform, request)) if decided.is_new else decided
+
+
+def describe_requested(platform: Platform, request: DecisionRecord) -> tuple[str, ...]:
+    """Return in sentences what a request means, as the person who asked was shown it; empty if its effect says all."""
+    kind = (request.requested_order or {}).get("kind")
+    return (_describe(platform, Accept(int(request.batch_id or 0))),) if kind == DecisionKind.ACCEPT else ()
 
 
 def withdraw(platform: Platform, request: DecisionRecord, decision: Decision) -> Decided:

@@ -171,7 +171,7 @@ def plan_or_idle(
     until there are more. Raises AtWorkError while another run is at work on the open batch, BatchBlockedError when that
     waits for a person, DecisionRefusedError when it has more than ``max_records`` offsets, PipelinePausedError.
     """
-    _require_running(platform)
+    _require_ready(platform)
     batch: Batch | Plan | None = platform.ledger.find_open_batch(platform.rules.name)
     if batch is None:
         try:
@@ -223,7 +223,7 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
     """
     batch = platform.ledger.find_replay(platform.rules.name, key)
     if batch is None:
-        _require_running(platform)
+        _require_ready(platform)
         planned = preview_replay(platform, replay)
         tell_notes(platform, planned)
         if planned.is_empty:
@@ -328,7 +328,9 @@ def _require_within(batch: Batch, max_records: int | None) -> None:
         )
 
 
-def _require_running(platform: Platform) -> None:
+def _require_ready(platform: Platform) -> None:
     pause = platform.decisions.find_pause(platform.rules.name)
     if pause is not None:
         raise paused_by(pause)
+    # No batch is opened that could not be staged.
+    platform.require_secret()

@@ -71,7 +71,7 @@ class Deadlines:
     blocked: timedelta | None = None
 
 
-def require_nothing() -> None:
+def require_nothing(*_: Batch) -> None:
     """Refuse nothing."""
 
 
@@ -81,8 +81,9 @@ class Platform:
 
     ``make_row_checks`` is None if the pipeline file asks for no checks. ``follow`` tells people how far the stage
     step is, ``trace`` where the time of steps goes. ``prove`` compares the whole target with the ledger.
-    ``require_secret`` refuses to hash columns with another secret than before. ``patience`` is for how long it leaves a
-    batch to another run; ``held`` the batch that this process is at work on, or the one that has started it for a step.
+    ``require_secret`` refuses to hash columns or keys with another secret than before, ``require_known_erasures`` a
+    batch that may bring back what was erased. ``patience`` is for how long it leaves a batch to another run; ``held``
+    the batch that this process is at work on, or the one that has started it for a step.
     """
 
     rules: PipelineRules
@@ -96,6 +97,7 @@ class Platform:
     make_auditor: Callable[[], Auditor]
     prove: Callable[[], Verification]
     require_secret: Callable[[], None] = field(default=require_nothing)
+    require_known_erasures: Callable[[Batch], None] = field(default=require_nothing)
     make_row_checks: Callable[[], RowChecks] | None = None
     crash: CrashHook = field(default=no_crash)
     follow: Follow = field(default=follow_nothing)

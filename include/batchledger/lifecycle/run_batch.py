@@ -85,7 +85,7 @@ def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAI
     # publish. A planned batch has nothing to lose: a refusal counts as a failed attempt, and people get a message.
     is_empty = batch.state is BatchState.PLANNED
     if not is_empty:
-        require_usable_checks(platform)
+        _require_readable(platform, batch)
     attempt = platform.ledger.open_attempt(batch_id, run)
     platform.crash("attempt_opened")
     if attempt.number > 1:
@@ -94,7 +94,7 @@ def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAI
     logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     try:
         if is_empty:
-            require_usable_checks(platform)
+            _require_readable(platform, batch)
         staged = _fill_staging(platform, attempt)
         new = find_new_columns(platform, attempt) if again else ()
         if not new:
@@ -112,9 +112,15 @@ def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAI
     return platform.ledger.load_batch(batch_id)
 
 
+def _require_readable(platform: Platform, batch: Batch) -> None:
+    """Raise ConfigurationError if a check cannot be judged, or if a hash would not be known again."""
+    require_usable_checks(platform)
+    platform.require_secret()
+    platform.require_known_erasures(batch)
+
+
 def _fill_staging(platform: Platform, attempt: Attempt) -> Staged:
     require_own_target(platform, attempt)
-    platform.require_secret()
     follow = platform.follow(attempt, partial(look_at_reading, platform, attempt))
     with platform.trace(StepPart.READ, attempt), follow:
         staged = platform.make_stager().stage(attempt)

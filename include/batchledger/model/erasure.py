@@ -26,11 +26,13 @@ from batchledger.model.records.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
 class ErasureKey:
     """The rows whose columns all have these values: pairs of column and text, sorted by column.
 
-    ``clear`` has the pairs as records hold them, if columns are hashed.
+    ``clear`` has the pairs as records hold them, if columns are hashed. ``form`` is how rows hold the values of the
+    columns, as ``protection.describe_form`` says it.
     """
 
     pairs: tuple[tuple[str, str], ...] = field(repr=False)
     clear: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    form: str = ""
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "ErasureKey":

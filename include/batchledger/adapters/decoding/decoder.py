@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.arrow_types import arrow_schema
+from batchledger.adapters.arrow_types import arrow_schema, mark_hashed
 from batchledger.adapters.decoding.blocks import BlockDecoder
 from batchledger.adapters.decoding.meaning import LATEST_MICROSECONDS, UnfitError
 from batchledger.adapters.decoding.objects import KeyReader, ObjectReader
@@ -100,7 +100,7 @@ class RecordDecoder:
         fields = [*arrow_schema(self.declared), *zip(PROVENANCE_COLUMNS, _PROVENANCE_TYPES, strict=True)]
         if self.tombstones is TombstonePolicy.DELETE:
             fields.append((DELETED_COLUMN, pa.bool_()))
-        return pa.schema(fields)
+        return mark_hashed(pa.schema(fields), self.protector.hashed)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """Return what becomes of the records: rows, in their order as far as they decode in blocks."""

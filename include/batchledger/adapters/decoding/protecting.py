@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batchledger.model.hashing import make_hash
 from batchledger.model.records.columns import Column
 from batchledger.model.records.protection import (
     MOST_HIDDEN,
     STARS,
     ColumnProtection,
     Protections,
-    make_hash,
     without_dropped,
 )
 
@@ -28,6 +28,11 @@ class Protector:
 
     protections: Protections
     secret: bytes = field(default=b"", repr=False)
+
+    @property
+    def hashed(self) -> frozenset[str]:
+        """The names of the columns that are hashed."""
+        return frozenset(name for name, each in self.protections.items() if each is ColumnProtection.HASH)
 
     def keep(self, columns: Sequence[Column]) -> tuple[Column, ...]:
         """Return the columns that ``protect`` leaves."""

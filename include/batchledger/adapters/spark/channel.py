@@ -106,12 +106,12 @@ def explain_refusal(error: BaseException, address: str) -> BatchledgerError:
     kind, advice = next(
         ((kind, advice) for words, kind, advice in _BY_WORDS if words in reason), (ServiceUnavailableError, "")
     )
-    match _find_code(error):
-        case grpc.StatusCode.UNAUTHENTICATED:
-            kind = LoginRefusedError
-            advice = "Write the token that the server was started with as the password of its connection."
-        case grpc.StatusCode.UNAVAILABLE:
-            advice = advice or _UNKNOWN
+    code = _find_code(error)
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        kind = LoginRefusedError
+        advice = "Write the token that the server was started with as the password of its connection."
+    elif code is grpc.StatusCode.UNAVAILABLE:
+        advice = advice or _UNKNOWN
     return kind(
         f"Spark Connect at {address} opened no session. Nothing was done.",
         why=f"{reason}.",

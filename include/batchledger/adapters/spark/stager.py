@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from typing_extensions import override
 
-from batchledger.adapters.arrow_types import mark_json
+from batchledger.adapters.arrow_types import mark_hashed, mark_json
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.registered import FindSchema
 from batchledger.adapters.spark.call_deadline import explain_deadline
@@ -131,7 +131,8 @@ class SparkStager(Stager):
             transformed = self._apply(transform, records)
             # Spark knows texts alone.
             json = [column.name for column in self.decoder.declared if column.type == "jsonb"]
-            schema = mark_json(to_arrow_schema(transformed.schema), json)
+            marked = mark_json(to_arrow_schema(transformed.schema), json)
+            schema = mark_hashed(marked, self.decoder.protector.hashed)
             rows = self.sink.open_staging(attempt, schema)
             reports = transformed.mapInArrow(WriteTask(rows, schema), _REPORT)
         return [(row.task, row.written) for row in reports.collect()]

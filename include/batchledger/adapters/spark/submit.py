@@ -19,7 +19,14 @@ _STAGE_JOB = Path(__file__).parents[2] / "jobs" / "stage_batch.py"
 
 
 def submit_stage(
-    platform: Platform, batch_id: int, run: str, *, pipeline: str, connection_id: str, follow: Follow
+    platform: Platform,
+    batch_id: int,
+    run: str,
+    *,
+    pipeline: str,
+    connection_id: str,
+    deploy_mode: str | None,
+    follow: Follow,
 ) -> Batch:
     """Run the stage job by spark-submit, as Airflow's Spark provider does. The job runs the same step.
 
@@ -29,15 +36,13 @@ def submit_stage(
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
     arguments = ["--pipeline", pipeline, "--batch", str(batch_id), "--run", run, "--held"]
-    # The log of the driver becomes the output of this task.
-    settings = {_LOG4J: os.environ.get(_LOG4J, str(LOG_SETTINGS))}
     name = f"batchledger-{pipeline}-{batch_id}"
-    hook = SparkSubmitHook(conn_id=connection_id, name=name, application_args=arguments, env_vars=settings)
+    hook = SparkSubmitHook(conn_id=connection_id, name=name, application_args=arguments)
     batch = platform.ledger.load_batch(batch_id)
     look = partial(_look_at_job, platform, batch, run)
     try:
         with begin_work(platform, batch_id, run), follow(Attempt(batch, batch.attempt + 1, run), look):
-            hook.submit(str(_STAGE_JOB))
+            hook.submit(str(_STAGE_JOB), env=_choose_environment(deploy_mode))
     except FileNotFoundError as error:
         raise SetupError(
             f"{error.filename} is not on the PATH of this process. {batch.label} was not staged.",
@@ -47,6 +52,16 @@ def submit_stage(
     except AirflowException as error:
         raise _explain_exit(platform.ledger.load_batch(batch_id), run, str(error)) from error
     return platform.ledger.load_batch(batch_id)
+
+
+def _choose_environment(deploy_mode: str | None) -> dict[str, str]:
+    """Return the environment of spark-submit: with our settings of Log4j if the driver runs on this machine.
+
+    The driver's log then becomes the output of this task. A driver elsewhere may not have the file, and the provider
+    reads lines of spark-submit that these settings leave out. Its ``env_vars`` would be for drivers elsewhere, too.
+    """
+    settings = {} if deploy_mode == "cluster" else {_LOG4J: str(LOG_SETTINGS)}
+    return settings | os.environ
 
 
 def _look_at_job(platform: Platform, before: Batch, run: str) -> Reading:

@@ -35,11 +35,15 @@ _STEPS: Mapping[str, Callable[[Platform, DecisionRecord, Decision], Decided]] = 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """A request as a user sees it. ``obstacle`` says why this user cannot confirm it; empty if nothing is known."""
+    """A request as a user sees it. ``obstacle`` says why this user cannot confirm it; empty if nothing is known.
+
+    ``means`` says in sentences what the effect does not.
+    """
 
     record: DecisionRecord
     may_end: bool
     obstacle: str
+    means: Sequence[str] = ()
 
     @property
     def kind(self) -> DecisionKind:
@@ -59,14 +63,19 @@ class WaitingRequest:
 
 def list_waiting(config: PipelineConfig, name: str, rights: Collection[Verb]) -> list[WaitingRequest]:
     """Return the open requests of a pipeline as the user of that name sees them, the oldest first."""
+    found = list_requests(ledger_dsn(config), config.name)
+    if not found:
+        return []
+    platform = build_platform(config)
     return [
         # Airflow's login to PostgreSQL would record this user, too.
         WaitingRequest(
             each,
             may_end=set(_verbs_of(each)) <= set(rights),
             obstacle=explain_same(each.actor, Actor(name, role=each.database_role)),
+            means=execution.describe_requested(platform, each),
         )
-        for each in list_requests(ledger_dsn(config), config.name)
+        for each in found
     ]
 
 

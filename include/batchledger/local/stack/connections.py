@@ -32,8 +32,9 @@ def list_connections(home: Home, ports: Ports, credentials: Credentials) -> dict
             "host": HOST,
             "port": ports.postgres,
             "login": DATABASE_USER,
-            "password": credentials.database_password,
             "schema": WAREHOUSE_DATABASE,
+            # Tasks of Spark carry the connection. They run as this user, so they can read the password for themselves.
+            "extra": {"passfile": str(home.database_password_file)},
         },
         LAKE_CONNECTION: {
             "conn_type": "iceberg",

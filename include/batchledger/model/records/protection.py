@@ -1,9 +1,7 @@
 """What a pipeline file lets become of a column before anything is written: hashed, masked, or dropped. Pure."""
 
-import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from hashlib import sha256
 
 from batchledger.model.quoting import quote
 from batchledger.model.records.columns import Column
@@ -11,10 +9,6 @@ from batchledger.model.records.columns import Column
 STARS = "****"
 MOST_HIDDEN = 8
 """A text of so many characters, or fewer, is masked whole."""
-
-_BLOCK_BYTES = 64
-# No column of type string can hold U+0000, so no value has this hash.
-_FINGERPRINTED = b"\0batchledger"
 
 
 class ColumnProtection(StrEnum):
@@ -29,27 +23,15 @@ Protections = Mapping[str, ColumnProtection]
 """What becomes of columns, by their names; others stay as they are."""
 
 
-def make_hash(secret: bytes) -> Callable[[str], str]:
-    """Return what gives HMAC-SHA-256 of a text's UTF-8 under the secret, as 64 small hexadecimal digits.
+def describe_form(columns: Iterable[str], protections: Protections, fingerprint: bytes | None) -> str:
+    """Say how rows hold values of the columns; empty if they hold all of them as records do.
 
-    Nothing is normalised: another case, or a space more, is another text. RFC 2104 written out: both blocks of the
-    secret are hashed once. ``hmac.digest``, which hashes them for each value, takes twice as long.
+    Two texts differ if the same values are written in another way. Example: ``email hash 5f3a…`` for columns ``email``
+    and ``id``, of which the first is hashed with the secret of that fingerprint.
     """
-    block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
-    inner, outer = (sha256(bytes(each ^ pad for each in block)) for pad in (0x36, 0x5C))
-
-    def hash_text(text: str) -> str:
-        first, second = inner.copy(), outer.copy()
-        first.update(text.encode())
-        second.update(first.digest())
-        return second.hexdigest()
-
-    return hash_text
-
-
-def take_fingerprint(secret: bytes) -> bytes:
-    """Return what tells a secret from another one, and does not reveal it: 32 bytes."""
-    return hmac.digest(secret, _FINGERPRINTED, "sha256")
+    protected = sorted((each, protections[each]) for each in columns if each in protections)
+    by_what = {ColumnProtection.HASH: f" {fingerprint.hex()}" if fingerprint else ""}
+    return ", ".join(f"{column} {protection}{by_what.get(protection, '')}" for column, protection in protected)
 
 
 def without_dropped(columns: Iterable[Column], protections: Protections) -> tuple[Column, ...]:

@@ -26,7 +26,7 @@ from batchledger.adapters.postgres.database import (
     transaction,
 )
 from batchledger.model.balance import WitnessedRange
-from batchledger.model.batch import Attempt, Batch
+from batchledger.model.batch import Attempt, Batch, RecordOrigin
 from batchledger.model.checks import FailedRecord
 from batchledger.model.errors import StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
@@ -119,7 +119,8 @@ class PostgresTestimony(Testimony):
 class PostgresEvidence(Evidence):
     """Evidence in tables of the ledger's database.
 
-    ``keeps_payloads``: whether a record that is set aside is written with its key, value and headers.
+    ``keeps_payloads``: whether a record that is set aside is written with its key, value and headers. What came from
+    quarantine keeps them anyway: they lie there, perhaps nowhere else, and a replay takes their row away.
     """
 
     dsn: str = field(repr=False)
@@ -141,7 +142,8 @@ class PostgresEvidence(Evidence):
                     "key bytea, value bytea, headers text, error text, checks text[])"
                 ).format(quarantine)
             )
-        return PostgresEvidenceWriter(self.dsn, visible.as_string(), quarantine.as_string(), self.keeps_payloads)
+        keeps_payloads = self._keeps_payloads_of(attempt)
+        return PostgresEvidenceWriter(self.dsn, visible.as_string(), quarantine.as_string(), keeps_payloads)
 
     @override
     def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
@@ -225,7 +227,7 @@ class PostgresEvidence(Evidence):
                 )
             )
             with cursor.copy(f"copy batchledger_aside ({_COLUMNS}, checks) from stdin") as copy:
-                for row in _as_rows(records, keeps_payloads=self.keeps_payloads):
+                for row in _as_rows(records, keeps_payloads=self._keeps_payloads_of(attempt)):
                     each = failed_by_place.pop((row["topic"], row["partition"], row["offset"]), None)
                     if each is not None:
                         copy.write_row((*(row | {"error": each.reason}).values(), list(each.checks)))
@@ -250,6 +252,9 @@ class PostgresEvidence(Evidence):
     @override
     def drop(self, attempt: Attempt) -> None:
         drop_staging_tables(self.dsn, attempt, ("visible", "quarantine"))
+
+    def _keeps_payloads_of(self, attempt: Attempt) -> bool:
+        return self.keeps_payloads or attempt.batch.origin is RecordOrigin.QUARANTINE
 
 
 def _as_rows(records: pa.Table | pa.RecordBatch, *, keeps_payloads: bool) -> Iterator[dict[str, Any]]:

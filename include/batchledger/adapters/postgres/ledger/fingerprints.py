@@ -1,7 +1,7 @@
 """Which secret a pipeline hashes columns with: its fingerprint is kept at the first use, and compared ever after."""
 
 from batchledger.adapters.postgres.ledger.schema import transaction
-from batchledger.model.errors import ConfigurationError
+from batchledger.model.hashing import other_secret
 
 
 def require_fingerprint(dsn: str, pipeline: str, fingerprint: bytes) -> None:
@@ -17,11 +17,8 @@ def require_fingerprint(dsn: str, pipeline: str, fingerprint: bytes) -> None:
         cursor.execute("select secret_fingerprint from batchledger.pipeline where name = %s", [pipeline])
         for (kept,) in cursor:
             if bytes(kept) != fingerprint:
-                raise ConfigurationError(
+                raise other_secret(
                     f"Connection 'batchledger_keys' has another secret than {pipeline} hashes with. Nothing was read.",
                     why="The same value would have another hash from now on.",
-                    advice="Give the connection its former secret. To go on with a new one, read everything again: "
-                    f"batchledger rewind {pipeline} --to earliest --truncate --reason WHY",
                     pipeline=pipeline,
-                    subject="batchledger_keys",
                 )

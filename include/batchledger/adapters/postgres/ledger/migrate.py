@@ -19,7 +19,7 @@ def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | No
 
     If the ledger has no key yet, it hashes all that come with ``secret``. Raises ServiceUnavailableError when the
     database does not answer. Raises ConfigurationError when a newer version of this code has migrated it already: there
-    is no way back (S19). Raises it also when the ledger's keys are hashed with another secret.
+    is no way back (S19). Raises it also when the ledger's keys are hashed with another secret, after migrating.
     """
     moved = _apply_missing(dsn)
     if secret is not None:

@@ -10,14 +10,15 @@ the change waits for their transactions, and they wait for it.
 
 import hmac
 from collections.abc import Mapping
+from datetime import datetime
 
 from psycopg import sql
 
 from batchledger.adapters.postgres.ledger.rows import Cursor
 from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
-from batchledger.adapters.postgres.staging.key_secret import fingerprint_of, write_pads
+from batchledger.adapters.postgres.staging.key_secret import write_pads
 from batchledger.adapters.postgres.staging.tables import under_secret
-from batchledger.model.errors import ConfigurationError
+from batchledger.model.hashing import fingerprint_of, other_secret
 
 _TABLES = ("message_key", "deleted_key", "duplicate", "sequence", "erased_key")
 
@@ -45,16 +46,34 @@ def rekey(dsn: str, secret: bytes) -> Mapping[str, int] | None:
 
 
 def adopt_secret(dsn: str, secret: bytes) -> None:
-    """Let a ledger that has neither a key nor a secret hash all keys with this one. Others stay as they are."""
+    """Let a ledger that has neither a key nor a secret hash all keys with this one. One with keys stays as it is.
+
+    Raises ConfigurationError if the ledger has another secret.
+    """
     with snapshot(dsn, "look for keys in the ledger") as cursor:
-        tables = [sql.SQL("exists (select from batchledger.{})").format(sql.Identifier(each)) for each in _TABLES]
+        # A forgotten key leaves its duplicate, without the hash.
+        query = sql.SQL("exists (select from batchledger.{} where key_hash is not null)")
+        tables = [query.format(sql.Identifier(each)) for each in _TABLES]
         cursor.execute(
-            sql.SQL("select exists (select from batchledger.key_secret) or {}").format(sql.SQL(" or ").join(tables))
+            sql.SQL("select (select fingerprint from batchledger.key_secret), {}").format(sql.SQL(" or ").join(tables))
         )
-        ((is_used,),) = cursor.fetchall()
-    if not is_used:
+        ((fingerprint, has_keys),) = cursor.fetchall()
+    if fingerprint is not None and not hmac.compare_digest(fingerprint, fingerprint_of(secret)):
+        raise other_secret(
+            "The keys of this ledger are hashed with another secret. Its tables are up to date.",
+            why="With this one, runs that hash keys are refused.",
+        )
+    if fingerprint is None and not has_keys:
         # A key that came meanwhile is hashed once more, as all are.
         rekey(dsn, secret)
+
+
+def find_use(dsn: str) -> tuple[str, datetime]:
+    """Return which login has let the ledger use its secret, and when. The ledger has one."""
+    with snapshot(dsn, "look who has hashed the keys of the ledger with the secret") as cursor:
+        cursor.execute("select used_by, used_since from batchledger.key_secret")
+        ((used_by, used_since),) = cursor.fetchall()
+        return used_by, used_since
 
 
 def _is_new(cursor: Cursor, secret: bytes) -> bool:
@@ -63,11 +82,9 @@ def _is_new(cursor: Cursor, secret: bytes) -> bool:
     cursor.execute("select fingerprint from batchledger.key_secret")
     for (fingerprint,) in cursor:
         if not hmac.compare_digest(fingerprint, fingerprint_of(secret)):
-            raise ConfigurationError(
+            raise other_secret(
                 "The keys of this ledger are hashed with another secret already. Nothing was changed.",
                 why="The ledger has hashes, and not the keys: they cannot be hashed anew.",
-                advice="Give the connection batchledger_keys the password that it had.\n"
-                "If it is lost or known to others, see the documentation: guides/key-secret",
             )
         return False
     return True

@@ -54,6 +54,7 @@ class PostgresErasure:
             "pipeline": pipeline,
             "salt": self._find_salt(cursor, pipeline),
             "columns": list(key.columns),
+            "form": key.form,
             **{_parameter(column): value for column, value in zip(key.columns, key.values, strict=True)},
         }
         given = {each: _cast(_parameter(each), types[each]) for each in key.columns}

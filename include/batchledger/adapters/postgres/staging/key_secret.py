@@ -11,34 +11,21 @@ later in the session, such as SQL of checks, does not find them. Known limit: a 
 
 import hmac
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 
 import psycopg
 
 from batchledger.adapters.postgres.staging.tables import PADS
 from batchledger.model.errors import ConfigurationError
+from batchledger.model.hashing import fingerprint_of, other_secret, pads_of
 
 ReadSecret = Callable[[], bytes]
 """Returns the secret of the deployment. Raises ConfigurationError if there is none."""
-_BLOCK_BYTES = 64
-_INNER, _OUTER = 0x36, 0x5C
 
 
 def no_secret() -> bytes:
     """Refuse: this process was given no secret."""
     raise ConfigurationError("This ledger hashes keys with a secret, and none was given. Nothing was written.")
-
-
-def fingerprint_of(secret: bytes) -> bytes:
-    """Return what the ledger knows the secret by: 32 bytes, from which the secret cannot be computed."""
-    return hmac.digest(secret, b"batchledger keys", "sha256")
-
-
-def pads_of(secret: bytes) -> tuple[bytes, bytes]:
-    """Return the inner and the outer block of 64 bytes: HMAC of m is sha256(outer || sha256(inner || m))."""
-    block = (secret if len(secret) <= _BLOCK_BYTES else sha256(secret).digest()).ljust(_BLOCK_BYTES, b"\0")
-    return bytes(each ^ _INNER for each in block), bytes(each ^ _OUTER for each in block)
 
 
 def know_secret(cursor: psycopg.Cursor[Any], read_secret: ReadSecret) -> None:
@@ -55,11 +42,9 @@ def know_secret(cursor: psycopg.Cursor[Any], read_secret: ReadSecret) -> None:
         return
     secret = None if fingerprint is None else read_secret()
     if secret is not None and not hmac.compare_digest(fingerprint_of(secret), fingerprint):
-        raise ConfigurationError(
+        raise other_secret(
             "The keys of this ledger are hashed with another secret. Nothing was written.",
             why="With this one, no key would be known again, and duplicates would be published.",
-            advice="Give the connection batchledger_keys the password that it had when the ledger took it over.\n"
-            "If it is lost, see the documentation: guides/key-secret",
         )
     write_pads(cursor, secret)
 

@@ -5,6 +5,9 @@ way, and every remembered key would silently be forgotten. So the types are kept
 refused as long as a key is remembered. Another choice of columns is another key, with types of its own. The types of
 the first key stay, so that it may come back.
 
+A column that is hashed holds another text than one that is not, so the types say that, too. Known limit: a column that
+a transform makes of a hashed one under another name counts as one that is not.
+
 A ledger from before migration 0016 has no types: they are kept from the first batch after it on. So do not change the
 type of a key together with that upgrade.
 """
@@ -16,10 +19,12 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from batchledger.adapters.arrow_types import is_hashed
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError
 
 _REMEMBERED_IN = {"dedupe.key": "message_key", "sink.key": "deleted_key", "sequence.key": "sequence"}
+_HASHED = ", hashed"
 _WAY_ON = {
     "dedupe.key": "read everything again (batchledger rewind {pipeline} --to earliest --truncate --reason WHY)",
     "sink.key": "read everything again (batchledger rewind {pipeline} --to earliest --truncate --reason WHY)",
@@ -29,7 +34,12 @@ _WAY_ON = {
 
 def describe_types(columns: Sequence[str], schema: pa.Schema) -> dict[str, str]:
     """Return how the values of each column are written, in the order of the columns."""
-    return {each: _written_as(schema.field(each).type) for each in columns}
+    return {each: _written_as(schema.field(each)) for each in columns}
+
+
+def is_hash_changed(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether a column is hashed that was not, or the other way round: rows have the same column with other keys."""
+    return any(before[each].endswith(_HASHED) != now[each].endswith(_HASHED) for each in now)
 
 
 def require_same_types(pipeline: str, rule: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -41,7 +51,8 @@ def require_same_types(pipeline: str, rule: str, before: Mapping[str, str], now:
             f"{rule} of {pipeline}: the type of a key has changed. Nothing was staged.",
             why=f"Keys are remembered that were written with {what}. The same value has another hash now, and every "
             "key would be forgotten.",
-            advice="Restore the type in source.schema, or by a cast in the transform.\nOr "
+            advice="Restore the type in source.schema, or by a cast in the transform, and the column in "
+            "source.protect.\nOr "
             f"{_WAY_ON[rule].format(pipeline=pipeline)}.\nOr read the source again under a new pipeline name.",
             pipeline=pipeline,
             subject=changed[0],
@@ -61,7 +72,10 @@ def keep_types(
         key = [pipeline, rule, list(now)]
         cursor.execute("select types from batchledger.key_type where pipeline = %s and rule = %s and columns = %s", key)
         before = next((dict(zip(now, types, strict=True)) for (types,) in cursor), None)
-        if before is not None and _is_remembered(cursor, pipeline, rule):
+        if before is not None and (
+            _is_remembered(cursor, pipeline, rule)
+            or (rule == "sink.key" and is_hash_changed(before, now) and _has_rows(cursor, pipeline))
+        ):
             require_same_types(pipeline, rule, before, now)
         if before != now and not attempt.batch.is_dry_run:
             cursor.execute(
@@ -77,14 +91,21 @@ def _is_remembered(cursor: psycopg.Cursor[Any], pipeline: str, rule: str) -> boo
     return bool(cursor.fetchall()[0][0])
 
 
-def _written_as(type_: pa.DataType) -> str:
-    """Say how JSON writes a value of the type. Whole numbers of any width look alike."""
+def _has_rows(cursor: psycopg.Cursor[Any], pipeline: str) -> bool:
+    query = "select exists (select from batchledger.batch_range where pipeline = %s and not isempty(held))"
+    cursor.execute(query, [pipeline])
+    return bool(cursor.fetchall()[0][0])
+
+
+def _written_as(field: pa.Field) -> str:
+    """Say how JSON writes a value of the field. Whole numbers of any width look alike."""
+    type_ = field.type
     if pa.types.is_integer(type_) or (pa.types.is_decimal(type_) and type_.scale == 0):
         return "whole numbers"
     if pa.types.is_decimal(type_):
         return f"decimals of scale {type_.scale}"
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return "text"
+        return f"text{_HASHED}" if is_hashed(field) else "text"
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
         return "bytes"
     if pa.types.is_timestamp(type_):

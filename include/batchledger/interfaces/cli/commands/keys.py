@@ -12,14 +12,18 @@ def rekey(pipeline: Name, as_json: AsJson = False) -> None:
     Keys that are there already are hashed once more. Runs wait for it.
     A ledger keeps its first secret. The owner of the ledger runs it.
     """
+    from batchledger.adapters.postgres.ledger.rekeying import find_use
     from batchledger.adapters.postgres.ledger.rekeying import rekey as hash_keys
     from batchledger.config.key_secret import read_key_secret
     from batchledger.wiring import ledger_dsn
 
-    done = hash_keys(ledger_dsn(load_pipeline(pipeline)), read_key_secret())
+    dsn = ledger_dsn(load_pipeline(pipeline))
+    done = hash_keys(dsn, read_key_secret())
+    used_by, used_since = find_use(dsn)
     told = (
         "The keys of this ledger are hashed with this secret already."
         if done is None
         else f"The keys of this ledger are hashed with the secret from now on: {sum(done.values()):,} were there."
     )
-    show(Shown({"keys": done}, [Text(told)]), as_json)
+    by = f"The login {used_by} did that at {used_since:%Y-%m-%d %H:%M:%S %Z}."
+    show(Shown({"keys": done, "used_by": used_by, "used_since": used_since}, [Text(f"{told} {by}")]), as_json)

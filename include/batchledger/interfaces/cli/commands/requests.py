@@ -62,7 +62,10 @@ def confirm(
 def withdraw(
     request_id: RequestId, *, reason: Reason, connection: Connection = "warehouse", as_json: AsJson = False
 ) -> None:
-    """End a request without carrying it out: your own, or another person's that you do not agree with."""
+    """End a request without carrying it out: your own, or another person's that you do not agree with.
+
+    The ledger keeps the reason for ever, so it must not name the value of a key.
+    """
     from batchledger.lifecycle import execution
     from batchledger.wiring import build_platform
 

@@ -97,7 +97,7 @@ def describe_requests(requests: Sequence[DecisionRecord]) -> Shown:
             f"{each.decided_at + VALID_FOR:%m-%d %H:%M}",
             why,
         )
-    return Shown(document, [table, "Confirm: batchledger confirm REQUEST --reason WHY"])
+    return Shown(document, [table, "Look, then confirm: batchledger confirm REQUEST --reason WHY [--dry-run]"])
 
 
 def _warning(decided: Decided, dry_run: bool) -> Iterator[Text]:

@@ -40,8 +40,9 @@ select count(*) from {target} t where {is_key}
 
 -- name: remember_erased
 -- Each way in which a row has written the key. A rewind takes the position back, and batches have read further before.
-insert into batchledger.erased_key as k (pipeline, columns, salt, key_hash, topic, partition, until)
-select distinct %(pipeline)s::text, %(columns)s::text[], %(salt)s::bytea, e.erased_hash, p.topic, p.partition, p.until
+insert into batchledger.erased_key as k (pipeline, columns, salt, key_hash, topic, partition, until, form)
+select distinct %(pipeline)s::text, %(columns)s::text[], %(salt)s::bytea, e.erased_hash, p.topic, p.partition, p.until,
+    %(form)s::text
 from batchledger_erased e
 cross join (
     select topic, partition, max(upper(offsets)) as until

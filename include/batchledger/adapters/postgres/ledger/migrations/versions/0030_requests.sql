@@ -31,6 +31,10 @@ declare
     is_another boolean;
 begin
     new.requested_by := null;
+    -- A statement may date a decision back. A request from the future would be valid for longer.
+    if new.kind = 'request' then
+        new.decided_at := least(new.decided_at, clock_timestamp());
+    end if;
     if new.request_id is null then
         return new;
     end if;

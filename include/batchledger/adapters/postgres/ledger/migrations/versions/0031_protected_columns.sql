@@ -1,4 +1,5 @@
--- Columns that are hashed, masked or dropped (source.protect): which secret hashes them, and quarantine without payloads.
+-- Columns that are hashed, masked or dropped (source.protect): which secret hashes them, quarantine without payloads, and
+-- how rows held the keys that were erased.
 
 alter table batchledger.pipeline add column secret_fingerprint bytea;
 comment on column batchledger.pipeline.secret_fingerprint is
@@ -7,3 +8,7 @@ comment on column batchledger.pipeline.secret_fingerprint is
 alter table batchledger.quarantine add column payload_kept boolean not null default true;
 comment on column batchledger.quarantine.payload_kept is
     'False if the pipeline file protects columns: neither key, value nor headers of the record were written. Then all three are null.';
+
+alter table batchledger.erased_key add column form text not null default '';
+comment on column batchledger.erased_key.form is
+    'How rows held the values of these columns: which of them were hashed, by the secret of which fingerprint. Empty if they held all of them as records do.';

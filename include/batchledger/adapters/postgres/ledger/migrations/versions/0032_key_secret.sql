@@ -3,12 +3,15 @@
 create table batchledger.key_secret (
     is_only      boolean primary key default true check (is_only),
     fingerprint  bytea not null,
-    used_since   timestamptz not null default now()
+    used_since   timestamptz not null default now(),
+    used_by      text not null default session_user
 );
 comment on table batchledger.key_secret is
     'The fingerprint of the secret that keys are hashed with; see the command rekey. Without a row, they are hashed without a secret.';
 comment on column batchledger.key_secret.fingerprint is
-    'HMAC-SHA-256 of the text "batchledger keys" under the secret.';
+    'HMAC-SHA-256, by the secret, of a constant, as in pipeline.secret_fingerprint.';
+comment on column batchledger.key_secret.used_by is
+    'The login that hashed the keys with the secret: of the command rekey, or of migrate.';
 -- Roles that were granted before read it, too: each transaction that hashes keys compares it.
 grant select on batchledger.key_secret to public;
 
