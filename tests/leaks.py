@@ -1,6 +1,7 @@
 """Search what a stack leaves behind: every file that it writes, and every row of its databases."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -41,8 +42,10 @@ def _read_rows(dsn: str) -> Iterator[tuple[str, bytes]]:
             ).fetchall()
             for schema, table in tables:
                 place = f"{database}.{schema}.{table}"
-                with connection.cursor().copy(
-                    sql.SQL("copy (select t::text from {} t) to stdout").format(sql.Identifier(schema, table))
-                ) as rows:
-                    for chunk in rows:
-                        yield place, bytes(chunk)
+                # A table that is dropped meanwhile, such as the staging of an attempt, leaves nothing behind.
+                with suppress(psycopg.errors.UndefinedTable), connection.transaction():
+                    with connection.cursor().copy(
+                        sql.SQL("copy (select t::text from {} t) to stdout").format(sql.Identifier(schema, table))
+                    ) as rows:
+                        for chunk in rows:
+                            yield place, bytes(chunk)

@@ -54,9 +54,11 @@ def published(airflow: AirflowApi, workplace: Workplace) -> tuple[TestPipeline, 
     pipeline.send(20)
     (run,) = run_to_the_end(airflow, pipeline)
     assert task_states(airflow, pipeline, run)["report"] == "success"
-    # In the order in which they are written. A history without a batch may have been there before.
+    # In the order in which they are written. A history without a batch, and the index with it, may have been there
+    # before; the address of the run is known last.
     (batch,) = batches_of(pipeline)
     wait_for(airflow, f"/batchledger/docs/{pipeline.name}/{batch.batch_id}")
+    wait_for(airflow, f"/batchledger/docs/{pipeline.name}/runs/{run.run_id}")
     wait_for(airflow, "/batchledger/docs/index.html", pipeline.name)
     return pipeline, run
 

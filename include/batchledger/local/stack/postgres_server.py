@@ -98,7 +98,8 @@ def server_configuration(ports: Ports) -> str:
 def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
     server = database_server(ports, credentials)
     owners = OWNER_BY_DATABASE.values()
-    entries = [f"{HOST}:{ports.postgres}:*:{role}:{server.password_by_role[role]}\n" for role in owners]
+    # Any port: a proxy may stand before the server.
+    entries = [f"{HOST}:*:*:{role}:{server.password_by_role[role]}\n" for role in owners]
     write_private(home.database_password_file, "".join(entries))
     account = _account()
     folder = _find_folder(home, account)
