@@ -43,9 +43,11 @@ def _read_rows(dsn: str) -> Iterator[tuple[str, bytes]]:
             for schema, table in tables:
                 place = f"{database}.{schema}.{table}"
                 # A table that is dropped meanwhile, such as the staging of an attempt, leaves nothing behind.
-                with suppress(psycopg.errors.UndefinedTable), connection.transaction():
-                    with connection.cursor().copy(
-                        sql.SQL("copy (select t::text from {} t) to stdout").format(sql.Identifier(schema, table))
-                    ) as rows:
-                        for chunk in rows:
-                            yield place, bytes(chunk)
+                copied = sql.SQL("copy (select t::text from {} t) to stdout").format(sql.Identifier(schema, table))
+                with (
+                    suppress(psycopg.errors.UndefinedTable),
+                    connection.transaction(),
+                    connection.cursor().copy(copied) as rows,
+                ):
+                    for chunk in rows:
+                        yield place, bytes(chunk)

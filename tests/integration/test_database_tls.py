@@ -158,8 +158,14 @@ REFUSALS = (
     "SSLHandshakeException",
     "could not be verified by hostnameverifier",
     "requires a valid client certificate",
+    "Broken pipe",
+    "Connection reset",
 )
-"""How libpq, the driver and the server say that they do not trust a certificate."""
+"""How libpq, the driver and the server say that they do not trust a certificate.
+
+With TLS 1.3 a client has ended its handshake when the server refuses its certificate. Its next write may then break
+before it reads why.
+"""
 
 
 def refuse_certificate(error: Exception) -> bool:
