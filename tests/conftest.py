@@ -34,6 +34,7 @@ from batchledger.local.stack.machine import NEVER_EPHEMERAL, choose_free_ports
 from batchledger.local.stack.postgres_server import connection_string
 from tests.chromium import browser, open_page, pictures  # noqa: F401 -- fixtures
 from tests.endpoints import Mailbox, Webhook, connect_mail, connect_webhook, serve_mail, serve_webhook
+from tests.runner import create_runner, log_in_as_runner
 from tests.support import Workplace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,6 +71,9 @@ class TestServices:
         from batchledger.adapters.postgres.ledger.migrate import migrate
 
         local_stack.up(self.home, self.ports, services=services, migrate=migrate)
+        if "postgres" in services:
+            create_runner(connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE), self.credentials)
+        log_in_as_runner(self.home)
 
 
 def prepare_services() -> TestServices:
@@ -83,6 +87,7 @@ def prepare_services() -> TestServices:
     home.pipelines.mkdir(parents=True)
     services = TestServices(home, choose_ports(), Credentials.of(home))
     configure_airflow(home, services.ports, services.credentials)
+    log_in_as_runner(home)
     os.environ.update(environment(home))
     return services
 

@@ -28,6 +28,7 @@ from batchledger.model.presence import Patience
 from batchledger.ports import CrashHook, no_crash
 from batchledger.wiring import build_platform, open_catalog, verify_pipeline
 from tests.lakes import list_columns, list_files, read_lake
+from tests.runner import let_run
 from tests.topics import read_rows
 
 SCHEMA = "message_id string, number int, amount double"
@@ -64,6 +65,8 @@ class Workplace:
         }
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(content))
+        if self.dsn:
+            let_run(self.dsn, name)
         return TestPipeline(self, name, path)
 
 

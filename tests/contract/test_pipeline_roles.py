@@ -29,6 +29,7 @@ from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import PostgresWarehouse, create_role, role_of
 
 FIRST, SECOND = OffsetRange(ORDERS_0, 0, 4), OffsetRange(ORDERS_0, 4, 8)
+REFUSED = r"(?s)permission denied for .*Grant the right"
 
 
 @dataclass
@@ -96,6 +97,46 @@ def test_role_runs_and_replays_its_pipeline_decides_and_proves_it(teams: Teams) 
         len(list_decisions(teams.owner.dsn, teams.mine.pipeline)),
     )
     assert teams.owner.prove() == verification
+
+
+def test_role_creates_its_target_if_it_may_create_tables_in_the_schema_alone(warehouse_dsn: str) -> None:
+    owner = PostgresWarehouse(warehouse_dsn)
+    with create_role(warehouse_dsn) as dsn:
+        grant_role(warehouse_dsn, owner.pipeline, role_of(dsn), None, is_applied=True)
+        mine = replace(owner, dsn=dsn)
+        with psycopg.connect(warehouse_dsn) as connection:
+            connection.execute(sql.SQL("create schema {}").format(sql.Identifier(owner.schema)))
+        attempt = life.stage(mine, life.store(mine, FIRST, run="run-1"), "run-1")
+        life.audit(mine, attempt)
+        with pytest.raises(ConfigurationError, match=REFUSED):
+            life.publish(mine, attempt)
+        with psycopg.connect(warehouse_dsn) as connection:
+            may_create = sql.SQL("grant usage, create on schema {} to {}")
+            connection.execute(may_create.format(*map(sql.Identifier, (owner.schema, role_of(dsn)))))
+        life.publish(mine, attempt)
+    owner.drop()
+
+
+def test_missing_right_on_the_target_blocks_no_batch_and_goes_with_the_grant(teams: Teams) -> None:
+    table, role = sql.Identifier(teams.owner.schema, "orders"), sql.Identifier(teams.role)
+
+    def change(right: str) -> None:
+        with psycopg.connect(teams.owner.dsn) as connection:
+            connection.execute(sql.SQL(right).format(table, role))  # type: ignore[arg-type]
+
+    batch = life.store(teams.mine, SECOND, run="run-2")
+    change("revoke insert on {} from {}")
+    with pytest.raises(ConfigurationError, match=REFUSED):
+        life.stage(teams.mine, batch, "run-2")
+    change("grant insert on {} to {}")
+    attempt = life.stage(teams.mine, batch, "run-2")
+    life.audit(teams.mine, attempt)
+    change("revoke insert on {} from {}")
+    with pytest.raises(ConfigurationError, match=REFUSED):
+        life.publish(teams.mine, attempt)
+    change("grant insert on {} to {}")
+    life.publish(teams.mine, attempt)
+    assert teams.mine.prove().findings == ()
 
 
 def test_role_erases_rows_of_its_pipeline_and_its_replays_keep_them_away(teams: Teams) -> None:

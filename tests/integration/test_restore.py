@@ -10,10 +10,12 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.lifecycle import run_batch
+from batchledger.local.stack.home import Credentials
 from batchledger.model.checks import ACCEPTED_BY_TARGET
 from batchledger.model.errors import BatchBlockedError, TargetChangedError, TargetRefusedError
 from batchledger.wiring import verify_pipeline
 from tests.integration.test_cli import ask, batchledger
+from tests.runner import create_runner
 from tests.second_server import SecondServer, dump, restore, serve_second_postgres
 from tests.support import TestPipeline, Workplace, admin_client
 
@@ -24,8 +26,9 @@ KEYED = {"mode": "upsert", "key": ["message_id"]}
 
 @pytest.fixture(scope="module")
 def second_server() -> Iterator[SecondServer]:
-    """A cluster that was made anew."""
+    """A cluster that was made anew, with the role that a dump of the first one names: a dump holds no roles."""
     with serve_second_postgres() as server:
+        create_runner(server.dsn, Credentials.of(server.home))
         yield server
 
 

@@ -192,24 +192,27 @@ def translate_errors(action: str, rows: Attempt | None = None) -> Iterator[None]
 
 def _translate(error: psycopg.Error, action: str, rows: Attempt | None) -> BatchledgerError:
     reason = str(error).strip().partition("\n")[0]
-    cause = cause_of(error)
+    cause, batch_id = cause_of(error), None if rows is None else rows.batch.batch_id
     if cause is Cause.WEATHER:
         return ServiceUnavailableError(
             f"could not {action}. Nothing was changed.",
             why=f"The warehouse database says: {reason}.",
             advice="Run the step again when the database answers.",
-            batch_id=None if rows is None else rows.batch.batch_id,
+            batch_id=batch_id,
         )
     if cause is Cause.LIMIT:
         return _limited(action, reason)
     if _is_staging_gone(error):
+        why = f"{reason}. Another attempt or a person has removed it."
         return StagingLostError(
-            f"could not {action}: the staging is gone.",
-            why=f"{reason}. Another attempt or a person has removed it.",
-            advice="Stage the batch again.",
-            batch_id=None if rows is None else rows.batch.batch_id,
+            f"could not {action}: the staging is gone.", why=why, advice="Stage the batch again.", batch_id=batch_id
         )
     return _translate_refusal(error, action, rows, reason)
+
+
+def is_right_missing(error: psycopg.Error) -> bool:
+    """Whether a grant is missing: a policy and a trigger may refuse a row with the same code."""
+    return (error.diag.source_function or "").startswith("aclcheck_error")
 
 
 def without_values(error: psycopg.Error) -> str:
@@ -243,20 +246,23 @@ def _translate_refusal(error: psycopg.Error, action: str, rows: Attempt | None, 
             advice="Create them: batchledger migrate PIPELINE",
         )
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return ConfigurationError(
-            f"could not {action}. Nothing was changed.",
-            why=f"The warehouse database says: {reason}.",
-            advice="Grant the right to the user of the warehouse connection.",
-        )
+        return _without_right(action, reason)
     if rows is not None:
-        return rows_refused(
-            "the warehouse database", f"the rows of {rows.batch.label}", without_values(error), tell_all(error)
-        )
+        what = f"the rows of {rows.batch.label}"
+        return rows_refused("the warehouse database", what, without_values(error), tell_all(error))
     return DatabaseRefusedError(
         f"could not {action}. Nothing was changed.",
         why=f"The warehouse database refuses it: {without_values(error)}.",
         advice="Look at what it names: trying again changes nothing.",
         quoted=tell_all(error),
+    )
+
+
+def _without_right(action: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"could not {action}. Nothing was changed.",
+        why=f"The warehouse database says: {reason}.",
+        advice="Grant the right to the user of the warehouse connection.",
     )
 
 
@@ -281,7 +287,7 @@ def rows_refused(who: str, what: str, reason: str, quoted: str) -> RowsRefusedEr
 
 @contextmanager
 def handing_over(who: str, what: str) -> Iterator[None]:
-    """Raise what the database says: RowsRefusedError against rows, ConfigurationError at a limit.
+    """Raise what the database says: RowsRefusedError against rows, ConfigurationError at a limit or without a right.
 
     Weather is ServiceUnavailableError. That the staging is gone passes as it is.
     """
@@ -289,15 +295,16 @@ def handing_over(who: str, what: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         reason = (error.diag.message_primary or str(error)).strip().partition("\n")[0]
-        cause = cause_of(error)
+        cause, action = cause_of(error), f"write {what} to {who}"
         if cause is Cause.LIMIT:
-            raise _limited(f"write {what} to {who}", reason) from error
+            raise _limited(action, reason) from error
+        if is_right_missing(error):
+            raise _without_right(action, reason) from error
         if cause is Cause.REFUSAL and not _is_staging_gone(error):
             raise rows_refused(who, what, without_values(error), tell_all(error)) from error
         if cause is Cause.WEATHER:
-            raise ServiceUnavailableError(
-                f"could not write {what} to {who}.", why=f"The warehouse database says: {reason}."
-            ) from error
+            why = f"The warehouse database says: {reason}."
+            raise ServiceUnavailableError(f"could not {action}.", why=why) from error
         raise
 
 

@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import cause_of, handing_over, read_sql
+from batchledger.adapters.postgres.database import cause_of, handing_over, is_right_missing, read_sql
 from batchledger.adapters.postgres.sinks.column_comparison import compare_columns, read_base_types
 from batchledger.adapters.postgres.sinks.evolution import (
     NOTHING_CHANGES,
@@ -86,7 +86,10 @@ class TargetTable:
         definitions.append(sql.SQL("{} bigint not null").format(sql.Identifier(BATCH_COLUMN)))
         if self.updates is not None:
             definitions.append(self.updates.primary_key)
-        cursor.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(self.table[0])))
+        schema = self.table[0]
+        # "If not exists" asks for the right to create schemas, also if there is nothing to create.
+        if cursor.execute("select 1 from pg_namespace where nspname = %s", [schema]).fetchone() is None:
+            cursor.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
         cursor.execute(sql.SQL("create table {} ({})").format(self.identifier, sql.SQL(", ").join(definitions)))
         if self.updates is not None:
             # Every update would have to maintain an index of the offsets, and a replay reads the whole table as fast.
@@ -142,7 +145,7 @@ class TargetTable:
         try:
             cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), stored), [attempt.batch.batch_id])
         except psycopg.Error as error:
-            if cause_of(error) is not Cause.REFUSAL:
+            if cause_of(error) is not Cause.REFUSAL or is_right_missing(error):
                 raise
             raise TargetChangedError(
                 f"Table {self.name} cannot take the rows of {attempt.batch.label}. Nothing was written.",
