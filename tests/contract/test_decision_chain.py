@@ -93,7 +93,7 @@ def test_change_behind_the_triggers_is_found_at_its_place(
     ids = [each.decision_id for each in load_chain(warehouse).decisions]
     tamper(warehouse, statement, ids[at])
     (finding,) = warehouse.prove().findings
-    where = "the newest decisions" if broken is None else f"decision {ids[broken]}"
+    where = "the newest decisions" if broken is None else f"decision_id {ids[broken]}"
     assert (finding.invariant, finding.where) == ("decision", where)
 
 

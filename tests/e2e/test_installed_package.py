@@ -41,7 +41,7 @@ KEEPERS = {
     "kafka/server.properties": {"kafka_password"},
     "pgpass": {"airflow_database_password", "database_password"},
     "airflow/airflow.cfg": {"airflow_fernet_key", "airflow_jwt_secret", "airflow_secret_key"},
-    "airflow/passwords.json": {"airflow_password", "airflow_viewer_password"},
+    "airflow/passwords.json": {"airflow_password", "airflow_reviewer_password", "airflow_viewer_password"},
 }
 """The files whose purpose is to hold secrets, with the names of these."""
 

@@ -26,12 +26,16 @@ def test_granted_role_runs_its_pipeline_and_proves_it(workplace: Workplace) -> N
         refused = batchledger("run", pipeline.name, AIRFLOW_CONN_TEAM=team)
         assert "permission denied for schema batchledger" in refused.stderr
         with psycopg.connect(workplace.dsn) as connection:
-            connection.execute(batchledger("grant", *to_team, AIRFLOW_CONN_TEAM=owner).stdout.encode())
+            printed = batchledger("grant", *to_team, AIRFLOW_CONN_TEAM=owner).stdout
+            assert printed.endswith(";\n-- Nothing was executed. To execute it: repeat with --apply.\n")
+            connection.execute(printed.encode())
         (published,) = ask("run", pipeline.name, AIRFLOW_CONN_TEAM=team)
         assert (published["state"], pipeline.count_target_rows()) == ("published", 8)
         assert ask("verify", pipeline.name, AIRFLOW_CONN_TEAM=team)["holds"]
         assert pipeline.find_differences() == {}
         assert ask("grant", *to_team, "--apply", AIRFLOW_CONN_TEAM=owner)["applied"]
+        applied = batchledger("grant", *to_team, "--apply", AIRFLOW_CONN_TEAM=owner).stdout
+        assert applied.endswith(f"-- Granted to {role_of(team_dsn)}.\n")
 
 
 def as_connection(dsn: str) -> str:

@@ -127,9 +127,14 @@ def test_erasure_needs_its_key_and_the_code_from_both_people(workplace: Workplac
     asked = ask("erase", pipeline.name, "--key", key, *WHY)
     assert (asked["kind"], pipeline.count_target_rows()) == ("request", 3)
     number, code = str(asked["decision_id"]), asked["code"]
-    for wrong in ((), ("--key", key, "--code", "wrong"), ("--key", "message_id=x", "--code", code)):
-        refused = batchledger("confirm", number, *wrong, *WHY)
-        assert (refused.returncode, "erases another key" in refused.stderr) == (2, True)
+    for said, *repeated in (
+        ("needs a key and a code",),
+        ("erases another key", "--key", key, "--code", "wrong"),
+        ("erases another key", "--key", "message_id=x", "--code", code),
+    ):
+        refused = batchledger("confirm", number, *repeated, *WHY)
+        assert (refused.returncode, said in refused.stderr) == (2, True)
+    assert "An erasure also needs" in batchledger("requests").stdout
     own = batchledger("confirm", number, "--key", key, "--code", code, *WHY)
     assert (own.returncode, "has asked for it" in own.stderr) == (2, True)
     request = load_request(workplace.dsn, int(number))

@@ -14,6 +14,7 @@ from batchledger.local.stack.home import Credentials
 from batchledger.model.checks import ACCEPTED_BY_TARGET
 from batchledger.model.errors import BatchBlockedError, TargetChangedError, TargetRefusedError
 from batchledger.wiring import verify_pipeline
+from tests.conftest import as_superuser
 from tests.integration.test_cli import ask, batchledger
 from tests.runner import create_runner
 from tests.second_server import SecondServer, dump, restore, serve_second_postgres
@@ -63,7 +64,8 @@ def test_dumped_and_restored_warehouse_goes_on_exactly_once_its_targets_are_adop
         grow(each, "before-1", "before-2")
     dump(workplace.dsn, tmp_path / "warehouse")
     restored = second_server.create_database()
-    restore(tmp_path / "warehouse", restored)
+    # Targets are a role's own, and only a superuser gives a role tables before its grants are there.
+    restore(tmp_path / "warehouse", as_superuser(restored, Credentials.of(second_server.home)))
     moved = {each.name: replace(each, workplace=replace(workplace, dsn=restored)) for each in pipelines}
     with second_server.connected(restored):
         for each in (appended, keyed):

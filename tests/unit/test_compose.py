@@ -22,7 +22,7 @@ from airflow.cli import cli_parser
 from batchledger import cli
 from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
 from batchledger.local.stack import database_roles, defaults
-from batchledger.local.stack.airflow_components import ADMIN, VIEWER, airflow_configuration
+from batchledger.local.stack.airflow_components import ADMIN, REVIEWER, VIEWER, airflow_configuration
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.home import Credentials, Home, Ports, port_variable
 from batchledger.local.stack.kafka_broker import client_options, java_options, server_properties
@@ -208,7 +208,7 @@ def test_airflow_is_set_up_as_the_local_one() -> None:
         }
         assert without(found, differ) == without(expected, differ), service
         assert found["core.execution_api_server_url"] == f"http://airflow-api-server:{found['api.port']}/execution/"
-    for user in (ADMIN, VIEWER):
+    for user in (ADMIN, REVIEWER, VIEWER):
         assert f'"{user}"' in SERVICES["airflow-init"]["command"][-1]
 
 

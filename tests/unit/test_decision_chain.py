@@ -69,14 +69,14 @@ def test_decisions_that_stand_as_they_were_recorded_hold_and_end_in_the_newest_h
 @pytest.mark.parametrize(
     ("tamper", "where", "said"),
     [
-        (change, "decision 12", "its hash does not fit"),
-        (change_with_its_hash, "decision 13", "its hash does not fit"),
-        (remove_the_first, "decision 12", "its number is 2 and not 1"),
-        (remove_the_second, "decision 13", "its number is 3 and not 2"),
+        (change, "decision_id 12", "its hash does not fit"),
+        (change_with_its_hash, "decision_id 13", "its hash does not fit"),
+        (remove_the_first, "decision_id 12", "its number is 2 and not 1"),
+        (remove_the_second, "decision_id 13", "its number is 3 and not 2"),
         (remove_the_newest, "the newest decisions", "3 decisions were recorded, and 2 are there"),
         (remove_all, "the newest decisions", "3 decisions were recorded, and 0 are there"),
-        (exchange, "decision 12", "its hash does not fit"),
-        (repeat, "decision 12", "its number is 2 and not 3"),
+        (exchange, "decision_id 12", "its hash does not fit"),
+        (repeat, "decision_id 12", "its number is 2 and not 3"),
         (add, "the newest decisions", "3 decisions were recorded, and 4 are there"),
     ],
 )

@@ -141,9 +141,9 @@ def _read_requested(request: DecisionRecord, repeated: RepeatedKey | None) -> Tw
     if written.get("kind") != Erase.kind:
         return read_order(written)
     if repeated is None or write_erasure(repeated.key, repeated.code) != written:
+        missing = "needs a key and a code" if repeated is None else "erases another key, or its code is another one"
         raise DecisionRefusedError(
-            f"Request {request.decision_id} of {request.pipeline} erases another key, or its code is another one. "
-            "Nothing was erased.",
+            f"Request {request.decision_id} of {request.pipeline} {missing}. Nothing was erased.",
             why=f"The request keeps no value. Its columns: {', '.join(written['columns'])}.",
             advice="Ask the first person for the key and the code, then repeat both: batchledger confirm "
             f"{request.decision_id} --key COLUMN=VALUE --code CODE --reason WHY",

@@ -40,7 +40,7 @@ def find_break(chain: DecisionChain) -> tuple[str, str] | None:
     """
     before = b""
     for number, each in enumerate(chain.decisions, 1):
-        where = f"decision {each.decision_id}"
+        where = f"decision_id {each.decision_id}"
         if each.number != number:
             return where, f"its number is {each.number} and not {number}: a decision was removed or added before it"
         if each.hash != sha256(before + each.content).digest():

@@ -27,6 +27,8 @@ from batchledger.local.stack.service import Service, base_environment
 ADMIN = "admin"
 # May look at everything and act on nothing.
 VIEWER = "viewer"
+# Another person who may act, to confirm what the administrator asks for.
+REVIEWER = "reviewer"
 DAG_FILE = '''\
 """Batchledger's DAGs for Airflow: one for each pipeline file, and three for upkeep."""
 
@@ -83,7 +85,7 @@ def airflow_configuration(home: Home, ports: Ports, credentials: Credentials) ->
             "fernet_key": credentials.airflow_fernet_key,
             "hostname_callable": "socket.gethostname",
             "execution_api_server_url": f"{airflow_url(ports)}/execution/",
-            "simple_auth_manager_users": f"{ADMIN}:admin,{VIEWER}:viewer",
+            "simple_auth_manager_users": f"{ADMIN}:admin,{REVIEWER}:user,{VIEWER}:viewer",
             "simple_auth_manager_passwords_file": home.airflow_password_file,
             "min_serialized_dag_update_interval": 2,
         },
@@ -147,7 +149,11 @@ def configure_airflow(home: Home, ports: Ports, credentials: Credentials, advert
     for folder in (home.local / "airflow", home.more_dags, home.docs, home.lake):
         private_folder(folder)
     write_private(home.local / "airflow" / "airflow.cfg", airflow_configuration(home, ports, credentials))
-    passwords = {ADMIN: credentials.airflow_password, VIEWER: credentials.airflow_viewer_password}
+    passwords = {
+        ADMIN: credentials.airflow_password,
+        REVIEWER: credentials.airflow_reviewer_password,
+        VIEWER: credentials.airflow_viewer_password,
+    }
     write_private(home.airflow_password_file, json.dumps(passwords) + "\n")
     write_connections(home, advertised or ports, credentials)
 

@@ -92,7 +92,7 @@ class Home:
 
     @property
     def airflow_password_file(self) -> Path:
-        """The passwords of the administrator and of the viewer, as JSON by user."""
+        """The passwords of Airflow's users, as JSON by user."""
         return self.local / "airflow" / "passwords.json"
 
     def log_file(self, service: str) -> Path:
@@ -149,6 +149,7 @@ class Credentials:
     spark_token: str = field(default_factory=secrets.token_urlsafe, repr=False)
     key_secret: str = field(default_factory=secrets.token_urlsafe, repr=False)
     airflow_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
+    airflow_reviewer_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
     airflow_viewer_password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
     airflow_secret_key: str = field(default_factory=secrets.token_urlsafe, repr=False)
     airflow_jwt_secret: str = field(default_factory=lambda: secrets.token_urlsafe(64), repr=False)

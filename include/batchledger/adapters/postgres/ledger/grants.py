@@ -53,7 +53,9 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
 # A member may be without the rights of the other role until it says "set role".
 _FIND_UNHELD = """
 select (
-    select u.rolname from pg_roles u
+    select array[u.rolname, case when u.rolsuper then 'a superuser' when u.rolbypassrls then 'exempt by BYPASSRLS'
+        else 'the owner of the ledger' end]
+    from pg_roles u
     where pg_has_role(r.oid, u.oid, 'member') and (
         u.rolsuper or u.rolbypassrls
         or u.oid in (select relowner from pg_class where relnamespace = 'batchledger'::regnamespace and relrowsecurity))
@@ -118,10 +120,10 @@ def _require_held(cursor: psycopg.Cursor[Any], pipeline: str, role: str) -> None
         )
     (unheld,) = found
     if unheld is not None:
-        claim = "is" if unheld == role else f"is a member of {unheld}, which is"
+        name, what = unheld
+        claim = f"is {what}" if name == role else f"is a member of {name}, which is {what}"
         raise ConfigurationError(
-            f"No policy holds {role}: it {claim} a superuser, the owner of the ledger, or exempt by BYPASSRLS. "
-            "Nothing was granted.",
+            f"No policy holds {role}: it {claim}. Nothing was granted.",
             advice="Name a role that is none of these and a member of none, or create one: create role NAME login",
             pipeline=pipeline,
         )

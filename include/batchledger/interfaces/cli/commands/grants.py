@@ -24,4 +24,7 @@ def grant(pipeline: Name, *, role: Role, is_applied: Apply = False, as_json: AsJ
     target = config.sink.qualified_table if isinstance(config.sink, PostgresSinkConfig) else None
     statements = grant_role(ledger_dsn(config), config.name, role, target, is_applied=is_applied)
     document = {"pipeline": config.name, "role": role, "applied": is_applied, "statements": statements}
-    show(Shown(document, [Text(f"{each};", no_wrap=True) for each in statements]), as_json)
+    # A comment of SQL, so that the output stays what psql can execute.
+    done = f"-- Granted to {role}." if is_applied else "-- Nothing was executed. To execute it: repeat with --apply."
+    parts = [Text(line, no_wrap=True) for line in (*(f"{each};" for each in statements), done)]
+    show(Shown(document, parts), as_json)

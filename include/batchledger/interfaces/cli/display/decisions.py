@@ -97,7 +97,10 @@ def describe_requests(requests: Sequence[DecisionRecord]) -> Shown:
             f"{each.decided_at + VALID_FOR:%m-%d %H:%M}",
             why,
         )
-    return Shown(document, [table, "Look, then confirm: batchledger confirm REQUEST --reason WHY [--dry-run]"])
+    parts = [table, "Look, then confirm: batchledger confirm REQUEST --reason WHY [--dry-run]"]
+    if any(each["order"]["kind"] == "erase" for each in document):
+        parts.append("An erasure also needs what the first person was shown: --key COLUMN=VALUE --code CODE")
+    return Shown(document, parts)
 
 
 def _warning(decided: Decided, dry_run: bool) -> Iterator[Text]:
