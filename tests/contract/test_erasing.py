@@ -1,6 +1,7 @@
 """The contract of erasure: the rows of a key go for good, the proof stays exact, and no record keeps the value."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from batchledger.model.batch import Decided, Staged
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Upsert
 from tests.contract import life
 from tests.contract.decided import BY_ANA, assert_proved, record_of, rewind
@@ -166,6 +168,41 @@ def test_remembered_deletion_of_the_key_goes_and_no_older_record_brings_the_key_
     assert story.warehouse.count_deleted_keys() == 0
     story.replay(OffsetRange(ORDERS_0, 0, 1))
     assert story.state() == {("UA", 1): 2}
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({}, Comparison(unchanged=2, erased_again=2)),
+        ({"deduplication": BY_ID}, Comparison(unchanged=2, erased_again=1)),
+        ({"upsert": Upsert(("message_id",))}, Comparison(unchanged=2, erased_again=1)),
+    ],
+    ids=["append", "duplicates dropped", "upsert"],
+)
+def test_comparison_says_what_is_erased_again_and_not_that_it_is_added(
+    warehouse: Warehouse, rules: dict[str, Any], said: Comparison
+) -> None:
+    messages = Messages(warehouse.with_rules(**rules))
+    messages.live(p0="abac")
+    erase(messages.warehouse, "a")
+    replay = messages.stage_replay(OffsetRange(ORDERS_0, 0, 4))
+    assert messages.warehouse.sink.compare(replay, 20) == said
+    messages.publish(replay)
+    ranges = messages.warehouse.load_published_history().ranges
+    assert [each.rows_erased for each in ranges if each.batch_id == replay.batch.batch_id] == [said.erased_again]
+    messages.live(p0="a")
+    late = messages.stage_replay(OffsetRange(ORDERS_0, 4, 5))
+    assert messages.warehouse.sink.compare(late, 20) == Comparison(unchanged=1)
+
+
+def test_comparison_says_that_a_row_goes_whose_record_has_an_erased_key_now(warehouse: Warehouse) -> None:
+    messages = Messages(warehouse)
+    messages.live(p0="abc")
+    erase(warehouse, "a")
+    replay = messages.stage_replay(OffsetRange(ORDERS_0, 0, 3), ids={(ORDERS_0, 1): "a"})
+    assert warehouse.sink.compare(replay, 20) == Comparison(removed=1, unchanged=1, erased_again=2)
+    messages.publish(replay)
+    assert messages.ids() == "c"
 
 
 def test_pipeline_that_has_published_nothing_refuses_the_erasure(warehouse: Warehouse) -> None:

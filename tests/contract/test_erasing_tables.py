@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import psycopg
@@ -10,16 +11,18 @@ import pytest
 from psycopg import sql
 
 from batchledger.adapters.postgres.ledger import erasures
+from batchledger.adapters.postgres.ledger.history import list_batches, load_batch_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.adapters.postgres.ledger.rows import Cursor
-from batchledger.model.batch import Decided
+from batchledger.model.batch import Batch, Decided
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from batchledger.model.housekeeping import OVER_FOR, StagingTable
+from batchledger.model.records.comparison import Comparison
 from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of
-from tests.contract.life import FIRST, ORDERS_0, SECOND
+from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND
 from tests.contract.messages import BY_ID, Messages
 from tests.contract.warehouses import PostgresWarehouse, create_role, role_of
 from tests.fakes.work import ROW_SCHEMA
@@ -27,6 +30,7 @@ from tests.fakes.work import ROW_SCHEMA
 WAREHOUSES = ("postgres",)
 VALUE = "orders[0]@1"
 LETTERS = "abc"
+NOON, HOUR = datetime(1990, 3, 1, 12, tzinfo=UTC), timedelta(hours=1)
 
 
 def erase(warehouse: PostgresWarehouse, *keys: str) -> Decided:
@@ -41,6 +45,18 @@ def change_target(warehouse: PostgresWarehouse, statement: str, **parts: sql.Com
     target, schema = sql.Identifier(warehouse.schema, "orders"), sql.Identifier(warehouse.schema)
     with psycopg.connect(warehouse.dsn) as connection:
         connection.execute(sql.SQL(statement).format(target=target, schema=schema, **parts))
+
+
+def test_batches_say_how_many_of_their_rows_were_erased(warehouse: PostgresWarehouse) -> None:
+    life.take_to_published(warehouse, FIRST, OTHER)
+    life.take_to_published(warehouse, SECOND, run="run-2")
+    erase(warehouse)
+    life.publish(warehouse, life.take_replay_to_audited(warehouse, FIRST))
+    listed = list_batches(warehouse.dsn, warehouse.pipeline)
+    assert [each.rows_erased for each in listed] == [1, 0, 1]
+    for each in listed:
+        ranges = load_batch_history(warehouse.dsn, each.batch_id).ranges
+        assert sum(found.rows_erased for found in ranges) == each.rows_erased
 
 
 def test_column_that_the_table_lacks_is_refused(warehouse: PostgresWarehouse) -> None:
@@ -124,6 +140,38 @@ def test_rows_stay_erased_when_the_erasing_login_writes_dates_in_another_way(
     assert life.target_coordinates(warehouse) == []
 
 
+def test_comparison_finds_the_key_and_the_rows_as_a_session_of_another_zone_publishes_them(
+    warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's zone says what the column without a zone holds; the hash of the key has a zone of its own."""
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    moments = pa.array([NOON, NOON + HOUR, NOON + 2 * HOUR], pa.timestamp("us", "UTC"))
+    rows = life.batch_of_rows(life.rows_of([FIRST])).append_column("moment", moments)
+    publish_rows(warehouse, life.store(warehouse, FIRST), rows)
+    change_target(warehouse, "alter table {target} add here timestamp")
+    rows = rows.append_column("here", moments)
+    publish_rows(warehouse, life.store_replay(warehouse, FIRST, run="wider"), rows)
+    erase(warehouse, f"moment={NOON.isoformat()}")
+    again = life.stage(warehouse, life.store_replay(warehouse, FIRST), "again", rows=rows)
+    life.audit(warehouse, again)
+    assert warehouse.sink.compare(again, 20) == Comparison(unchanged=2, erased_again=1)
+
+
+def test_comparison_leaves_rows_alone_whose_erased_column_is_the_targets_own(warehouse: PostgresWarehouse) -> None:
+    """Only the publication knows what a default gives."""
+    life.take_to_published(warehouse, FIRST)
+    change_target(warehouse, "alter table {target} add amount smallint default 7")
+    erase(warehouse, "amount=7")
+    said = warehouse.sink.compare(life.take_replay_to_audited(warehouse, FIRST), 20)
+    assert said == Comparison(added=3, absent_columns=("amount",))
+
+
+def publish_rows(warehouse: PostgresWarehouse, batch: Batch, rows: pa.RecordBatch) -> None:
+    attempt = life.stage(warehouse, batch, rows=rows)
+    life.audit(warehouse, attempt)
+    life.publish(warehouse, attempt)
+
+
 def test_column_whose_texts_depend_on_a_country_is_refused(warehouse: PostgresWarehouse) -> None:
     life.take_to_published(warehouse, FIRST)
     change_target(warehouse, "alter table {target} add price money default 5")
@@ -148,8 +196,11 @@ def test_table_that_has_lost_the_column_of_an_erased_key_takes_no_replay(warehou
     change_target(warehouse, "alter table {target} add customer text default 'a'")
     erase(warehouse, "customer=b")
     change_target(warehouse, "alter table {target} drop customer")
+    replay = life.take_replay_to_audited(warehouse, FIRST)
     with pytest.raises(TargetChangedError, match="has lost column customer"):
-        life.publish(warehouse, life.take_replay_to_audited(warehouse, FIRST))
+        warehouse.sink.compare(replay, 20)
+    with pytest.raises(TargetChangedError, match="has lost column customer"):
+        life.publish(warehouse, replay)
 
 
 def test_whole_texts_of_errors_go_because_they_may_quote_the_value(warehouse: PostgresWarehouse) -> None:

@@ -271,8 +271,12 @@ class MemorySink(Sink):
         MemorySink.withdraw(self, MemoryPublication(tables, attempt, frozenset(), lambda: attempt.batch.planned_at), ())
         kept, new = tables.targets[self.table].rows, tuple({**row, "_batch_id": attempt.batch.batch_id} for row in rows)
         after = (*kept, *new) if self.upsert is None else apply_updates(tables, attempt, kept, new, self.upsert)
+        tables.targets[self.table] = replace(before, rows=after)
+        MemoryErasure(self.table, self.deduplication, self.upsert).erase_again(tables, attempt)
+        after, erased = tables.targets[self.table].rows, tables.batches[attempt.batch.batch_id].erased
         key = self.upsert.key if self.upsert else ("_topic", "_partition", "_offset")
-        return compare_rows(before, staging.schema.names, after, key, attempt, limit)
+        compared = compare_rows(before, staging.schema.names, after, key, attempt, limit)
+        return replace(compared, erased_again=len(erased))
 
     @override
     def check(self, publication: Publication) -> None:

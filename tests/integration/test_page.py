@@ -15,7 +15,9 @@ from batchledger.interfaces.page.partition_list import PartitionQuery
 from batchledger.interfaces.page.pipeline_view import PipelineView, look_at_pipeline
 from batchledger.interfaces.page.ribbon import COLUMNS
 from batchledger.lifecycle import decisions, plans, run_batch
+from batchledger.lifecycle.erasing import erase
 from batchledger.model.batch import Decision, Step, StepFailure
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange
@@ -341,6 +343,16 @@ def test_batch_says_who_has_published_it_again(workplace: Workplace, desk: Desk)
     told = words(desk.get(f"{here}/{first}"))
     assert f"Published again by batch {replay.batch_id}" in told
     assert f"Batch {replay.batch_id} took {pipeline.name}[0] 0..2 over: 2 rows" in told
+
+
+def test_pages_say_how_many_rows_of_a_batch_were_erased(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(partitions=1)
+    pipeline.send(4, partitions=1)
+    batch_id = publish(pipeline)
+    ((message_id,),) = pipeline.query("select message_id from {target} limit 1")
+    erase(pipeline.platform(), ErasureKey.parse([f"message_id={message_id}"]), WHY)
+    assert "1 accepted row was erased." in words(desk.get(f"/{pipeline.name}/batches/{batch_id}"))
+    assert f"{batch_id} live published 4 4 1 erased 0" in words(desk.get(f"/{pipeline.name}"))
 
 
 def wait_as_replay(pipeline: TestPipeline) -> int:

@@ -30,7 +30,7 @@ RUN, LATER_RUN = "scheduled__2026-11-20T12:00:00+00:00", "manual__2026-11-20T12:
 SECOND = timedelta(seconds=1)
 RANGES = [
     RangeRecord("orders", 3, 0, 100, 96, 0, 0, 0, 0, 4, 4, 0, 0, 0, 0),
-    RangeRecord("orders", 4, 7, 10, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1),
+    RangeRecord("orders", 4, 7, 10, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, rows_erased=1),
 ]
 HISTORY = BatchHistory(
     batch=Batch(17, "orders", Lane.LIVE, BatchState.BLOCKED, 2, LATER_RUN, (), 1200, NOON),
@@ -60,7 +60,7 @@ SAID_BY_BOTH = [
     "Delivery exactly_once",
     "Left behind 1,200 records",
     "Published again by batch 19",
-    "103 offsets = 97 accepted + 1 duplicates + 4 aborted + 1 unexplained does not close",
+    "103 offsets = 97 accepted + 1 duplicates + 4 aborted + 1 unexplained does not close 1 accepted row was erased.",
     "bad ✘ failed critical, block pipeline 2 of 3 rows",
     "odd ⚠ could not run warning integrity it broke",
     "idle ○ nothing to judge critical integrity no row",

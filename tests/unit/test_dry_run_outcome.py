@@ -17,12 +17,12 @@ ORDERS_0 = TopicPartition("orders", 0)
 OUTCOME = DryRunOutcome(
     expired=(OffsetRange(ORDERS_0, 0, 5),),
     replaced=(ReplacedRows(HeldRange(1, OffsetRange(ORDERS_0, 5, 8)), 3),),
-    comparison=Comparison(1, 0, 2, 3, (ChangedRow(ORDERS_0, 5, ("amount",)),), ("note",)),
+    comparison=Comparison(1, 0, 2, 3, (ChangedRow(ORDERS_0, 5, ("amount",)),), ("note",), 0, 4),
     objections=("no_duplicate_offsets: 2 offsets twice",),
     notes=("2 records come along",),
 )
 COMPARISON = {
-    "added": 1, "removed": 0, "changed": 2, "unchanged": 3, "repeated": 0,
+    "added": 1, "removed": 0, "changed": 2, "unchanged": 3, "repeated": 0, "erased_again": 4,
     "absent_columns": ["note"],
     "examples": [{"where": "orders[0]@5", "columns": ["amount"]}],
 }  # fmt: skip
@@ -55,7 +55,7 @@ outcomes = st.builds(
     st.none()
     | st.builds(
         Comparison, counts, counts, counts, counts,
-        several(st.builds(ChangedRow, partitions, counts, several(texts))), several(texts), counts,
+        several(st.builds(ChangedRow, partitions, counts, several(texts))), several(texts), counts, counts,
     ),
     several(texts),
     several(texts),
@@ -72,9 +72,27 @@ def test_outcome_is_read_back_as_it_was(outcome: DryRunOutcome) -> None:
     assert DryRunOutcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
 
 
-def test_outcome_from_before_topics_were_sinks_has_nothing_that_comes_once_more() -> None:
-    kept = {**AS_JSON, "comparison": {key: each for key, each in COMPARISON.items() if key != "repeated"}}
-    assert DryRunOutcome.from_json(kept) == OUTCOME
+def test_outcome_from_before_topics_and_erasures_has_nothing_that_comes_once_more_or_is_erased_again() -> None:
+    newer = ("repeated", "erased_again")
+    kept = {**AS_JSON, "comparison": {key: each for key, each in COMPARISON.items() if key not in newer}}
+    comparison = DryRunOutcome.from_json(kept).comparison
+    assert comparison is not None
+    assert (comparison.repeated, comparison.erased_again) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Comparison(unchanged=2_473, erased_again=26), "the rows would be the same: 2,473 unchanged; 26 rows "),
+        (Comparison(erased_again=26), "no row would be added, removed or changed; 26 rows "),
+        (
+            Comparison(added=1, erased_again=26),
+            "the rows would differ: 1 added, 0 removed, 0 changed, 0 unchanged; 26 rows ",
+        ),
+    ],
+)
+def test_rows_that_are_erased_again_are_said_beside_the_others(found: Comparison, said: str) -> None:
+    assert str(found) == f"{said}of erased keys would be erased again"
 
 
 def test_topic_says_that_records_come_once_more() -> None:

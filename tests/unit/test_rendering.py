@@ -117,6 +117,8 @@ def test_what_a_dry_run_into_a_table_has_found_is_shown_as_rows_that_go_and_diff
     assert words == (
         "Would replace 7 rows: batch 13: 7 The rows would differ: 0 added, 0 removed, 7 changed, 0 unchanged"
     )
+    page = render(FOUND, found=DryRunOutcome(replaced=held, comparison=Comparison(unchanged=7, erased_again=1)))
+    assert "7 unchanged; 1 row of erased keys would be erased again</dd>" in page
 
 
 def test_status_of_a_page_is_the_one_that_was_given() -> None:

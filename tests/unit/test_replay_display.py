@@ -64,6 +64,21 @@ def test_list_of_batches_tells_lanes_and_who_asked_where_there_are_replays(
     assert "lane" not in shown(capsys)
 
 
+def test_rows_that_were_erased_are_said_of_their_batch_in_the_list_and_after_a_replay(
+    narrow: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, again = replace(summary(12, Lane.LIVE), rows_erased=1_079), replace(summary(13, Lane.REPLAY), rows_erased=26)
+    show(describe_batches("orders", [again, first, summary(11, Lane.LIVE)], []), as_json=False)
+    assert "Erased of these rows: batch 13: 26, batch 12: 1,079." in shown(capsys)
+    balance = RangeRecord("orders", 0, 4, 8, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    some = replace(HISTORY, ranges=(replace(balance, rows_erased=1), replace(balance, rows_erased=2), balance))
+    for describe in (describe_batch, describe_replayed):
+        show(describe(some), as_json=False)
+        assert "3 accepted rows were erased." in shown(capsys)
+        show(describe(replace(HISTORY, ranges=(balance,))), as_json=False)
+        assert "erased" not in shown(capsys)
+
+
 def test_dry_run_shows_whose_rows_would_go_and_how_they_differ(
     narrow: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from batchledger.model.batch import HeldRange
 from batchledger.model.counting import describe_count
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets
 
-_COUNTS = ("added", "removed", "changed", "unchanged", "repeated")
+_COUNTS = ("added", "removed", "changed", "unchanged", "repeated", "erased_again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Comparison:
     Rows are matched by their coordinates, or by key in a target that is updated by key. ``_batch_id`` is left out:
     every row that is published again gets another one. ``repeated`` rows would stand beside the present ones, as
     records of a topic do. The rows lack the ``absent_columns`` of the target: these take no part, and would get their
-    default.
+    default. ``erased_again`` rows of erased keys would be written and erased again at once: they are not added.
     """
 
     added: int = 0
@@ -78,6 +78,7 @@ class Comparison:
     examples: tuple[ChangedRow, ...] = ()
     absent_columns: tuple[str, ...] = ()
     repeated: int = 0
+    erased_again: int = 0
 
     @override
     def __str__(self) -> str:
@@ -86,13 +87,19 @@ class Comparison:
             new = f", and {self.added:,} that were not there before" if self.added else ""
             repeated = describe_count(self.repeated, "record")
             return f"a topic replaces nothing: {repeated} would be produced once more{new}"
+        again = f"; {self.told_again}" if self.erased_again else ""
         if self.is_same and not self.unchanged:
-            return "no row would be added, removed or changed"
+            return f"no row would be added, removed or changed{again}"
         if self.is_same:
-            return f"the rows would be the same: {self.unchanged:,} unchanged"
+            return f"the rows would be the same: {self.unchanged:,} unchanged{again}"
         counts = (("added", self.added), ("removed", self.removed), ("changed", self.changed))
         told = ", ".join(f"{count:,} {name}" for name, count in counts)
-        return f"the rows would differ: {told}, {self.unchanged:,} unchanged"
+        return f"the rows would differ: {told}, {self.unchanged:,} unchanged{again}"
+
+    @property
+    def told_again(self) -> str:
+        """Example: ``26 rows of erased keys would be erased again``."""
+        return f"{describe_count(self.erased_again, 'row')} of erased keys would be erased again"
 
     @property
     def is_same(self) -> bool:

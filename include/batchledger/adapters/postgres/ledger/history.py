@@ -32,7 +32,10 @@ DUPLICATES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """One line of the list of batches; ``seconds`` from planned to published."""
+    """One line of the list of batches; ``seconds`` from planned to published.
+
+    ``rows`` were published; ``rows_erased`` of them were erased, at once or since.
+    """
 
     batch_id: int
     lane: str
@@ -47,6 +50,7 @@ class BatchSummary:
     offsets: int
     quarantined: int
     is_dry_run: bool
+    rows_erased: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class RangeRecord:
-    """One range with the lines of its balance; None before the audit."""
+    """One range with the lines of its balance; None before the audit. ``rows_erased`` of the accepted were erased."""
 
     topic: str
     partition: int
@@ -90,6 +94,7 @@ class RangeRecord:
     compacted: int | None
     accepted_loss: int | None
     unexplained: int | None
+    rows_erased: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +213,8 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
         ranges = cursor.connection.cursor(row_factory=class_row(RangeRecord))
         ranges.execute(
             'select topic, partition, lower(offsets) as start, upper(offsets) as "until", accepted, duplicates, '
-            "quarantined, tombstones, filtered, holes, aborted, markers, compacted, accepted_loss, unexplained "
-            "from batchledger.batch_range where batch_id = %s order by topic, partition, offsets",
+            "quarantined, tombstones, filtered, holes, aborted, markers, compacted, accepted_loss, unexplained, "
+            "rows_erased from batchledger.batch_range where batch_id = %s order by topic, partition, offsets",
             [batch_id],
         )
         duplicates = cursor.connection.cursor(row_factory=class_row(DuplicateRecord))

@@ -8,12 +8,13 @@ as gone: the proof stays exact.
 A hash, because coordinates do not name the older records of an upsert, or records that could not be decoded by then.
 Each pipeline has one salt, so a row is hashed once and not for every erased key.
 
-Known limits: a dry run of a replay counts these rows as accepted. In a ledger that hashes keys without a secret, a
-person who reads the salt and the hashes can find a value by trying all that it may be.
+Known limits: the comparison before a replay does not find such rows by a column that they do not have, and get from its
+default. In a ledger that hashes keys without a secret, a person who reads the salt and the hashes can find a value by
+trying all that it may be.
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,9 @@ from batchledger.model.records.rules import Deduplication, Upsert
 
 _FORGET = ("forget_erased_messages", "forget_erased_deletions")
 _SALT_BYTES = 32
+
+Erasure = tuple[list[str], bytes]
+"""The columns of keys that were erased, and the salt of their hashes."""
 
 
 @dataclass(frozen=True)
@@ -80,30 +84,59 @@ class PostgresErasure:
 
         Raises TargetChangedError if the table has lost a column of such a key: its rows would come back in silence.
         """
-        batch = attempt.batch
-        parameters = {"pipeline": batch.pipeline, "batch_id": batch.batch_id, **ranges_as_arrays(batch.ranges)}
-        cursor.execute(read_statement(__package__, "find_erasures"), parameters)
-        erasures = cursor.fetchall()
-        if not erasures:
-            return
-        present = self.target.read_columns(cursor)
+        erasures = self.find_erasures(cursor, attempt)
+        if erasures:
+            parameters = _parameters_of(attempt)
+            self._require_columns(attempt, erasures, self.target.read_columns(cursor))
+            cursor.execute(read_statement(__package__, "uncount_erased"), parameters)
+            self._delete_again(cursor, attempt, erasures, self.target.identifier)
+            self._count_and_forget(cursor, parameters)
+
+    def find_erasures(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> Sequence[Erasure]:
+        """Return which keys were erased whose records may be among the attempt's."""
+        cursor.execute(read_statement(__package__, "find_erasures"), _parameters_of(attempt))
+        return cursor.fetchall()
+
+    def leave_out(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        erasures: Sequence[Erasure],
+        rows: sql.Identifier,
+        *,
+        columns: Sequence[str],
+        columns_after: Container[str],
+    ) -> int:
+        """Delete from ``rows`` what the attempt would write and erase again; return how many rows that is.
+
+        ``rows`` is a temporary table with these columns and ``_batch_id``; ``columns_after`` are the target's by then.
+        """
+        self._require_columns(attempt, erasures, columns_after)
+        known = [each for each in erasures if set(each[0]) <= set(columns)]
+        return self._delete_again(cursor, attempt, known, rows)
+
+    def _delete_again(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, erasures: Iterable[Erasure], rows: sql.Identifier
+    ) -> int:
+        """Delete rows of erased keys within the ranges of the attempt, and return how many."""
+        parameters = _parameters_of(attempt)
         know_secret(cursor, self.read_secret)
         cursor.execute(read_statement(__package__, "pin_texts"))
         cursor.execute(read_statement(__package__, "create_erased"))
         cursor.execute(read_statement(__package__, "gather_erasures"), parameters)
         # Without numbers about it, PostgreSQL would compare each row with each key.
         cursor.execute("analyze batchledger_erasing")
-        cursor.execute(read_statement(__package__, "uncount_erased"), parameters)
         # A hidden row would stay: with this, PostgreSQL says so.
         cursor.execute("set local row_security = off")
+        deleted = 0
         for columns, salt in erasures:
-            self._require_columns(attempt, columns, present)
             statement = read_sql(__package__, "erase_again").format(
-                target=self.target.identifier, **self._hashes(columns, self._of_rows(columns))
+                target=rows, **self._hashes(columns, self._of_rows(columns))
             )
             cursor.execute(statement, parameters | {"columns": columns, "salt": salt})
+            deleted += cursor.rowcount
         cursor.execute("set local row_security = on")
-        self._count_and_forget(cursor, parameters)
+        return deleted
 
     def _delete(
         self,
@@ -178,8 +211,8 @@ class PostgresErasure:
             return bytes(salt)
         return secrets.token_bytes(_SALT_BYTES)
 
-    def _require_columns(self, attempt: Attempt, columns: Iterable[str], present: Mapping[str, str]) -> None:
-        missing = [each for each in columns if each not in present]
+    def _require_columns(self, attempt: Attempt, erasures: Iterable[Erasure], present: Container[str]) -> None:
+        missing = sorted({each for columns, _ in erasures for each in columns if each not in present})
         if missing:
             raise TargetChangedError(
                 f"Table {self.target.name} has lost column {', '.join(missing)}. Nothing was published.",
@@ -215,6 +248,11 @@ def _hash_by(rule: Deduplication | Upsert | None, value_by_column: Mapping[str, 
     if rule is None or not set(rule.key) <= value_by_column.keys():
         return sql.SQL("null::bytea")
     return hash_of_values(sql.SQL(", ").join(value_by_column[each] for each in rule.key))
+
+
+def _parameters_of(attempt: Attempt) -> dict[str, Any]:
+    batch = attempt.batch
+    return {"pipeline": batch.pipeline, "batch_id": batch.batch_id, **ranges_as_arrays(batch.ranges)}
 
 
 def _parameter(column: str) -> str:

@@ -102,7 +102,8 @@ class PostgresSink(PostgresStaging, Sink):
             if self.message_keys is not None:
                 rows = self.message_keys.select_accepted(cursor, attempt)
             with self._target.taking(attempt):
-                shadow = Shadow(self._target.identifier, columns, rows, row_columns, self._target.updates, changes)
+                target, updates = self._target.identifier, self._target.updates
+                shadow = Shadow(target, columns, rows, row_columns, updates, changes, self._erasure)
                 comparison = shadow.compare(cursor, attempt, limit)
             cursor.connection.rollback()
             return comparison

@@ -17,7 +17,7 @@ from batchledger.interfaces.cli.command_line import (
     parse_range,
     run_name,
 )
-from batchledger.interfaces.cli.display.batches import balance_table, replacements_table
+from batchledger.interfaces.cli.display.batches import balance_table, erased_line, replacements_table
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome_parts
 from batchledger.interfaces.cli.display.progress import build_followed
 from batchledger.interfaces.cli.printing import Shown, pick, show
@@ -147,6 +147,7 @@ def describe_replayed(history: "BatchHistory") -> Shown:
         {**pick(batch, "batch_id", "state", "ranges"), "replaced": taken},
         [
             f"[green]published[/] {batch.label}, a replay of {describe_count(count_offsets(batch.ranges), 'offset')}",
+            erased_line(history.ranges),
             replacements_table(taken, batch.batch_id) if taken else untouched,
         ],
     )

@@ -169,8 +169,13 @@ def describe_migrated(before: str | None, after: str | None) -> str:
 
 def describe_batches(pipeline: str, batches: "Sequence[BatchSummary]", decisions: Sequence[DecisionRecord]) -> Shown:
     """Show the list of batches, and below it the list of decisions if there are any."""
-    tables = [batches_table(pipeline, batches), decisions_table(pipeline, decisions) if decisions else None]
-    return Shown({"batches": batches, "decisions": decisions}, tables)
+    erased = ", ".join(f"batch {each.batch_id}: {each.rows_erased:,}" for each in batches if each.rows_erased)
+    parts = [
+        batches_table(pipeline, batches),
+        Text(f"Erased of these rows: {erased}.", "yellow") if erased else None,
+        decisions_table(pipeline, decisions) if decisions else None,
+    ]
+    return Shown({"batches": batches, "decisions": decisions}, parts)
 
 
 def batches_table(pipeline: str, batches: "Sequence[BatchSummary]") -> Table:
@@ -220,6 +225,7 @@ def _batch_parts(history: "BatchHistory") -> Iterator[Part]:
     yield f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {_lane(batch)}, [{style}]{batch.state}[/]"
     yield from decision_lines(history.decisions)
     yield balance_table(history.ranges)
+    yield erased_line(history.ranges)
     if history.duplicates:
         yield _duplicates_table(history)
     for exchanged in (history.replaced, history.replaced_by):
@@ -291,6 +297,13 @@ def balance_table(ranges: "Sequence[RangeRecord]") -> Table:
             sums = [*(Text(number(getattr(each, line))) for line in lines), Text(number(each.unexplained), style)]
         table.add_row(_place(each), f"{each.until - each.start:,}", *sums)
     return table
+
+
+def erased_line(ranges: "Sequence[RangeRecord]") -> Text | None:
+    """Say how many rows of a batch were erased, since or with its publication; None if there are none."""
+    erased = sum(each.rows_erased for each in ranges)
+    told = describe_count(erased, "accepted row was", "accepted rows were")
+    return Text(f"{told} erased.", "yellow") if erased else None
 
 
 def replacements_table(exchanged: "Sequence[ReplacementRecord]", batch_id: int) -> Table:

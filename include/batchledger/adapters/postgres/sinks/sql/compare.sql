@@ -1,3 +1,13 @@
+-- name: keep_after
+-- The rows that the attempt would write, before rows of erased keys go.
+create temporary table {kept} on commit drop as
+with planned as (
+    select *
+    from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
+        as p (topic, partition, start, until)
+)
+select a.*, null::bigint as _batch_id from ({after}) a
+
 -- name: compare_rows
 -- Rows by what would become of them, then the first rows that would change. "before" are the target's rows in question,
 -- "after" the rows that would stand in their place, in the types of the target.
