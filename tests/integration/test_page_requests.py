@@ -48,6 +48,10 @@ def test_request_is_confirmed_by_another_person_in_both_names(desk: Desk, pipeli
     assert count_quarantined(pipeline) == 1
     page = desk.get(f"/{pipeline.name}/decisions", user=BEN)
     assert f"Request {number}: quarantine-drop" in words(page)
+    overview = desk.get(f"/{pipeline.name}", user=VIEWER)
+    assert "1 request waits for a second person. See what would change" in words(overview)
+    assert f'href="/pipelines/{pipeline.name}/decisions#requests"' in overview.text
+    assert f"agreed would change: quarantined {pipeline.name}[0] 0..1: 1 → 0" in words(overview)
     own = desk.end(pipeline, number, "confirm", user=ANA)
     assert (own.status_code, "has asked for it" in words(own), count_quarantined(pipeline)) == (409, True, 1)
     assert desk.end(pipeline, number, "confirm", user=VIEWER).status_code == 403
@@ -62,6 +66,7 @@ def test_request_is_confirmed_by_another_person_in_both_names(desk: Desk, pipeli
         ("quarantine-drop", "ben of operations", "ana of operations"),
     ]
     assert "Waits for a second person" not in words(desk.get(f"/{pipeline.name}/decisions"))
+    assert "for a second person" not in words(desk.get(f"/{pipeline.name}"))
     assert verify_pipeline(pipeline.config).holds
 
 

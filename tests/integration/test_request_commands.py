@@ -76,6 +76,7 @@ def test_order_waits_for_another_person_and_the_one_who_asked_can_only_withdraw_
         refused = batchledger("confirm", number, *dry_run, *WHY)
         assert (refused.returncode, "has asked for it" in refused.stderr) == (2, True)
     assert count_quarantined(pipeline) == 1
+    assert batchledger("batches", name).stdout.count("would change:") == 1
     assert f"Request {number} of {name} is withdrawn." in batchledger("withdraw", number, *WHY).stdout
     assert ask("requests", name) == []
     assert batchledger("confirm", number, *WHY).returncode == 2

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from batchledger.interfaces.cli.display.decisions import (
+    decision_lines,
     decisions_table,
     describe_decided,
     describe_requests,
@@ -113,6 +114,20 @@ def test_what_is_the_same_on_both_sides_is_no_change() -> None:
     assert summarise_changes(same) == "state: a → b"
 
 
+def test_lists_say_of_a_request_what_would_change_and_of_its_decision_what_changed() -> None:
+    table = Console(file=io.StringIO(), width=120)
+    table.print(decisions_table("orders", [CONFIRMED, REQUEST]))
+    lines = Console(file=io.StringIO(), width=120)
+    lines.print(*decision_lines([CONFIRMED, REQUEST]), sep="\n")
+    for console in (table, lines):
+        shown = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+        confirmed, request = shown.split("ticket 812")
+        assert "would change" not in confirmed
+        assert "state: blocked → audited" in confirmed
+        assert "would change: state: blocked → audited" in request
+    assert summarise_changes(replace(REQUEST, before={}, after={})) == ""
+
+
 def test_request_says_that_nothing_was_changed_and_how_another_person_confirms_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -140,7 +155,7 @@ def test_confirmed_decision_names_both_people(capsys: pytest.CaptureFixture[str]
 def test_list_of_requests_says_who_asked_why_for_what_and_until_when(capsys: pytest.CaptureFixture[str]) -> None:
     show(describe_requests([REQUEST]), as_json=False)
     shown = printed(capsys)
-    for part in ("accept of orders, batch 13", "ana (role ops_ana)", "11-22 10:30", "ticket 812"):
+    for part in ("accept of orders, batch 13", "ana (role ops_ana)", "11-22 10:30", "ticket 812", "would change:"):
         assert all(word in shown for word in part.split())
     show(describe_requests([REQUEST]), as_json=True)
     (told,) = json.loads(capsys.readouterr().out)

@@ -109,6 +109,20 @@ def test_request_is_ended_by_people_who_may_give_the_order_alone() -> None:
     assert "Request 17: rewind" in words(looking)
 
 
+def test_list_follows_what_people_do_and_leaves_alone_what_one_types() -> None:
+    """The clock of the page exchanges ``#page``; an answer lies outside of it, and outlives its request."""
+    exchanged, *below = re.split(r"</details>\s*</div>\s*(?=<div class=.outcome)", show_requests("ben"))
+    assert re.findall(r'<details id="([^"]+)" open hx-morph-skip>', exchanged) == ["request-17", "request-18"]
+    assert ('id="page"' in exchanged, 'class="outcome"' in exchanged, len(below)) == (True, False, 1)
+
+
+def test_page_says_which_buttons_act_at_once() -> None:
+    shown = words(show_requests("ben"))
+    assert "The buttons here act at once." in shown
+    assert "Each button below shows first what would change" in shown
+    assert "act at once" not in words(show_requests("ben", {Verb.LOOK}))
+
+
 def test_page_without_a_request_has_no_such_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "list_requests", lambda *_: [])
     assert "second person" not in words(show_requests("ben"))

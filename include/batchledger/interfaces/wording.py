@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from batchledger.model.batch import DecisionRecord
+from batchledger.model.batch import DecisionKind, DecisionRecord
 from batchledger.model.checks import Outcome
 
 CHANGES_SHOWN = 4
@@ -33,10 +33,14 @@ def escape_json(text: str) -> str:
 
 
 def summarise_changes(record: DecisionRecord) -> str:
-    """Return what a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``."""
+    """Return what a decision changed, in one line: ``epoch: 0 → 1, next offset orders[0]: 10 → 4``.
+
+    A request has changed nothing: ``would change: epoch: 0 → 1``.
+    """
     changes = [f"{what}: {before} → {after}" for what, before, after in list_changes(record)]
     more = f" and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
-    return ", ".join(changes[:CHANGES_SHOWN]) + more
+    would = "would change: " if changes and record.kind == DecisionKind.REQUEST else ""
+    return would + ", ".join(changes[:CHANGES_SHOWN]) + more
 
 
 def list_changes(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:

@@ -31,7 +31,7 @@ _NUMBERS = (
 )  # fmt: skip
 _WRAPPING = (
     "where", "finding", "what was found", "run", "outcome", "what to know", "sum", "columns that differ", "error",
-    "what", "by", "why, and what changed", "why, and what would change", "key", "value", "registry", "id", "column",
+    "what", "by", "why, and what changed", "why", "key", "value", "registry", "id", "column",
 )  # fmt: skip
 
 

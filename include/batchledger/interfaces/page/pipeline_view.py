@@ -15,6 +15,7 @@ from batchledger.adapters.postgres.ledger.overview import (
     list_holders,
     load_books,
 )
+from batchledger.adapters.postgres.ledger.requests import list_requests
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.page.batch_list import BatchList, BatchQuery, load_batches
 from batchledger.interfaces.page.lookout import Lookout, Source
@@ -103,6 +104,7 @@ class PipelineView:
     """The page of a pipeline: one page of its partitions, and one of its batches.
 
     ``found`` is the number of partitions on all pages, ``partitions`` the number without a filter.
+    ``requests`` is how many wait for a second person.
     """
 
     config: PipelineConfig
@@ -114,6 +116,7 @@ class PipelineView:
     missing: Sequence[OffsetRange]
     batches: BatchList
     decisions: Sequence[DecisionRecord]
+    requests: int
     freshness: Freshness
 
 
@@ -153,6 +156,7 @@ def look_at_pipeline(
         missing=[gap for each in map(seen.settle, positions) for gap in find_missing(each, seen.account(each))],
         batches=load_batches(seen.dsn, config.name, batches),
         decisions=list_decisions(seen.dsn, config.name, DECISIONS_SHOWN),
+        requests=len(list_requests(seen.dsn, config.name)),
         freshness=seen.freshness,
     )
 

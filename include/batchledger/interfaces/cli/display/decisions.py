@@ -84,7 +84,7 @@ def describe_requests(requests: Sequence[DecisionRecord]) -> Shown:
     ]
     if not requests:
         return Shown(document, ["No request waits for a second person."])
-    table = new_table("Requests", "request", "what", "by", "expires UTC", "why, and what would change")
+    table = new_table("Requests", "request", "what", "by", "expires UTC", "why")
     for each in requests:
         order = (each.requested_order or {})["kind"]
         subject = each.pipeline if each.batch_id is None else f"{each.pipeline}, batch {each.batch_id}"
