@@ -97,8 +97,8 @@ def describe_requests(requests: Sequence[DecisionRecord]) -> Shown:
             f"{each.decided_at + VALID_FOR:%m-%d %H:%M}",
             why,
         )
-    parts = [table, "Look, then confirm: batchledger confirm REQUEST --reason WHY [--dry-run]"]
-    if any(each["order"]["kind"] == "erase" for each in document):
+    parts: list[Part] = [table, "Look, then confirm: batchledger confirm REQUEST --reason WHY [--dry-run]"]
+    if any((each.requested_order or {})["kind"] == "erase" for each in requests):
         parts.append("An erasure also needs what the first person was shown: --key COLUMN=VALUE --code CODE")
     return Shown(document, parts)
 
