@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from batchledger.adapters.kafka.requests import open_admin
 from batchledger.adapters.kafka.settling import SETTLING_ERRORS
@@ -86,6 +87,17 @@ def _admin_client(options: Mapping[str, str]) -> Iterator[AdminClient]:
         ) from error
 
 
+def _knows_no_broker(error: BaseException) -> bool:
+    """Whether the cluster has no broker for this moment: its only one registers again after a stall."""
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._PARTIAL
+
+
+@retry(
+    retry=retry_if_exception(_knows_no_broker),
+    stop=stop_after_delay(ANSWER_SECONDS),
+    wait=wait_fixed(0.2),
+    reraise=True,
+)
 def _count_partitions(client: AdminClient, topic: str) -> int | None:
     """Return how many partitions the topic has, None if there is no such topic. The lookup creates nothing."""
     found = client.list_topics(timeout=ANSWER_SECONDS).topics.get(topic)
