@@ -174,7 +174,7 @@ def test_change_of_who_asked_or_for_what_is_found(
     assert find_break(chain) is None
     alter(warehouse.dsn, change, request_of_ana.decision_id)
     (finding,) = warehouse.prove().findings
-    assert (finding.invariant, finding.where) == ("decision", f"decision {chain.decisions[place].decision_id}")
+    assert (finding.invariant, finding.where) == ("decision", f"decision_id {chain.decisions[place].decision_id}")
 
 
 def test_people_at_the_command_line_need_a_login_each(warehouse: PostgresWarehouse) -> None:

@@ -34,6 +34,7 @@ from batchledger.model.errors import BatchledgerError
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.wiring import build_platform, source_options
 from tests.faults.nth_operation import Fault, Faults
+from tests.runner import let_run
 from tests.support import SCHEMA, TestPipeline, Workplace
 
 SINKS: Mapping[str, Mapping[str, Any]] = {
@@ -113,6 +114,7 @@ class Source:
         sink = {key: value.format(name=name) if isinstance(value, str) else value for key, value in SINKS[into].items()}
         source = {"topics": [self.topic], "schema": SCHEMA}
         path.write_text(yaml.safe_dump({"name": name, "source": source, "sink": sink, **changes}))
+        let_run(self.workplace.dsn, name)
         return TestPipeline(self.workplace, name, path, self.sent)
 
 

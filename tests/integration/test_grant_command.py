@@ -34,6 +34,8 @@ def test_granted_role_runs_its_pipeline_and_proves_it(workplace: Workplace) -> N
         assert ask("verify", pipeline.name, AIRFLOW_CONN_TEAM=team)["holds"]
         assert pipeline.find_differences() == {}
         assert ask("grant", *to_team, "--apply", AIRFLOW_CONN_TEAM=owner)["applied"]
+        migrated = ask("migrate", pipeline.name, AIRFLOW_CONN_TEAM=owner)
+        assert migrated["before"] == migrated["after"]
         applied = batchledger("grant", *to_team, "--apply", AIRFLOW_CONN_TEAM=owner).stdout
         assert applied.endswith(f"-- Granted to {role_of(team_dsn)}.\n")
 

@@ -2,6 +2,9 @@
 
 Spark's client sends a token without TLS to a host that is literally ``localhost`` and nowhere else, and gRPC then
 refuses a server that is not on this machine. So a token never leaves the machine unencrypted.
+
+gRPC also tries ``::1`` for ``localhost``. A server that listens on 127.0.0.1 alone leaves that port to any user of the
+machine, who would get the token. So ``localhost`` is 127.0.0.1 here.
 """
 
 import re
@@ -70,6 +73,11 @@ class CertifiedChannelBuilder(DefaultChannelBuilder):
     def __init__(self, url: str, tls: TlsFiles) -> None:
         super().__init__(url)
         self._tls = tls
+
+    @property
+    @override
+    def endpoint(self) -> str:
+        return f"ipv4:127.0.0.1:{self._port}" if self._host == "localhost" and not self.use_ssl else super().endpoint
 
     @override
     def toChannel(self) -> grpc.Channel:
