@@ -13,6 +13,7 @@ from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas, ReadSchemas
 from batchledger.adapters.registry.client import Registry
 from batchledger.config.connections import Connection, load_connection, registry_settings
+from batchledger.config.documents import find_inside
 from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle.writer_schemas import SchemaBook
@@ -140,15 +141,15 @@ def _make_registered_keys(pipeline: PipelineConfig) -> "RegisteredDecoder | None
 
 
 def _read_schema(pipeline: PipelineConfig, type_: SchemaType) -> WriterSchema:
-    path = pipeline.folder / str(pipeline.source.schema_file)
+    name = str(pipeline.source.schema_file)
     try:
-        return WriterSchema(0, type_, path.read_text(encoding="utf-8"))
+        return WriterSchema(0, type_, find_inside(pipeline.folder, name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{pipeline.file}: source.schema_file: {path} cannot be read. Nothing was read from Kafka.",
+            f"{pipeline.file}: source.schema_file: {name} cannot be read. Nothing was read from Kafka.",
             why=f"{error}.",
-            advice="Write the path of the schema's file from the folder of the pipeline file.",
-            subject=str(path),
+            advice="Write the path of the schema's file from the folder of the pipeline file, in which it has to lie.",
+            subject=name,
         ) from error
 
 

@@ -459,6 +459,21 @@ def test_schema_is_in_a_file(workplace: Workplace) -> None:
     assert read(pipeline) == [("a", Decimal("1.50"), None, None)]
 
 
+@pytest.mark.parametrize("name", ["../secret.avsc", "link.avsc"])
+def test_file_outside_of_the_folder_is_no_schema_and_nothing_of_it_is_shown(workplace: Workplace, name: str) -> None:
+    secret = workplace.folder.parent / "secret.avsc"
+    secret.write_text("root:swordfish")
+    (workplace.folder / "link.avsc").unlink(missing_ok=True)
+    (workplace.folder / "link.avsc").symlink_to(secret)
+    source = {**SOURCE, "framing": "none", "schema_file": name}
+    del source["registry"]
+    pipeline = workplace.create(partitions=1, source=source)
+    send(pipeline, order(FIRST, "a"))
+    with pytest.raises(ConfigurationError, match="has to lie in the folder of the pipeline file") as refused:
+        run_batch.run_once(pipeline.platform(), "run")
+    assert "swordfish" not in str(refused.value)
+
+
 def test_row_is_updated_and_deleted_by_its_key(workplace: Workplace, registry_url: str) -> None:
     sink = {"mode": "upsert", "key": ["message_id"]}
     pipeline = create(workplace, source={"tombstones": "delete"}, sink=sink)
