@@ -72,4 +72,6 @@ def test_server_that_asks_for_no_secret_hands_out_the_password_of_a_running_job(
             (port,) = filter(is_open, list_inner_ports(home, ports))
             blocks = [fetch_block(port, f"broadcast_{number}_piece0") for number in range(20)]
         assert job.result(60) == 1
-    assert any(password.encode() in each for each in blocks)
+    # Blocks are compressed, which may cut the password where a few of its characters stand elsewhere, too.
+    parts = [password[start : start + 10].encode() for start in range(0, 40, 10)]
+    assert any(part in each for part in parts for each in blocks)
