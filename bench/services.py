@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.adapters.postgres.ledger.grants import set_up_ledger
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
 from batchledger.local.stack import environment, local_stack
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
@@ -69,7 +69,7 @@ def run_services() -> Iterator[Services]:
     ports, credentials = choose_free_ports(), Credentials.of(home)
     os.environ.update(environment(home))
     try:
-        local_stack.up(home, ports, services=DATA_PATH, migrate=migrate)
+        local_stack.up(home, ports, services=DATA_PATH, set_up_ledger=set_up_ledger)
         dsn = connection_string(ports, credentials, WAREHOUSE_DATABASE)
         superuser_dsn = connection_string(ports, credentials, WAREHOUSE_DATABASE, DATABASE_SUPERUSER)
         yield Services(home, ports, client_options(ports, credentials), dsn, superuser_dsn)

@@ -27,7 +27,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from batchledger.local.stack import environment, local_stack, schema_registry
 from batchledger.local.stack.airflow_components import configure_airflow
-from batchledger.local.stack.defaults import DATABASE_SUPERUSER, WAREHOUSE_DATABASE
+from batchledger.local.stack.defaults import DATABASE_SUPERUSER, LEDGER_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import NEVER_EPHEMERAL, choose_free_ports
@@ -68,11 +68,13 @@ class TestServices:
 
     def up(self, *services: str) -> None:
         """Start what is missing of the services."""
-        from batchledger.adapters.postgres.ledger.migrate import migrate
+        from batchledger.adapters.postgres.ledger.grants import set_up_ledger
 
-        local_stack.up(self.home, self.ports, services=services, migrate=migrate)
+        local_stack.up(self.home, self.ports, services=services, set_up_ledger=set_up_ledger)
         if "postgres" in services:
-            create_runner(connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE), self.credentials)
+            create_runner(
+                connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE, LEDGER_USER), self.credentials
+            )
         log_in_as_runner(self.home)
 
 
@@ -179,9 +181,9 @@ def kafka(services: TestServices) -> Kafka:
 
 @pytest.fixture(scope="session")
 def warehouse_dsn(services: TestServices) -> str:
-    """A real PostgreSQL with the ledger migrated."""
+    """A real PostgreSQL with the ledger migrated, for the ledger's owner."""
     services.up("postgres")
-    return connection_string(services.ports, services.credentials, WAREHOUSE_DATABASE)
+    return connection_string(services.ports, services.credentials, WAREHOUSE_DATABASE, LEDGER_USER)
 
 
 def as_superuser(dsn: str, credentials: Credentials = SERVICES.credentials) -> str:

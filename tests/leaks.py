@@ -36,7 +36,7 @@ def _read_files(local: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_written(file: Path) -> Iterator[bytes]:
-    """Iterate over what was written, without holes: Kafka makes 20 MB of indexes for each partition and fills few of them."""
+    """Iterate over what was written, without holes: Kafka makes 20 MB of empty indexes for each partition."""
     with file.open("rb", buffering=0) as opened:
         end = 0
         while True:

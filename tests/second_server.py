@@ -15,7 +15,12 @@ from psycopg.conninfo import make_conninfo
 
 from batchledger.local.stack import local_stack
 from batchledger.local.stack.connections import list_connections
-from batchledger.local.stack.defaults import WAREHOUSE_CONNECTION, WAREHOUSE_DATABASE
+from batchledger.local.stack.defaults import (
+    LEDGER_OWNER_CONNECTION,
+    LEDGER_USER,
+    WAREHOUSE_CONNECTION,
+    WAREHOUSE_DATABASE,
+)
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
 from batchledger.local.stack.postgres_server import connection_string
 from tests.conftest import SERVICES, as_superuser, choose_ports, home_in
@@ -31,7 +36,7 @@ class SecondServer:
     @property
     def dsn(self) -> str:
         """The database that a new cluster has."""
-        return connection_string(self.ports, Credentials.of(self.home), WAREHOUSE_DATABASE)
+        return connection_string(self.ports, Credentials.of(self.home), WAREHOUSE_DATABASE, LEDGER_USER)
 
     @property
     def superuser_dsn(self) -> str:
@@ -42,7 +47,7 @@ class SecondServer:
         """Make an empty database; return how its owner connects to it."""
         name = f"restored_{secrets.token_hex(6)}"
         with psycopg.connect(self.superuser_dsn, autocommit=True) as connection:
-            connection.execute(sql.SQL("create database {} owner batchledger").format(sql.Identifier(name)))
+            connection.execute(sql.SQL("create database {} owner {}").format(*map(sql.Identifier, (name, LEDGER_USER))))
         return make_conninfo(self.dsn, dbname=name)
 
     @contextmanager
@@ -50,7 +55,7 @@ class SecondServer:
         """Let the Airflow connection ``warehouse`` lead to one of its databases for the block."""
         file = SERVICES.home.connections_file
         before = file.read_text()
-        connection = list_connections(self.home, self.ports, Credentials.of(self.home))[WAREHOUSE_CONNECTION]
+        connection = list_connections(self.home, self.ports, Credentials.of(self.home))[LEDGER_OWNER_CONNECTION]
         connection["schema"] = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
         write_private(file, json.dumps(json.loads(before) | {WAREHOUSE_CONNECTION: connection}))
         try:

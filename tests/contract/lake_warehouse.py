@@ -19,8 +19,10 @@ from batchledger.adapters.iceberg.catalog import LakeCatalog
 from batchledger.adapters.iceberg.table import IcebergTable
 from batchledger.adapters.postgres.sinks.lake import LakeSink
 from batchledger.config.connections import Connection
+from batchledger.local.stack.defaults import DATABASE_USER
 from batchledger.model.offsets import TopicPartition
 from batchledger.wiring import open_catalog
+from tests.conftest import SERVICES
 from tests.contract.warehouses import PostgresWarehouse, prove_with
 from tests.lakes import read_lake
 
@@ -31,15 +33,15 @@ OpenSession = Callable[[], AbstractContextManager[Any]]
 
 @cache
 def catalog_in(dsn: str, folder: Path) -> LakeCatalog:
-    """The catalog in a database, whose tables lie in a folder."""
+    """The catalog in a database, whose tables lie in a folder, for the login of the local connection."""
     parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
     connection = Connection(
         CATALOG,
         "iceberg",
         host=parts["host"],
         port=int(parts["port"]),
-        login=parts["user"],
-        password=parts["password"],
+        login=DATABASE_USER,
+        password=SERVICES.credentials.database_password,
         schema=parts["dbname"],
         extra={"type": "sql", "warehouse": folder.as_uri()},
     )

@@ -34,6 +34,7 @@ from batchledger.adapters.postgres import database
 from batchledger.adapters.postgres.sinks import lake_held
 from batchledger.adapters.postgres.sinks.lake import LakeSink
 from batchledger.lifecycle.requirement import confirm_rows, publish_rows, require_own_target
+from batchledger.local.stack.defaults import DATABASE_USER
 from batchledger.model.batch import Attempt, BatchState, Lane
 from batchledger.model.errors import (
     ConfigurationError,
@@ -85,7 +86,7 @@ def test_reader_needs_the_name_of_the_catalog_its_database_and_a_file_with_the_p
     """As the README shows it."""
     life.take_to_published(lake, FIRST)
     parts = {name: str(value) for name, value in conninfo_to_dict(lake.dsn).items()}
-    place = f"{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+    place = f"{DATABASE_USER}@{parts['host']}:{parts['port']}/{parts['dbname']}"
     uri = f"postgresql+psycopg://{place}?passfile={services.home.database_password_file}"
     with closing(load_catalog(CATALOG, uri=uri)) as catalog:
         assert catalog.load_table(f"{lake.schema}.orders").scan().to_arrow().num_rows == len(FIRST)

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA
 from batchledger.adapters.postgres.ledger.fingerprints import require_fingerprint
-from batchledger.adapters.postgres.ledger.grants import grant_role
+from batchledger.adapters.postgres.ledger.grants import grant_all, grant_role
 from batchledger.adapters.postgres.ledger.history import list_decisions, load_published_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.adapters.postgres.staging.tables import table_prefix
@@ -29,7 +29,7 @@ from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import PostgresWarehouse, create_role, role_of
 
 FIRST, SECOND = OffsetRange(ORDERS_0, 0, 4), OffsetRange(ORDERS_0, 4, 8)
-REFUSED = r"(?s)permission denied for .*Grant the right"
+REFUSED = r"(?s)permission denied for .*Grant it to"
 
 
 @dataclass
@@ -350,6 +350,40 @@ def test_statements_are_shown_and_nothing_is_granted_unless_asked(teams: Teams) 
     with psycopg.connect(teams.owner.dsn) as connection:
         query = "select pipeline from batchledger.pipeline_role where role = %s"
         assert connection.execute(query, [teams.role]).fetchall() == [(teams.mine.pipeline,)]
+
+
+def test_role_runs_all_pipelines_if_all_are_granted(teams: Teams) -> None:
+    """The owner of a target grants it, as here."""
+    with create_role(teams.owner.dsn) as dsn:
+        role = role_of(dsn)
+        statements = grant_all(teams.owner.dsn, role, is_applied=True)
+        assert not [each for each in statements if "pipeline_role" in each]
+        for warehouse in (teams.owner, teams.other):
+            with psycopg.connect(teams.owner.dsn) as connection:
+                for right in ("usage on schema {}", "select, insert, update, delete on {}.orders"):
+                    grant = sql.SQL(f"grant {right} to {{}}").format(*map(sql.Identifier, (warehouse.schema, role)))  # type: ignore[arg-type]
+                    connection.execute(grant)
+            mine = replace(warehouse, dsn=dsn)
+            publish(mine, SECOND, "run-2")
+            assert mine.prove().findings == ()
+
+
+def test_role_that_policies_keep_to_a_pipeline_is_not_granted_all(teams: Teams) -> None:
+    """It would be kept to it nevertheless."""
+    with pytest.raises(ConfigurationError, match=f"it runs {teams.mine.pipeline} alone. Nothing was granted"):
+        grant_all(teams.owner.dsn, teams.role, is_applied=True)
+    with create_role(teams.owner.dsn) as dsn, psycopg.connect(as_superuser(teams.owner.dsn)) as connection:
+        member = role_of(dsn)
+        connection.execute(f"grant {teams.role} to {member}".encode())
+        connection.commit()
+        with pytest.raises(ConfigurationError, match=f"{teams.role}, which runs {teams.mine.pipeline}") as refused:
+            grant_all(teams.owner.dsn, member, is_applied=True)
+        assert f"revoke {teams.role} from {member}" in str(refused.value)
+
+
+def test_owner_of_the_ledger_needs_no_grant_and_gets_none(teams: Teams) -> None:
+    with pytest.raises(ConfigurationError, match="it is the owner of the ledger"):
+        grant_all(teams.owner.dsn, role_of(teams.owner.dsn), is_applied=True)
 
 
 @pytest.mark.parametrize("is_applied", [True, False])

@@ -161,7 +161,6 @@ VIEWS = {
 }
 
 
-@pytest.mark.always
 @pytest.mark.parametrize("name", VIEWS)
 def test_each_view_can_be_read_by_everybody_in_both_looks(
     open_view: OpenView, shop: Shop, pictures: Path, name: str
@@ -258,7 +257,6 @@ def test_batch_shows_a_sum_that_closes_and_what_is_in_quarantine_as_text(open_vi
         expect(failed).to_contain_text("payments[0]@25")
 
 
-@pytest.mark.always
 def test_replay_goes_from_its_dry_run_to_published_once(
     open_view: OpenView, shop: Shop, airflow: AirflowApi, pictures: Path
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.adapters.postgres.ledger.grants import set_up_ledger
 from batchledger.local.stack import local_stack, processes
 from batchledger.local.stack.home import Home, Ports
 from batchledger.local.stack.processes import ServiceRecord
@@ -26,7 +26,7 @@ class Server:
 
     def up(self) -> None:
         """Start it if it is down."""
-        local_stack.up(self.home, self.ports, services=[self.service], migrate=migrate)
+        local_stack.up(self.home, self.ports, services=[self.service], set_up_ledger=set_up_ledger)
 
     def stop(self) -> None:
         """End it in the way of its operator; every session ends."""

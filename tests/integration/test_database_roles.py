@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from batchledger.adapters.postgres.ledger.grants import set_up_ledger
 from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.local.stack import local_stack, postgres_server, processes
 from batchledger.local.stack.database_roles import (
@@ -24,6 +25,7 @@ from batchledger.local.stack.defaults import (
     AIRFLOW_DATABASE_USER,
     DATABASE_SUPERUSER,
     DATABASE_USER,
+    LEDGER_USER,
     WAREHOUSE_DATABASE,
 )
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
@@ -34,10 +36,11 @@ from tests.fakes.crash import SimulatedCrashError
 from tests.second_server import SecondServer, serve_second_postgres
 from tests.support import wait_until
 
-ROLES = (DATABASE_USER, AIRFLOW_DATABASE_USER, DATABASE_SUPERUSER)
+ROLES = (DATABASE_USER, LEDGER_USER, AIRFLOW_DATABASE_USER, DATABASE_SUPERUSER)
 DATABASES = (WAREHOUSE_DATABASE, AIRFLOW_DATABASE, "postgres")
 REACHED = {
-    *((DATABASE_USER, WAREHOUSE_DATABASE), (DATABASE_USER, "postgres"), (AIRFLOW_DATABASE_USER, AIRFLOW_DATABASE)),
+    *((role, database) for role in (DATABASE_USER, LEDGER_USER) for database in (WAREHOUSE_DATABASE, "postgres")),
+    (AIRFLOW_DATABASE_USER, AIRFLOW_DATABASE),
     *((DATABASE_SUPERUSER, database) for database in DATABASES),
 }
 RULES_OF_AN_EARLIER_VERSION = f"host all all {HOST}/32 scram-sha-256\n"
@@ -54,6 +57,22 @@ SUPERUSERS_RIGHTS = [
     "select rolpassword from pg_authid",
     "update pg_authid set rolsuper = true",
 ]
+OWNERS_RIGHTS = [
+    "alter table batchledger.decision disable trigger user",
+    "alter table batchledger.quarantine disable row level security",
+    "create function batchledger.mine() returns int language sql return 1",
+    "create or replace function batchledger.pipelines_of(who name) returns text[] language sql return null::text[]",
+    "create table batchledger.mine (n int)",
+    "delete from batchledger.batch",
+    "drop schema batchledger cascade",
+    "drop table batchledger.decision cascade",
+    "insert into batchledger.pipeline_role (role, pipeline) values ('batchledger', 'orders')",
+    "truncate batchledger.incident cascade",
+    "update batchledger.migration set version_num = '0001'",
+    "update batchledger.pipeline set decision_count = 0",
+]
+CHANGES = ("create role", "alter schema", "alter table", "alter database")
+SECRET = b"s" * 32
 PEOPLE = """
 create role reader login password 'reader';
 create role member login password 'member' in role batchledger;
@@ -79,6 +98,8 @@ create procedure "My shop".act(inout n int) language sql as 'select 1';
 create aggregate "My shop".total(int) (sfunc = int4pl, stype = int);
 grant usage on schema "My shop" to reader;
 grant select on "My shop"."Orders, new" to reader;
+create table iceberg_tables (n int primary key);
+insert into iceberg_tables values (1);
 """,
     AIRFLOW_DATABASE: """
 create type kind as enum ('a');
@@ -86,6 +107,7 @@ create table dag (id serial primary key, kind kind);
 insert into dag (kind) values ('a');
 """,
 }
+USER_BY_DATABASE = {WAREHOUSE_DATABASE: DATABASE_USER, AIRFLOW_DATABASE: AIRFLOW_DATABASE_USER}
 OWNERS = """
 select 'schema ' || nspname, nspowner::regrole::text from pg_namespace where nspname !~ '^pg_'
 union all
@@ -119,18 +141,26 @@ def read_owners(server: DatabaseServer) -> dict[str, dict[str, str]]:
     found = {}
     for database, owner in OWNER_BY_DATABASE.items():
         with psycopg.connect(server.dsn(owner, database)) as connection:
-            found[database] = dict(connection.execute(OWNERS).fetchall())
+            owners = connection.execute(OWNERS).fetchall()
+            # Earlier versions had the extension and the catalog in the schema that had the name of their role.
+            found[database] = {
+                name.replace("batchledger.", "") if role == DATABASE_SUPERUSER or "iceberg" in name else name: role
+                for name, role in owners
+            }
     return found
 
 
-def fill(superuser_dsn: str, dsn_by_database: dict[str, str]) -> None:
-    """Write what people and programs may have in both databases, as the user that each DSN names."""
+def fill(server: DatabaseServer, user_by_database: dict[str, str]) -> None:
+    """Write what people and programs may have in both databases, as the users that are named."""
+    for database, user in user_by_database.items():
+        with psycopg.connect(server.dsn(user, database)) as connection:
+            connection.execute(CONTENT_BY_DATABASE[database].encode())
+
+
+def admit_people(superuser_dsn: str) -> None:
+    """Make the roles of people."""
     with psycopg.connect(superuser_dsn) as connection:
         connection.execute(PEOPLE.encode())
-    migrate(dsn_by_database[WAREHOUSE_DATABASE])
-    for database, dsn in dsn_by_database.items():
-        with psycopg.connect(dsn) as connection:
-            connection.execute(CONTENT_BY_DATABASE[database].encode())
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +168,9 @@ def server() -> Iterator[DatabaseServer]:
     """A server that this version has made, with the content in both databases."""
     with serve_second_postgres("roles") as second:
         server = server_of(second)
-        fill(second.superuser_dsn, {name: server.dsn(owner, name) for name, owner in OWNER_BY_DATABASE.items()})
+        admit_people(second.superuser_dsn)
+        set_up_ledger(server.dsn(LEDGER_USER, WAREHOUSE_DATABASE), SECRET, DATABASE_USER)
+        fill(server, USER_BY_DATABASE)
         yield server
 
 
@@ -172,6 +204,24 @@ def test_no_role_is_let_in_without_its_own_password(server: DatabaseServer, role
         assert find_reached(replace(server, password_by_role=passwords)) == set()
 
 
+def assert_pipelines_cannot_be_the_owner(server: DatabaseServer) -> None:
+    """The login of pipelines reads the ledger and adds a batch, and does nothing that takes the owner of its tables."""
+    with psycopg.connect(server.dsn(DATABASE_USER, WAREHOUSE_DATABASE), autocommit=True) as connection:
+        assert connection.execute("select count(*) from batchledger.pipeline").fetchone() == (0,)
+        for statement in OWNERS_RIGHTS:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement.encode())
+    with psycopg.connect(server.dsn(LEDGER_USER, WAREHOUSE_DATABASE)) as connection:
+        # Negative control: none of them is refused for what it says.
+        for statement in OWNERS_RIGHTS:
+            with connection.transaction(force_rollback=True):
+                connection.execute(statement.encode())
+
+
+def test_login_of_pipelines_cannot_do_what_the_owner_of_the_ledger_can(server: DatabaseServer) -> None:
+    assert_pipelines_cannot_be_the_owner(server)
+
+
 @pytest.mark.parametrize("statement", SUPERUSERS_RIGHTS)
 @pytest.mark.parametrize(("database", "owner"), OWNER_BY_DATABASE.items())
 def test_owner_of_a_database_has_no_right_of_a_superuser(
@@ -191,32 +241,79 @@ def test_passwords_are_stored_as_hashes_that_cost_a_connection_little(server: Da
         assert {name for (name,) in connection.execute(query)} >= set(ROLES)
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """A data folder as an earlier version has left it, and what that version did not have yet."""
+
+    home: Home
+    ports: Ports
+    changes: tuple[str, ...]
+
+
 @pytest.fixture
-def earlier(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Home, Ports]]:
-    """A data folder as an earlier version has left it: the superuser ``batchledger`` owns both databases."""
+def place() -> Iterator[tuple[Home, Ports]]:
+    """A folder and ports of this test's own."""
     home, ports = home_in(SERVICES.home.local / f"earlier-{uuid4().hex[:8]}"), choose_ports()
     home.pipelines.mkdir(parents=True)
-    current = Credentials.of(home)
-    credentials = replace(current, database_superuser_password=current.database_password)
     try:
-        with monkeypatch.context() as patched:
-            patched.setattr(postgres_server, "DATABASE_SUPERUSER", DATABASE_USER)
-            patched.setattr(postgres_server, "HOST_RULES", RULES_OF_AN_EARLIER_VERSION)
-            start(home, ports, credentials)
-        server = database_server(ports, credentials)
-        dsn_by_database = {name: server.dsn(DATABASE_USER, name) for name in OWNER_BY_DATABASE}
-        maintenance = server.dsn(DATABASE_USER, "postgres")
-        with psycopg.connect(maintenance, autocommit=True) as connection:
-            for name in dsn_by_database:
-                connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        fill(maintenance, dsn_by_database)
-        local_stack.down(home)
-        known = asdict(credentials)
-        del known["airflow_database_password"], known["database_superuser_password"]
-        write_private(home.local / "credentials.json", json.dumps(known))
         yield home, ports
     finally:
         local_stack.down(home)
+
+
+def leave(home: Home, server: DatabaseServer, users: dict[str, str], credentials: Credentials, *lacking: str) -> None:
+    """Make databases that the users own, with what people and programs have; keep no password that was lacking."""
+    superuser = server.dsn(
+        DATABASE_SUPERUSER if DATABASE_SUPERUSER in server.password_by_role else DATABASE_USER, "postgres"
+    )
+    with psycopg.connect(superuser, autocommit=True) as connection:
+        for database, user in users.items():
+            names = map(sql.Identifier, (database, user))
+            connection.execute(sql.SQL("create database {} owner {}").format(*names))
+    admit_people(superuser)
+    migrate(server.dsn(users[WAREHOUSE_DATABASE], WAREHOUSE_DATABASE))
+    fill(server, users)
+    local_stack.down(home)
+    known = {name: value for name, value in asdict(credentials).items() if name not in lacking}
+    write_private(home.local / "credentials.json", json.dumps(known))
+
+
+@pytest.fixture
+def earliest(place: tuple[Home, Ports], monkeypatch: pytest.MonkeyPatch) -> Earlier:
+    """The superuser ``batchledger`` owns both databases."""
+    home, ports = place
+    current = Credentials.of(home)
+    credentials = replace(current, database_superuser_password=current.database_password)
+    with monkeypatch.context() as patched:
+        patched.setattr(postgres_server, "DATABASE_SUPERUSER", DATABASE_USER)
+        patched.setattr(postgres_server, "HOST_RULES", RULES_OF_AN_EARLIER_VERSION)
+        start(home, ports, credentials)
+    server = DatabaseServer(HOST, ports.postgres, {DATABASE_USER: credentials.database_password})
+    lacking = ("airflow_database_password", "database_superuser_password", "ledger_password")
+    leave(home, server, dict.fromkeys(OWNER_BY_DATABASE, DATABASE_USER), credentials, *lacking)
+    return Earlier(home, ports, (*CHANGES, "rename to"))
+
+
+@pytest.fixture
+def later(place: tuple[Home, Ports]) -> Earlier:
+    """``batchledger`` is no superuser, and owns the ledger."""
+    home, ports = place
+    credentials = Credentials.of(home)
+    start(home, ports, credentials)
+    server = database_server(ports, credentials)
+    with psycopg.connect(server.dsn(DATABASE_SUPERUSER, "postgres"), autocommit=True) as connection:
+        for role in USER_BY_DATABASE.values():
+            made = sql.SQL("create role {} login password {}")
+            connection.execute(made.format(sql.Identifier(role), sql.Literal(server.password_by_role[role])))
+    leave(home, server, USER_BY_DATABASE, credentials, "ledger_password")
+    return Earlier(home, ports, CHANGES)
+
+
+@pytest.fixture(params=["earliest", "later"])
+def earlier(request: pytest.FixtureRequest) -> Earlier:
+    """Each version that had fewer roles."""
+    found: Earlier = request.getfixturevalue(request.param)
+    return found
 
 
 def start(home: Home, ports: Ports, credentials: Credentials) -> None:
@@ -229,7 +326,9 @@ def start(home: Home, ports: Ports, credentials: Credentials) -> None:
 def assert_given_away(server: DatabaseServer, new: DatabaseServer) -> None:
     """Each thing has the owner that it has on a new server; its owner can use and change it; people can use it."""
     assert find_reached(server) == REACHED
-    assert read_owners(server) == read_owners(new)
+    found, wanted = read_owners(server), read_owners(new)
+    for database in OWNER_BY_DATABASE:
+        assert found[database].items() ^ wanted[database].items() == set()
     with psycopg.connect(server.dsn(DATABASE_SUPERUSER, "postgres")) as connection:
         roles = connection.execute("select rolname, rolsuper from pg_roles where rolname !~ '^pg_'").fetchall()
         assert dict(roles) == {**dict.fromkeys((*ROLES, "reader", "member"), False), DATABASE_SUPERUSER: True}
@@ -244,7 +343,15 @@ def assert_given_away(server: DatabaseServer, new: DatabaseServer) -> None:
         assert connection.execute(query).fetchone() == (True, 4, 2)
         assert connection.execute("""select id, number from "My shop".opened""").fetchall() == [(1, 1)]
         connection.execute("""alter type "My shop".state add value 'lost'""")
-        connection.execute("""drop schema "My shop", batchledger, batchledger_staging cascade""")
+        connection.execute("insert into iceberg_tables values (2)")
+        connection.execute("create table unqualified (n int)")
+        assert connection.execute("select 'unqualified'::regclass = 'public.unqualified'::regclass").fetchone() == (
+            True,
+        )
+        connection.execute("""drop schema "My shop" cascade""")
+        connection.rollback()
+    with psycopg.connect(server.dsn(LEDGER_USER, WAREHOUSE_DATABASE)) as connection:
+        connection.execute("drop schema batchledger, batchledger_staging cascade")
         connection.rollback()
     with psycopg.connect(server.dsn(AIRFLOW_DATABASE_USER, AIRFLOW_DATABASE)) as connection:
         connection.execute("insert into dag (kind) values ('a')")
@@ -257,27 +364,27 @@ def assert_given_away(server: DatabaseServer, new: DatabaseServer) -> None:
             assert connection.execute("""select id, state from "My shop"."Orders, new" """).fetchall() == [(1, "open")]
 
 
-def test_folder_of_an_earlier_version_is_used_on_without_a_superuser(
-    earlier: tuple[Home, Ports], server: DatabaseServer
-) -> None:
-    home, ports = earlier
+def test_folder_of_an_earlier_version_is_used_on_without_a_superuser(earlier: Earlier, server: DatabaseServer) -> None:
+    home, ports = earlier.home, earlier.ports
     moved: list[tuple[str | None, str | None]] = []
 
-    def migrate_and_note(dsn: str, secret: bytes) -> None:
-        moved.append(migrate(dsn, secret))
+    def set_up_and_note(dsn: str, secret: bytes, role: str) -> None:
+        moved.append(set_up_ledger(dsn, secret, role))
 
     for _ in range(2):
-        local_stack.up(home, ports, services=["postgres"], migrate=migrate_and_note)
-        assert_given_away(database_server(ports, Credentials.of(home)), server)
+        local_stack.up(home, ports, services=["postgres"], set_up_ledger=set_up_and_note)
+        changed = database_server(ports, Credentials.of(home))
+        assert_given_away(changed, server)
+        assert_pipelines_cannot_be_the_owner(changed)
         local_stack.down(home)
     assert [before for before, _ in moved] == [after for _, after in moved]
 
 
 def test_change_of_the_roles_goes_on_wherever_it_was_interrupted(
-    earlier: tuple[Home, Ports], server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
+    earlier: Earlier, server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each statement fails once, and takes its transaction with it. The call is the one of the Compose file."""
-    home, ports = earlier
+    home, ports = earlier.home, earlier.ports
     credentials = Credentials.of(home)
     start(home, ports, credentials)
     changed, execute = database_server(ports, credentials), psycopg.Connection.execute
@@ -303,6 +410,7 @@ def test_change_of_the_roles_goes_on_wherever_it_was_interrupted(
         patched.setattr(psycopg.Connection, "execute", fail_once)
         while not is_done():
             pass
-    for part in ("create role", "rename to", "alter schema", "alter table", "alter database"):
+    for part in earlier.changes:
         assert [text for text in failed if part in text]
+    set_up_ledger(changed.dsn(LEDGER_USER, WAREHOUSE_DATABASE), SECRET, DATABASE_USER)
     assert_given_away(changed, server)

@@ -5,6 +5,9 @@ import json
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from batchledger.adapters.postgres.ledger.schema import NEWEST_MIGRATION
+from batchledger.local.stack.defaults import LEDGER_OWNER_CONNECTION
+from tests.conftest import as_superuser
 from tests.contract.warehouses import create_role, role_of
 from tests.integration.test_cli import ask, batchledger
 from tests.support import Workplace
@@ -38,6 +41,30 @@ def test_granted_role_runs_its_pipeline_and_proves_it(workplace: Workplace) -> N
         assert migrated["before"] == migrated["after"]
         applied = batchledger("grant", *to_team, "--apply", AIRFLOW_CONN_TEAM=owner).stdout
         assert applied.endswith(f"-- Granted to {role_of(team_dsn)}.\n")
+
+
+def test_role_that_is_granted_all_runs_a_pipeline_that_comes_later(workplace: Workplace) -> None:
+    """The owner of the ledger logs in by a connection of its own, and grants; the pipeline's login could not."""
+    before = workplace.create()
+    with create_role(workplace.dsn) as team_dsn:
+        to_all = (before.name, "--all", "--role", role_of(team_dsn))
+        refused = batchledger("grant", *to_all, "--apply")
+        assert refused.returncode == 2
+        assert "permission denied" in refused.stderr
+        assert "--login" in refused.stderr
+        granted = ask("grant", *to_all, "--apply", "--login", LEDGER_OWNER_CONNECTION)
+        assert (granted["pipeline"], granted["applied"]) == (None, True)
+        with psycopg.connect(as_superuser(workplace.dsn)) as connection:
+            connection.execute(f"grant create on schema public to {role_of(team_dsn)}".encode())
+        later = workplace.create(sink={"connection": "team"})
+        later.send(4)
+        (published,) = ask("run", later.name, AIRFLOW_CONN_TEAM=as_connection(team_dsn))
+        assert published["state"] == "published"
+        proved = ask("verify", later.name, AIRFLOW_CONN_TEAM=as_connection(team_dsn))
+        assert (proved["holds"], proved["rows"]) == (True, 4)
+        assert ask("migrate", before.name, "--login", LEDGER_OWNER_CONNECTION)["after"] == NEWEST_MIGRATION
+        unknown = batchledger("migrate", before.name, "--login", "nobody")
+        assert "--login: " in unknown.stderr
 
 
 def as_connection(dsn: str) -> str:

@@ -26,7 +26,7 @@ from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
 from batchledger.interfaces.upkeep import audit_pipeline
 from batchledger.lifecycle import plans
 from batchledger.local.samples.admin import KEEP_FOREVER
-from batchledger.local.stack.defaults import DATABASE_USER
+from batchledger.local.stack.defaults import LEDGER_USER
 from batchledger.local.stack.machine import HOST
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import Outcome
@@ -106,14 +106,14 @@ def audited(kafka: Kafka, warehouse_dsn: str, tmp_path: Path, monkeypatch: pytes
         "conn_type": "postgres",
         "host": HOST,
         "port": SERVICES.ports.postgres,
-        "login": DATABASE_USER,
-        "password": SERVICES.credentials.database_password,
+        "login": LEDGER_USER,
+        "password": SERVICES.credentials.ledger_password,
         "schema": name,
     }
     monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
     create_topic(kafka.options, name, 2, KEEP_FOREVER)
     with psycopg.connect(as_superuser(warehouse_dsn), autocommit=True) as admin:
-        admin.execute(sql.SQL("create database {} owner batchledger").format(sql.Identifier(name)))
+        admin.execute(sql.SQL("create database {} owner {}").format(*map(sql.Identifier, (name, LEDGER_USER))))
         warehouse = PostgresWarehouse(make_conninfo(warehouse_dsn, dbname=name), pipeline=name)
         migrate(warehouse.dsn)
         content = {

@@ -4,7 +4,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.ledger.migrate import migrate
-from batchledger.local.stack.defaults import DATABASE_USER
+from batchledger.local.stack.defaults import LEDGER_USER
 from batchledger.model.hashing import fingerprint_of
 from tests.conftest import SERVICES, lend_database
 from tests.integration.test_cli import ask, batchledger
@@ -33,7 +33,7 @@ def test_keys_of_runs_before_the_command_are_known_to_runs_after_it(workplace: W
         pipeline.send_raw(records)
         ask("run", name, AIRFLOW_CONN_TEAM=team)
         rekeyed = ask("rekey", name, AIRFLOW_CONN_TEAM=team)
-        assert (rekeyed["keys"]["message_key"], rekeyed["used_by"]) == (4, DATABASE_USER)
+        assert (rekeyed["keys"]["message_key"], rekeyed["used_by"]) == (4, LEDGER_USER)
         assert read_fingerprints(dsn) == [FINGERPRINT]
         pipeline.send_raw([*records, (0, b'{"message_id": "new", "number": 1, "amount": 1.5}')])
         ask("run", name, AIRFLOW_CONN_TEAM=team)
@@ -42,7 +42,7 @@ def test_keys_of_runs_before_the_command_are_known_to_runs_after_it(workplace: W
             assert sorted(id_ for (id_,) in rows) == ["0", "1", "2", "3", "new"]
         assert ask("verify", name, AIRFLOW_CONN_TEAM=team)["holds"]
         told = " ".join(batchledger("rekey", name, AIRFLOW_CONN_TEAM=team).stdout.split())
-        assert f"with this secret already. The login {DATABASE_USER} did that at " in told
+        assert f"with this secret already. The login {LEDGER_USER} did that at " in told
 
 
 def test_migration_of_a_new_ledger_takes_the_secret_over(workplace: Workplace) -> None:

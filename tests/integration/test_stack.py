@@ -321,11 +321,12 @@ def test_the_ledgers_migration_is_handed_a_warehouse_that_answers(fresh: tuple[H
     home, ports = fresh
     seen = []
 
-    def migrate(dsn: str, secret: bytes) -> None:
+    def set_up_ledger(dsn: str, secret: bytes, role: str) -> None:
+        assert role == "batchledger"
         assert secret.decode() == Credentials.of(home).key_secret
         with psycopg.connect(dsn) as connection:
-            seen.append(connection.execute("SELECT current_database()").fetchone())
+            seen.append(connection.execute("SELECT current_database(), current_user").fetchone())
 
-    local_stack.up(home, ports, services=["postgres"], migrate=migrate)
-    assert seen == [("warehouse",)]
+    local_stack.up(home, ports, services=["postgres"], set_up_ledger=set_up_ledger)
+    assert seen == [("warehouse", "ledger")]
     assert json.loads(home.connections_file.read_text())["warehouse"]["schema"] == "warehouse"

@@ -123,19 +123,26 @@ def test_versions_are_those_of_the_local_services() -> None:
 
 
 def test_connections_have_the_same_ids_and_fields_as_the_local_ones() -> None:
-    """But for the schema registry, which Compose lacks. And its containers share no file with a password."""
+    """But for the schema registry, which Compose lacks. And its containers share no file with a password.
+
+    The owner of the ledger logs in from the container alone that migrates it.
+    """
     expected = list_connections(Home.of_project(), PORTS, Credentials())
     del expected[defaults.REGISTRY_CONNECTION]
-    warehouse = expected[defaults.WAREHOUSE_CONNECTION]
-    warehouse["password"] = warehouse.pop("extra")
-    for service in ("airflow-scheduler", "airflow-init"):
+    for name in (defaults.WAREHOUSE_CONNECTION, defaults.LEDGER_OWNER_CONNECTION):
+        expected[name]["password"] = expected[name].pop("extra")
+    owner = database_roles.COMPOSE_VARIABLE_BY_ROLE[defaults.LEDGER_USER]
+    assert {name for name, service in SERVICES.items() if owner in str(service)} == {"airflow-init"}
+    assert f"grant flights --all --role {defaults.DATABASE_USER} --apply" in SERVICES["airflow-init"]["command"][-1]
+    of_everyone = {name: each for name, each in expected.items() if name != defaults.LEDGER_OWNER_CONNECTION}
+    for service, wanted in (("airflow-scheduler", of_everyone), ("airflow-init", expected)):
         found = {
             name.removeprefix("AIRFLOW_CONN_").lower(): json.loads(value)
             for name, value in environment(service).items()
             if name.startswith("AIRFLOW_CONN_")
         }
         assert {name: set(content) for name, content in found.items()} == {
-            name: set(content) for name, content in expected.items()
+            name: set(content) for name, content in wanted.items()
         }
         for name, content in found.items():
             same = {field for field in content if field in ("conn_type", "login", "schema")}
@@ -275,12 +282,15 @@ def test_the_same_components_of_airflow_run_and_their_commands_exist() -> None:
 
 def test_the_initial_steps_are_commands_that_exist() -> None:
     script = SERVICES["airflow-init"]["command"][-1].splitlines()
-    assert script[-2] == "airflow db migrate"
-    program, command, pipeline = script[-1].split()
+    assert script[-3] == "airflow db migrate"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert program in project["scripts"]
-    assert command in typer.main.get_command(cli.app).commands
-    assert (DEFAULT_PIPELINES_FOLDER / f"{pipeline}.yaml").exists()
+    for line in script[-2:]:
+        program, name, *arguments = line.split()
+        assert program in project["scripts"]
+        command = typer.main.get_command(cli.app).commands[name]
+        parsed = command.make_context(name, arguments).params
+        assert (DEFAULT_PIPELINES_FOLDER / f"{parsed['pipeline']}.yaml").exists()
+        assert parsed["login"] == defaults.LEDGER_OWNER_CONNECTION
 
 
 def test_the_image_installs_the_lock_with_its_hashes_on_a_supported_python_and_java() -> None:

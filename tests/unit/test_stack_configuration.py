@@ -111,12 +111,13 @@ def test_postgres_stays_durable_and_asks_for_a_password() -> None:
 
 
 def test_superuser_of_the_database_is_in_no_file_that_clients_read(home: Home) -> None:
-    """Airflow's DSNs name the owner of its database, and connections the owner of the warehouse."""
+    """Airflow's DSNs name the owner of its database; connections the login of pipelines, and the ledger's owner."""
     database = parse_airflow(home)["database"]
     for key in ("sql_alchemy_conn", "sql_alchemy_conn_async"):
         assert f"://{defaults.AIRFLOW_DATABASE_USER}@127.0.0.1:1003/{defaults.AIRFLOW_DATABASE}?" in database[key]
     connections = list_connections(home, PORTS, CREDENTIALS)
     assert {connections[name]["login"] for name in ("warehouse", "lake")} == {defaults.DATABASE_USER}
+    assert connections["ledger_owner"] == connections["warehouse"] | {"login": defaults.LEDGER_USER}
     for text in (json.dumps(connections), airflow_configuration(home, PORTS, CREDENTIALS)):
         assert CREDENTIALS.database_superuser_password not in text
         assert f"{defaults.DATABASE_SUPERUSER}@" not in text
@@ -155,6 +156,7 @@ def test_the_connections_lead_to_the_services(home: Home) -> None:
     assert set(connections) == {
         defaults.KAFKA_CONNECTION,
         defaults.WAREHOUSE_CONNECTION,
+        defaults.LEDGER_OWNER_CONNECTION,
         defaults.LAKE_CONNECTION,
         defaults.SPARK_CONNECTION,
         defaults.REGISTRY_CONNECTION,

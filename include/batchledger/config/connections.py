@@ -38,7 +38,9 @@ LOCAL_REGISTRY = "registry_default"
 KEYS = "batchledger_keys"
 """Has the secret of the deployment."""
 
-LOCAL_CONNECTIONS = frozenset({"kafka_default", "warehouse", "lake", "spark_default", KEYS, LOCAL_REGISTRY})
+LOCAL_CONNECTIONS = frozenset(
+    {"kafka_default", "warehouse", "ledger_owner", "lake", "spark_default", KEYS, LOCAL_REGISTRY}
+)
 """``batchledger up`` defines these connections. Their names are the defaults of a pipeline file."""
 
 SPARK_TYPES = ("spark-connect", "spark")

@@ -24,6 +24,14 @@ MaybeName = Annotated[
 ]
 BatchId = Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")]
 Connection = Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")]
+OwnersLogin = Annotated[
+    str | None,
+    typer.Option(
+        "--login",
+        metavar="CONNECTION",
+        help="Log in by this Airflow connection, as the owner of the ledger, instead of the pipeline's.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -34,11 +42,19 @@ def load_pipeline(name: str) -> "PipelineConfig":
     return load_pipeline(name)
 
 
-def find_ledger(connection: str) -> str:
-    """Return the connection string of the ledger behind an Airflow connection."""
+def find_ledger(connection: str, option: str = "--connection") -> str:
+    """Return the connection string of the ledger behind an Airflow connection that the option names."""
     from batchledger.config.connections import load_connection, postgres_dsn
 
-    return postgres_dsn(load_connection(connection, ("postgres",), "--connection"))
+    return postgres_dsn(load_connection(connection, ("postgres",), option))
+
+
+def find_ledger_of(pipeline: str, login: str | None) -> str:
+    """Return the connection string of the pipeline's ledger: by the connection ``login``, else by the pipeline's."""
+    from batchledger.wiring import ledger_dsn
+
+    config = load_pipeline(pipeline)
+    return ledger_dsn(config) if login is None else find_ledger(login, "--login")
 
 
 def run_name() -> str:

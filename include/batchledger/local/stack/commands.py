@@ -26,7 +26,7 @@ WithRegistry = Annotated[bool, typer.Option("--registry", help="Start a schema r
 
 def up(registry: WithRegistry = False, as_json: AsJson = False) -> None:
     """Start the local services that do not run yet, and bring the ledger's tables up to date."""
-    from batchledger.adapters.postgres.ledger.migrate import migrate
+    from batchledger.adapters.postgres.ledger.grants import set_up_ledger
     from batchledger.interfaces.cli.display.batches import describe_migrated
     from batchledger.local.stack import local_stack
     from batchledger.local.stack.status import look_at_stack
@@ -40,7 +40,7 @@ def up(registry: WithRegistry = False, as_json: AsJson = False) -> None:
             home,
             ports,
             services=local_stack.ALL_SERVICES if registry else local_stack.USUAL_SERVICES,
-            migrate=lambda dsn, secret: moved.append(migrate(dsn, secret)),
+            set_up_ledger=lambda dsn, secret, role: moved.append(set_up_ledger(dsn, secret, role)),
             progress=progress,
         )
     for before, after in moved:

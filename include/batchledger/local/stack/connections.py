@@ -7,6 +7,8 @@ from batchledger.local.stack.defaults import (
     KAFKA_CONNECTION,
     KEYS_CONNECTION,
     LAKE_CONNECTION,
+    LEDGER_OWNER_CONNECTION,
+    LEDGER_USER,
     REGISTRY_CONNECTION,
     SPARK_CONNECTION,
     WAREHOUSE_CONNECTION,
@@ -25,17 +27,19 @@ def write_connections(home: Home, ports: Ports, credentials: Credentials) -> Non
 
 def list_connections(home: Home, ports: Ports, credentials: Credentials) -> dict[str, dict[str, object]]:
     """The connections by id, in Airflow's own words."""
+    warehouse = {
+        "conn_type": "postgres",
+        "host": HOST,
+        "port": ports.postgres,
+        "login": DATABASE_USER,
+        "schema": WAREHOUSE_DATABASE,
+        # Tasks of Spark carry the connection. They run as this user, so they can read the password for themselves.
+        "extra": {"passfile": str(home.database_password_file)},
+    }
     return {
         KAFKA_CONNECTION: {"conn_type": "kafka", "extra": client_options(ports, credentials)},
-        WAREHOUSE_CONNECTION: {
-            "conn_type": "postgres",
-            "host": HOST,
-            "port": ports.postgres,
-            "login": DATABASE_USER,
-            "schema": WAREHOUSE_DATABASE,
-            # Tasks of Spark carry the connection. They run as this user, so they can read the password for themselves.
-            "extra": {"passfile": str(home.database_password_file)},
-        },
+        WAREHOUSE_CONNECTION: warehouse,
+        LEDGER_OWNER_CONNECTION: warehouse | {"login": LEDGER_USER},
         LAKE_CONNECTION: {
             "conn_type": "iceberg",
             "host": HOST,

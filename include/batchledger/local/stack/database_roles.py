@@ -1,9 +1,13 @@
-"""The roles of the PostgreSQL server: a superuser for the stack alone, and an owner for each database.
+"""The roles of the PostgreSQL server: a superuser for the stack alone, an owner for each database, one for pipelines.
 
-No owner is a superuser, and none may connect to the other's database: ``host_rules`` refuse it. An earlier version had
-one role for everything, the superuser ``batchledger``. ``create_databases`` renames that role to ``postgres``, makes a
-new role ``batchledger``, and gives away each database with all it holds. The names change in one transaction, and each
-database changes hands in one, so a crash at any moment leaves work that the next start does.
+No owner is a superuser, and none may connect to the other's database: ``host_rules`` refuse it. ``ledger`` owns the
+warehouse and the ledger's tables, and logs in to migrate and to grant. Pipelines log in as ``batchledger``, which owns
+what they create, and has on the ledger what ``batchledger grant --all`` gives.
+
+Earlier versions had fewer roles. At first the superuser ``batchledger`` was all of them. Later it was no superuser, and
+owned the ledger. ``create_databases`` renames that superuser to ``postgres``, makes the roles that are missing, and
+gives away each database with all it holds. The names change in one transaction, and each database changes hands in one,
+so a crash at any moment leaves work that the next start does.
 
 The Compose file has the same roles and rules, and does its part by ``create_compose_databases``.
 """
@@ -21,36 +25,46 @@ from batchledger.local.stack.defaults import (
     AIRFLOW_DATABASE_USER,
     DATABASE_SUPERUSER,
     DATABASE_USER,
+    LEDGER_USER,
     WAREHOUSE_DATABASE,
 )
 
-OWNER_BY_DATABASE = {WAREHOUSE_DATABASE: DATABASE_USER, AIRFLOW_DATABASE: AIRFLOW_DATABASE_USER}
+OWNER_BY_DATABASE = {WAREHOUSE_DATABASE: LEDGER_USER, AIRFLOW_DATABASE: AIRFLOW_DATABASE_USER}
+_USER_BY_DATABASE = {WAREHOUSE_DATABASE: DATABASE_USER, AIRFLOW_DATABASE: AIRFLOW_DATABASE_USER}
+"""Who owns what is no part of the ledger."""
 COMPOSE_VARIABLE_BY_ROLE = {
+    LEDGER_USER: "LEDGER_PASSWORD",
     DATABASE_USER: "POSTGRES_PASSWORD",
     AIRFLOW_DATABASE_USER: "AIRFLOW_DATABASE_PASSWORD",
     DATABASE_SUPERUSER: "POSTGRES_SUPERUSER_PASSWORD",
 }
-"""Where containers find the passwords. A server made by an earlier version knows the first one."""
+"""Where containers find the passwords. A server made by an earlier version may know ``POSTGRES_PASSWORD`` alone."""
 _MAINTENANCE_DATABASE = "postgres"
 
 # The first superuser has the number 10 whatever its name is, and what initdb makes has numbers below 16384. PostgreSQL
 # refuses "reassign owned" for this role. Parts of an extension, row types and the sequence of a column have no owner of
-# their own.
+# their own. Earlier versions let pipelines make the tables of PyIceberg's catalog beside the ledger's: by the name of
+# their role, its schema was the first one that they looked in.
 _GIVE_AWAY = """
-select 'alter ' || kind || ' ' || (pg_identify_object(catalog, oid, 0)).identity
-    || ' owner to ' || quote_ident(%(owner)s)
+select 'alter ' || kind || ' ' || (pg_identify_object(catalog, oid, 0)).identity || ' owner to ' || quote_ident(wanted)
 from (
-    select 'schema' as kind, 'pg_namespace'::regclass as catalog, oid, nspowner as owner, false as is_sequence
-    from pg_namespace where nspname !~ '^pg_'
-    union all
-    select 'table', 'pg_class', oid, relowner, relkind = 'S'
-    from pg_class where relkind in ('r', 'p', 'v', 'm', 'f', 'S') and relpersistence <> 't'
-    union all
-    select 'routine', 'pg_proc', oid, proowner, false from pg_proc
-    union all
-    select 'type', 'pg_type', oid, typowner, false from pg_type
+    select *, case when space = 'batchledger' or kind = 'schema' and space = 'batchledger_staging' then %(owner)s
+        else %(user)s end as wanted
+    from (
+        select 'schema' as kind, 'pg_namespace'::regclass as catalog, oid, nspname as space, nspowner as owner,
+            false as is_sequence
+        from pg_namespace where nspname !~ '^pg_'
+        union all
+        select 'table', 'pg_class', oid,
+            case when relname !~ '^iceberg_' then relnamespace::regnamespace::text end, relowner, relkind = 'S'
+        from pg_class where relkind in ('r', 'p', 'v', 'm', 'f', 'S') and relpersistence <> 't'
+        union all
+        select 'routine', 'pg_proc', oid, pronamespace::regnamespace::text, proowner, false from pg_proc
+        union all
+        select 'type', 'pg_type', oid, typnamespace::regnamespace::text, typowner, false from pg_type
+    ) as thing
 ) as thing
-where owner = 10 and oid >= 16384 and not exists (
+where owner in (10, to_regrole(%(earlier)s)) and owner <> to_regrole(wanted) and oid >= 16384 and not exists (
     select from pg_depend d
     where d.classid = catalog and d.objid = oid and d.objsubid = 0
         and (d.deptype in ('e', 'i') or d.deptype = 'a' and is_sequence)
@@ -63,7 +77,7 @@ _MEMBERS = "select rolname from pg_auth_members join pg_roles on pg_roles.oid = 
 
 @dataclass(frozen=True)
 class DatabaseServer:
-    """Where the server listens, and the password of each of its three roles."""
+    """Where the server listens, and the password of each of its roles."""
 
     host: str
     port: int
@@ -103,18 +117,19 @@ def create_databases(server: DatabaseServer) -> None:
     _rename_superuser(server)
     with psycopg.connect(server.dsn(DATABASE_SUPERUSER, _MAINTENANCE_DATABASE), autocommit=True) as connection:
         roles = {name for (name,) in connection.execute("select rolname from pg_roles")}
-        for role in OWNER_BY_DATABASE.values():
+        for role in server.password_by_role:
             if role not in roles:
                 _create_role(connection, server, role)
-        databases = connection.execute("select datname, datdba = 10 from pg_database").fetchall()
-        is_superusers_by_database: dict[str, bool] = dict(databases)
+        owners = connection.execute("select datname, datdba::regrole::text from pg_database").fetchall()
+        found: dict[str, str] = dict(owners)
         for database, owner in OWNER_BY_DATABASE.items():
-            if database not in is_superusers_by_database:
+            if database not in found:
                 names = map(sql.Identifier, (database, owner))
                 connection.execute(sql.SQL("create database {} owner {}").format(*names))
     for database, owner in OWNER_BY_DATABASE.items():
-        if is_superusers_by_database.get(database):
+        if found.get(database, owner) != owner:
             _give_away(server, database, owner)
+    _let_create(server)
 
 
 def create_compose_databases(host: str, port: int, environ: Mapping[str, str] = os.environ) -> None:
@@ -167,7 +182,22 @@ def _hash_password(connection: psycopg.Connection, server: DatabaseServer, role:
 
 
 def _give_away(server: DatabaseServer, database: str, owner: str) -> None:
-    """Make a role the owner of a database of the superuser, and of all that the superuser owns in it, or of nothing."""
+    """Let what earlier versions have made in a database have the owner that it has today; all of it, or nothing."""
+    roles = {"owner": owner, "user": _USER_BY_DATABASE[database], "earlier": DATABASE_USER}
     with psycopg.connect(server.dsn(DATABASE_SUPERUSER, database)) as connection:
-        for (statement,) in connection.execute(_GIVE_AWAY, {"owner": owner}).fetchall():
+        for (statement,) in connection.execute(_GIVE_AWAY, roles).fetchall():
             connection.execute(statement.encode())
+
+
+def _let_create(server: DatabaseServer) -> None:
+    """Let pipelines create targets, schemas and a catalog, and the ledger's owner drop what they have left."""
+    names = {"database": WAREHOUSE_DATABASE, "owner": LEDGER_USER, "user": DATABASE_USER}
+    with psycopg.connect(server.dsn(DATABASE_SUPERUSER, WAREHOUSE_DATABASE)) as connection:
+        for statement in (
+            "grant create on schema public to {user}",
+            "grant create, temporary on database {database} to {user}",
+            "grant {user} to {owner}",
+            # Last, because a catalog that an earlier version has made lies there.
+            "alter role {user} in database {database} set search_path = public, batchledger",
+        ):
+            connection.execute(sql.SQL(statement).format(**{key: sql.Identifier(name) for key, name in names.items()}))

@@ -11,6 +11,7 @@ REGISTRY_VERSION = "3.0.9"
 
 KAFKA_CONNECTION = "kafka_default"
 WAREHOUSE_CONNECTION = "warehouse"
+LEDGER_OWNER_CONNECTION = "ledger_owner"
 LAKE_CONNECTION = "lake"
 SPARK_CONNECTION = "spark_default"
 REGISTRY_CONNECTION = "registry_default"
@@ -27,6 +28,7 @@ PORT_BY_SERVICE = {
 
 WAREHOUSE_DATABASE = "warehouse"
 AIRFLOW_DATABASE = "airflow"
+LEDGER_USER = "ledger"
 DATABASE_USER = "batchledger"
 AIRFLOW_DATABASE_USER = "airflow"
 DATABASE_SUPERUSER = "postgres"

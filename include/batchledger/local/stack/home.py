@@ -82,7 +82,7 @@ class Home:
 
     @property
     def database_password_file(self) -> Path:
-        """In the format of libpq, for the owners of both databases: their DSNs name it. It lacks the superuser."""
+        """In the format of libpq, for every role but the superuser: their DSNs name it."""
         return self.local / "pgpass"
 
     @property
@@ -143,6 +143,7 @@ class Credentials:
     """The secrets of one stack, each generated once. They never reach argv, and no ``repr``."""
 
     database_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    ledger_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
     airflow_database_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
     database_superuser_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
     kafka_password: str = field(default_factory=secrets.token_urlsafe, repr=False)

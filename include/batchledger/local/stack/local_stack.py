@@ -15,7 +15,7 @@ import psutil
 from batchledger.local.stack import processes
 from batchledger.local.stack.airflow_components import airflow_services, configure_airflow, migrate_airflow
 from batchledger.local.stack.database_roles import create_databases
-from batchledger.local.stack.defaults import WAREHOUSE_DATABASE
+from batchledger.local.stack.defaults import DATABASE_USER, LEDGER_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports, locked, read_settings, settings, write_private
 from batchledger.local.stack.kafka_broker import kafka_service
 from batchledger.local.stack.machine import check_disk, check_ports
@@ -46,6 +46,7 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
 _POLL_SECONDS = 0.2
 
 Step = Callable[[threading.Event], None]
+SetUpLedger = Callable[[str, bytes, str], object]
 Progress = Callable[[str, str], None]
 """Takes the name of a step and its state: ``starting``, ``ready``, or a sentence about what it waits for.
 
@@ -69,16 +70,16 @@ def up(
     ports: Ports,
     *,
     services: Collection[str] = USUAL_SERVICES,
-    migrate: Callable[[str, bytes], object] = lambda _dsn, _secret: None,
+    set_up_ledger: SetUpLedger = lambda _dsn, _secret, _role: None,
     progress: Progress = lambda _name, _state: None,
     advertised: Ports | None = None,
 ) -> None:
     """Start the services that do not run, and return when all are healthy; harmless to repeat.
 
     ``advertised`` are the ports for clients, if something stands between them and the services.
-    ``migrate`` gets the warehouse's connection string, and the secret of keys, as soon as the warehouse answers. Raises
-    SetupError if the machine lacks something, and ServiceUnavailableError if a service ends, or is silent long before
-    it is healthy. What has been started by then keeps running until ``down``.
+    ``set_up_ledger`` gets the connection string of the ledger's owner, the secret of keys, and the role of pipelines,
+    as soon as the warehouse answers. Raises SetupError if the machine lacks something, and ServiceUnavailableError if a
+    service ends, or is silent long before it is healthy. What has been started by then keeps running until ``down``.
     """
     with _alone(home):
         _refuse_other_settings(home, ports)
@@ -98,7 +99,7 @@ def up(
             service.name: functools.partial(_start, home, service, progress) for service in chosen
         }
         if "postgres" in services:
-            steps["databases"] = lambda _: _prepare_databases(ports, credentials, migrate)
+            steps["databases"] = lambda _: _prepare_databases(ports, credentials, set_up_ledger)
         if not set(services).isdisjoint(AIRFLOW_SERVICES):
             steps["airflow-database"] = lambda _: migrate_airflow(home, ports, credentials)
         _run_steps({name: steps[name] for name in _NEEDS if name in steps}, progress)
@@ -145,9 +146,10 @@ def _start(home: Home, service: Service, progress: Progress, stopping: threading
             return
 
 
-def _prepare_databases(ports: Ports, credentials: Credentials, migrate: Callable[[str, bytes], object]) -> None:
+def _prepare_databases(ports: Ports, credentials: Credentials, set_up_ledger: SetUpLedger) -> None:
     create_databases(database_server(ports, credentials))
-    migrate(connection_string(ports, credentials, WAREHOUSE_DATABASE), credentials.key_secret.encode())
+    dsn = connection_string(ports, credentials, WAREHOUSE_DATABASE, LEDGER_USER)
+    set_up_ledger(dsn, credentials.key_secret.encode(), DATABASE_USER)
 
 
 def _run_steps(steps: Mapping[str, Step], progress: Progress) -> None:

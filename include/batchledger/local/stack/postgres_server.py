@@ -20,11 +20,12 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping
 
 from batchledger.local.stack import processes
-from batchledger.local.stack.database_roles import OWNER_BY_DATABASE, DatabaseServer, host_rules
+from batchledger.local.stack.database_roles import DatabaseServer, host_rules
 from batchledger.local.stack.defaults import (
     AIRFLOW_DATABASE_USER,
     DATABASE_SUPERUSER,
     DATABASE_USER,
+    LEDGER_USER,
     POSTGRES_VERSION,
 )
 from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
@@ -50,6 +51,7 @@ def postgres_service(home: Home, ports: Ports, credentials: Credentials) -> Serv
 def database_server(ports: Ports, credentials: Credentials) -> DatabaseServer:
     """Where it listens, and the passwords of its roles."""
     password_by_role = {
+        LEDGER_USER: credentials.ledger_password,
         DATABASE_USER: credentials.database_password,
         AIRFLOW_DATABASE_USER: credentials.airflow_database_password,
         DATABASE_SUPERUSER: credentials.database_superuser_password,
@@ -97,9 +99,12 @@ def server_configuration(ports: Ports) -> str:
 
 def _prepare(home: Home, ports: Ports, credentials: Credentials) -> Launch:
     server = database_server(ports, credentials)
-    owners = OWNER_BY_DATABASE.values()
     # Any port: a proxy may stand before the server.
-    entries = [f"{HOST}:*:*:{role}:{server.password_by_role[role]}\n" for role in owners]
+    entries = [
+        f"{HOST}:*:*:{role}:{password}\n"
+        for role, password in server.password_by_role.items()
+        if role != DATABASE_SUPERUSER
+    ]
     write_private(home.database_password_file, "".join(entries))
     account = _account()
     folder = _find_folder(home, account)

@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 )
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.adapters.postgres.ledger.grants import set_up_ledger
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
 from batchledger.local.stack import environment, local_stack, processes
@@ -94,7 +94,9 @@ class Rig:
     def start(self, *services: str) -> None:
         """Start the services that do not run, and wait until they answer."""
         self.say(f"starting {', '.join(services)}")
-        local_stack.up(self.home, self.ports, services=services, migrate=migrate, advertised=self.advertised)
+        local_stack.up(
+            self.home, self.ports, services=services, set_up_ledger=set_up_ledger, advertised=self.advertised
+        )
 
     def start_missing(self) -> None:
         """Start the services that have ended, and that every batch needs."""

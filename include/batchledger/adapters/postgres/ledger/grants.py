@@ -1,4 +1,4 @@
-"""The rights of a role that runs one pipeline: the least that its runs need, and a row that keeps it to this pipeline.
+"""The rights of a role that runs pipelines: the least that runs need, and for one pipeline a row that keeps it to this.
 
 The policies of migration 0028 hold a role that ``pipeline_role`` names to its pipelines. A role without a row there is
 held by its grants alone. What only people do stays with the ledger's owner: a migration, ``rewind --truncate``.
@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA
+from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.adapters.postgres.ledger.schema import transaction
 from batchledger.adapters.postgres.staging.tables import columns_of
 from batchledger.model.errors import ConfigurationError
@@ -63,7 +64,24 @@ select (
     limit 1)
 from pg_roles r
 where r.rolname = %s"""
+_FIND_KEPT = """
+select role, array_agg(pipeline order by pipeline)
+from batchledger.pipeline_role
+where pg_has_role(%s, to_regrole(quote_ident(role)), 'usage')
+group by role
+order by role
+limit 1"""
 _RIGHTS_ON_TARGET = "select, insert, update, delete"
+
+
+def set_up_ledger(dsn: str, secret: bytes, role: str) -> tuple[str | None, str | None]:
+    """Migrate the ledger as its owner, and let a role run all pipelines; return what ``migrate`` returns.
+
+    Raises what ``migrate`` and ``grant_all`` raise.
+    """
+    moved = migrate(dsn, secret)
+    grant_all(dsn, role, is_applied=True)
+    return moved
 
 
 def list_grants(pipeline: str, role: str, database: str, target: tuple[str, str] | None) -> list[sql.Composed]:
@@ -72,18 +90,22 @@ def list_grants(pipeline: str, role: str, database: str, target: tuple[str, str]
     named = sql.SQL(
         "insert into batchledger.pipeline_role (role, pipeline) values ({}, {}) on conflict do nothing"
     ).format(sql.Literal(role), sql.Literal(pipeline))
-    grants = [
-        named,
+    grants = [named, *_list_ledger_grants(role, database)]
+    if target is not None:
+        grants.append(sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(target[0]), name))
+        grants.append(_grant(_RIGHTS_ON_TARGET, target, name))
+    return grants
+
+
+def _list_ledger_grants(role: str, database: str) -> list[sql.Composed]:
+    name = sql.Identifier(role)
+    return [
         # An audit lists duplicates in a temporary table.
         sql.SQL("grant connect, temporary on database {} to {}").format(sql.Identifier(database), name),
         sql.SQL("grant usage on schema batchledger to {}").format(name),
         sql.SQL("grant usage, create on schema {} to {}").format(sql.Identifier(STAGING_SCHEMA), name),
         *(_grant(rights, ("batchledger", table), name) for table, rights in RIGHTS_BY_TABLE.items()),
     ]
-    if target is not None:
-        grants.append(sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(target[0]), name))
-        grants.append(_grant(_RIGHTS_ON_TARGET, target, name))
-    return grants
 
 
 def grant_role(
@@ -103,13 +125,43 @@ def grant_role(
                 pipeline=pipeline,
             )
         statements = list_grants(pipeline, role, cursor.connection.info.dbname, target)
-        if is_applied:
-            for each in statements:
-                cursor.execute(each)
-        return [each.as_string(cursor) for each in statements]
+        return _execute(cursor, statements, is_applied=is_applied)
 
 
-def _require_held(cursor: psycopg.Cursor[Any], pipeline: str, role: str) -> None:
+def grant_all(dsn: str, role: str, *, is_applied: bool) -> Sequence[str]:
+    """Return the statements that let a role run all pipelines of the ledger, and execute them if ``is_applied``.
+
+    Raises ConfigurationError as ``grant_role`` does, and if ``pipeline_role`` keeps the role to some pipelines.
+    """
+    with transaction(dsn, f"grant {role} what the runs of all pipelines need") as cursor:
+        _require_held(cursor, None, role)
+        _require_free(cursor, role)
+        statements = _list_ledger_grants(role, cursor.connection.info.dbname)
+        return _execute(cursor, statements, is_applied=is_applied)
+
+
+def _require_free(cursor: psycopg.Cursor[Any], role: str) -> None:
+    cursor.execute(_FIND_KEPT, [role])
+    found = cursor.fetchone()
+    if found is not None:
+        name, pipelines = found
+        claim = "" if name == role else f"is a member of {name}, which "
+        raise ConfigurationError(
+            f"Policies hold {role}: it {claim}runs {', '.join(pipelines)} alone. Nothing was granted.",
+            advice="Name another role, or remove the rows from batchledger.pipeline_role first."
+            if name == role
+            else f"Name another role, or take the membership away first: revoke {name} from {role}",
+        )
+
+
+def _execute(cursor: psycopg.Cursor[Any], statements: Sequence[sql.Composed], *, is_applied: bool) -> Sequence[str]:
+    if is_applied:
+        for each in statements:
+            cursor.execute(each)
+    return [each.as_string(cursor) for each in statements]
+
+
+def _require_held(cursor: psycopg.Cursor[Any], pipeline: str | None, role: str) -> None:
     cursor.execute(_FIND_UNHELD, [role])
     found = cursor.fetchone()
     if found is None:

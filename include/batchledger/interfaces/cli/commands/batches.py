@@ -10,8 +10,10 @@ from batchledger.interfaces.cli.command_line import (
     BatchId,
     Connection,
     Name,
+    OwnersLogin,
     decide,
     find_ledger,
+    find_ledger_of,
     load_pipeline,
     run_name,
 )
@@ -24,13 +26,12 @@ from batchledger.model.batch import Batch, BatchState
 from batchledger.model.errors import AtWorkError
 
 
-def migrate(pipeline: Name, as_json: AsJson = False) -> None:
+def migrate(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) -> None:
     """Bring the ledger's tables in the pipeline's warehouse up to date."""
     from batchledger.adapters.postgres.ledger.migrate import migrate as run_migrations
     from batchledger.config.key_secret import find_key_secret
-    from batchledger.wiring import ledger_dsn
 
-    before, after = run_migrations(ledger_dsn(load_pipeline(pipeline)), find_key_secret())
+    before, after = run_migrations(find_ledger_of(pipeline, login), find_key_secret())
     show(Shown({"before": before, "after": after}, [display.describe_migrated(before, after)]), as_json)
 
 

@@ -2,11 +2,11 @@
 
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline
+from batchledger.interfaces.cli.command_line import AsJson, Name, OwnersLogin, find_ledger_of
 from batchledger.interfaces.cli.printing import Shown, show
 
 
-def rekey(pipeline: Name, as_json: AsJson = False) -> None:
+def rekey(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) -> None:
     """Hash the keys of all pipelines of the ledger with the secret of the connection batchledger_keys, from now on.
 
     Keys that are there already are hashed once more. Runs wait for it.
@@ -15,9 +15,8 @@ def rekey(pipeline: Name, as_json: AsJson = False) -> None:
     from batchledger.adapters.postgres.ledger.rekeying import find_use
     from batchledger.adapters.postgres.ledger.rekeying import rekey as hash_keys
     from batchledger.config.key_secret import read_key_secret
-    from batchledger.wiring import ledger_dsn
 
-    dsn = ledger_dsn(load_pipeline(pipeline))
+    dsn = find_ledger_of(pipeline, login)
     done = hash_keys(dsn, read_key_secret())
     used_by, used_since = find_use(dsn)
     told = (
