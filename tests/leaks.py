@@ -42,11 +42,11 @@ def _read_written(file: Path) -> Iterator[bytes]:
         while True:
             try:
                 start = os.lseek(opened.fileno(), end, os.SEEK_DATA)
+                end = os.lseek(opened.fileno(), start, os.SEEK_HOLE)
             except OSError as error:
                 if error.errno != errno.ENXIO:
                     raise
                 return
-            end = os.lseek(opened.fileno(), start, os.SEEK_HOLE)
             yield os.pread(opened.fileno(), end - start, start)
 
 

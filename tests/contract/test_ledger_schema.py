@@ -248,7 +248,7 @@ def test_s73_user_without_rights_fails_visibly_and_works_once_they_are_granted(e
     with psycopg.connect(as_superuser(empty_database), autocommit=True) as connection:
         connection.execute(sql.SQL("create role {0} login password {1}").format(sql.Identifier(user), user))
         try:
-            with pytest.raises(ConfigurationError, match=r"(?s)permission denied .*Grant it to"):
+            with pytest.raises(ConfigurationError, match=r"(?s)permission denied .*Grant the right"):
                 ledger.open_attempt(batch.batch_id, "run")
             grant = "grant usage on schema batchledger to {0}; grant all on all tables in schema batchledger to {0}"
             connection.execute(sql.SQL(grant).format(sql.Identifier(user)))

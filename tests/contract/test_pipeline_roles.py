@@ -29,7 +29,7 @@ from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import PostgresWarehouse, create_role, role_of
 
 FIRST, SECOND = OffsetRange(ORDERS_0, 0, 4), OffsetRange(ORDERS_0, 4, 8)
-REFUSED = r"(?s)permission denied for .*Grant it to"
+REFUSED = r"(?s)permission denied for .*Grant the right"
 
 
 @dataclass

@@ -39,7 +39,7 @@ KEEPERS = {
     "connections.json": {"database_password", "kafka_password", "key_secret", "spark_token"},
     "kafka.properties": {"kafka_password"},
     "kafka/server.properties": {"kafka_password"},
-    "pgpass": {"airflow_database_password", "database_password"},
+    "pgpass": {"airflow_database_password", "database_password", "ledger_password"},
     "airflow/airflow.cfg": {"airflow_fernet_key", "airflow_jwt_secret", "airflow_secret_key"},
     "airflow/passwords.json": {"airflow_password", "airflow_reviewer_password", "airflow_viewer_password"},
 }

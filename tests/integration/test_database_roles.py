@@ -10,7 +10,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
+from batchledger.adapters.postgres.ledger import grants
 from batchledger.adapters.postgres.ledger.grants import set_up_ledger
 from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.local.stack import local_stack, postgres_server, processes
@@ -19,6 +21,7 @@ from batchledger.local.stack.database_roles import (
     OWNER_BY_DATABASE,
     DatabaseServer,
     create_compose_databases,
+    create_databases,
 )
 from batchledger.local.stack.defaults import (
     AIRFLOW_DATABASE,
@@ -31,6 +34,7 @@ from batchledger.local.stack.defaults import (
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
 from batchledger.local.stack.machine import HOST
 from batchledger.local.stack.postgres_server import HOST_RULES, database_server, postgres_service
+from batchledger.model.errors import SetupError
 from tests.conftest import SERVICES, choose_ports, home_in
 from tests.fakes.crash import SimulatedCrashError
 from tests.second_server import SecondServer, serve_second_postgres
@@ -71,11 +75,34 @@ OWNERS_RIGHTS = [
     "update batchledger.migration set version_num = '0001'",
     "update batchledger.pipeline set decision_count = 0",
 ]
+DROP_EXTENSION = "drop extension btree_gist cascade"
+"""It takes constraints of the ledger with it. A superuser made it in the earliest version, and keeps it."""
 CHANGES = ("create role", "alter schema", "alter table", "alter database")
 SECRET = b"s" * 32
+TRAP = """
+create table public.caught (who text);
+create function public.spring(oid, regnamespace) returns boolean language plpgsql as $$
+begin
+    insert into public.caught values (current_user);
+    return true;
+end $$;
+create function public.spring(oid, regrole) returns boolean language plpgsql as $$
+begin
+    insert into public.caught values (current_user);
+    return true;
+end $$;
+create operator public.= (leftarg = oid, rightarg = regnamespace, function = public.spring);
+create operator public.<> (leftarg = oid, rightarg = regrole, function = public.spring);
+"""
+"""PostgreSQL prefers an operator in the path for the very types of an expression to its own for similar ones."""
+TEAM = "insert into batchledger.pipeline_role (role, pipeline) values ('team', 'orders')"
+MEMBERS = {("batchledger", "member"), ("batchledger", "ledger")}
+"""By role, as pairs."""
 PEOPLE = """
 create role reader login password 'reader';
 create role member login password 'member' in role batchledger;
+create role team role batchledger;
+create role analysts role batchledger;
 """
 CONTENT_BY_DATABASE = {
     WAREHOUSE_DATABASE: """
@@ -118,6 +145,8 @@ select 'routine ' || oid::regprocedure, proowner::regrole::text from pg_proc
 union all
 select 'type ' || oid::regtype, typowner::regrole::text from pg_type where typnamespace::regnamespace::text !~ '^pg_'
 union all
+select 'extension ' || extname, extowner::regrole::text from pg_extension where extname <> 'plpgsql'
+union all
 select 'database', datdba::regrole::text from pg_database where datname = current_database()
 """
 """The name and the owner of everything that a database holds, of parts of extensions and of initdb's, too."""
@@ -142,10 +171,12 @@ def read_owners(server: DatabaseServer) -> dict[str, dict[str, str]]:
     for database, owner in OWNER_BY_DATABASE.items():
         with psycopg.connect(server.dsn(owner, database)) as connection:
             owners = connection.execute(OWNERS).fetchall()
-            # Earlier versions had the extension and the catalog in the schema that had the name of their role.
+            # Earlier versions had the catalog in the schema that had the name of their role. A superuser's extension is
+            # as safe as the owner's.
             found[database] = {
-                name.replace("batchledger.", "") if role == DATABASE_SUPERUSER or "iceberg" in name else name: role
+                re.sub(r"(public|batchledger)\.(?=iceberg)", "", name): LEDGER_USER if "extension" in name else role
                 for name, role in owners
+                if (name, role) != ("extension btree_gist", DATABASE_USER)
             }
     return found
 
@@ -208,7 +239,7 @@ def assert_pipelines_cannot_be_the_owner(server: DatabaseServer) -> None:
     """The login of pipelines reads the ledger and adds a batch, and does nothing that takes the owner of its tables."""
     with psycopg.connect(server.dsn(DATABASE_USER, WAREHOUSE_DATABASE), autocommit=True) as connection:
         assert connection.execute("select count(*) from batchledger.pipeline").fetchone() == (0,)
-        for statement in OWNERS_RIGHTS:
+        for statement in (*OWNERS_RIGHTS, DROP_EXTENSION):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement.encode())
     with psycopg.connect(server.dsn(LEDGER_USER, WAREHOUSE_DATABASE)) as connection:
@@ -220,6 +251,35 @@ def assert_pipelines_cannot_be_the_owner(server: DatabaseServer) -> None:
 
 def test_login_of_pipelines_cannot_do_what_the_owner_of_the_ledger_can(server: DatabaseServer) -> None:
     assert_pipelines_cannot_be_the_owner(server)
+    with psycopg.connect(server.dsn(LEDGER_USER, WAREHOUSE_DATABASE)) as connection:
+        connection.execute(DROP_EXTENSION)
+        connection.rollback()
+
+
+def test_owner_and_superuser_run_nothing_that_pipelines_have_put_in_their_way(server: DatabaseServer) -> None:
+    ledger, pipelines = (server.dsn(role, WAREHOUSE_DATABASE) for role in (LEDGER_USER, DATABASE_USER))
+    with psycopg.connect(pipelines) as connection:
+        connection.execute(TRAP.encode())
+    try:
+        create_databases(server)
+        set_up_ledger(ledger, SECRET, DATABASE_USER)
+        with psycopg.connect(ledger) as connection:
+            assert connection.execute("select who from public.caught").fetchall() == []
+            # Negative control.
+            connection.execute("set search_path = public")
+            connection.execute(grants._FIND_UNHELD, [DATABASE_USER])
+            caught = connection.execute("select distinct who from public.caught").fetchall()
+            assert caught == [(LEDGER_USER,)]
+    finally:
+        with psycopg.connect(pipelines) as connection:
+            connection.execute("drop table public.caught; drop function public.spring(oid, regnamespace) cascade")
+            connection.execute("drop function public.spring(oid, regrole) cascade")
+
+
+def test_role_of_that_name_that_a_person_has_made_is_given_nothing(server: DatabaseServer) -> None:
+    others = replace(server, password_by_role={**server.password_by_role, LEDGER_USER: "another"})
+    with pytest.raises(SetupError, match=f"a role {LEDGER_USER} that does not log in by its password here"):
+        create_databases(others)
 
 
 @pytest.mark.parametrize("statement", SUPERUSERS_RIGHTS)
@@ -248,6 +308,7 @@ class Earlier:
     home: Home
     ports: Ports
     changes: tuple[str, ...]
+    members: frozenset[tuple[str, str]]
 
 
 @pytest.fixture
@@ -273,6 +334,8 @@ def leave(home: Home, server: DatabaseServer, users: dict[str, str], credentials
     admit_people(superuser)
     migrate(server.dsn(users[WAREHOUSE_DATABASE], WAREHOUSE_DATABASE))
     fill(server, users)
+    with psycopg.connect(make_conninfo(superuser, dbname=WAREHOUSE_DATABASE)) as connection:
+        connection.execute(TEAM)
     local_stack.down(home)
     known = {name: value for name, value in asdict(credentials).items() if name not in lacking}
     write_private(home.local / "credentials.json", json.dumps(known))
@@ -291,7 +354,9 @@ def earliest(place: tuple[Home, Ports], monkeypatch: pytest.MonkeyPatch) -> Earl
     server = DatabaseServer(HOST, ports.postgres, {DATABASE_USER: credentials.database_password})
     lacking = ("airflow_database_password", "database_superuser_password", "ledger_password")
     leave(home, server, dict.fromkeys(OWNER_BY_DATABASE, DATABASE_USER), credentials, *lacking)
-    return Earlier(home, ports, (*CHANGES, "rename to"))
+    # A superuser needs to be no member.
+    members = frozenset({("team", "postgres"), ("analysts", "postgres")})
+    return Earlier(home, ports, (*CHANGES, "rename to"), members)
 
 
 @pytest.fixture
@@ -306,7 +371,7 @@ def later(place: tuple[Home, Ports]) -> Earlier:
             made = sql.SQL("create role {} login password {}")
             connection.execute(made.format(sql.Identifier(role), sql.Literal(server.password_by_role[role])))
     leave(home, server, USER_BY_DATABASE, credentials, "ledger_password")
-    return Earlier(home, ports, CHANGES)
+    return Earlier(home, ports, CHANGES, frozenset({("team", "ledger"), ("analysts", "batchledger")}))
 
 
 @pytest.fixture(params=["earliest", "later"])
@@ -323,7 +388,7 @@ def start(home: Home, ports: Ports, credentials: Credentials) -> None:
     wait_until(lambda: service.is_healthy(record))
 
 
-def assert_given_away(server: DatabaseServer, new: DatabaseServer) -> None:
+def assert_given_away(server: DatabaseServer, new: DatabaseServer, members: frozenset[tuple[str, str]]) -> None:
     """Each thing has the owner that it has on a new server; its owner can use and change it; people can use it."""
     assert find_reached(server) == REACHED
     found, wanted = read_owners(server), read_owners(new)
@@ -331,9 +396,14 @@ def assert_given_away(server: DatabaseServer, new: DatabaseServer) -> None:
         assert found[database].items() ^ wanted[database].items() == set()
     with psycopg.connect(server.dsn(DATABASE_SUPERUSER, "postgres")) as connection:
         roles = connection.execute("select rolname, rolsuper from pg_roles where rolname !~ '^pg_'").fetchall()
-        assert dict(roles) == {**dict.fromkeys((*ROLES, "reader", "member"), False), DATABASE_SUPERUSER: True}
+        assert dict(roles) == {
+            **dict.fromkeys((*ROLES, "reader", "member", "team", "analysts"), False),
+            DATABASE_SUPERUSER: True,
+        }
         query = "select pg_has_role('member', 'batchledger', 'member'), pg_has_role('member', 'postgres', 'member')"
         assert connection.execute(query).fetchone() == (True, False)
+        query = "select roleid::regrole::text, member::regrole::text from pg_auth_members where roleid >= 16384"
+        assert set(connection.execute(query).fetchall()) == MEMBERS | members
     with psycopg.connect(server.dsn(DATABASE_USER, WAREHOUSE_DATABASE)) as connection:
         connection.execute("""insert into "My shop"."Orders, new" (state, n) values ('shipped', 2)""")
         connection.execute("""alter table "My shop"."Orders, new" add column note text""")
@@ -374,7 +444,7 @@ def test_folder_of_an_earlier_version_is_used_on_without_a_superuser(earlier: Ea
     for _ in range(2):
         local_stack.up(home, ports, services=["postgres"], set_up_ledger=set_up_and_note)
         changed = database_server(ports, Credentials.of(home))
-        assert_given_away(changed, server)
+        assert_given_away(changed, server, earlier.members)
         assert_pipelines_cannot_be_the_owner(changed)
         local_stack.down(home)
     assert [before for before, _ in moved] == [after for _, after in moved]
@@ -413,4 +483,4 @@ def test_change_of_the_roles_goes_on_wherever_it_was_interrupted(
     for part in earlier.changes:
         assert [text for text in failed if part in text]
     set_up_ledger(changed.dsn(LEDGER_USER, WAREHOUSE_DATABASE), SECRET, DATABASE_USER)
-    assert_given_away(changed, server)
+    assert_given_away(changed, server, earlier.members)

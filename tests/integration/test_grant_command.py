@@ -7,7 +7,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from batchledger.adapters.postgres.ledger.schema import NEWEST_MIGRATION
 from batchledger.local.stack.defaults import LEDGER_OWNER_CONNECTION
-from tests.conftest import as_superuser
+from tests.conftest import as_superuser, lend_database
 from tests.contract.warehouses import create_role, role_of
 from tests.integration.test_cli import ask, batchledger
 from tests.support import Workplace
@@ -63,6 +63,12 @@ def test_role_that_is_granted_all_runs_a_pipeline_that_comes_later(workplace: Wo
         proved = ask("verify", later.name, AIRFLOW_CONN_TEAM=as_connection(team_dsn))
         assert (proved["holds"], proved["rows"]) == (True, 4)
         assert ask("migrate", before.name, "--login", LEDGER_OWNER_CONNECTION)["after"] == NEWEST_MIGRATION
+        with lend_database(workplace.dsn) as other:
+            elsewhere = batchledger(
+                "rekey", before.name, "--login", "elsewhere", AIRFLOW_CONN_ELSEWHERE=as_connection(other)
+            )
+            assert elsewhere.returncode == 2
+            assert "leads to another database than the ledger" in elsewhere.stderr
         unknown = batchledger("migrate", before.name, "--login", "nobody")
         assert "--login: " in unknown.stderr
 

@@ -49,14 +49,14 @@ def test_message_names_file_and_key_the_type_the_nearest_name_and_where_an_examp
             "kafka",
             "kafka_default",
         ),
-        ({"sink": {"table": "orders", "connection": "x"}}, "sink.connection", "postgres", "warehouse"),
+        ({"sink": {"table": "orders", "connection": "x"}}, "sink.connection", "postgres", "ledger_owner, warehouse"),
         (
             {"sink": {"type": "kafka", "topic": "clean", "connection": "x"}},
             "sink.connection",
             "kafka",
             "kafka_default",
         ),
-        ({"ledger": "x"}, "ledger", "postgres", "other_warehouse, warehouse"),
+        ({"ledger": "x"}, "ledger", "postgres", "ledger_owner, other_warehouse, warehouse"),
         ({"spark": "x"}, "spark", "spark-connect or spark", "spark_default"),
     ],
 )

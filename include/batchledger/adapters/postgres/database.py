@@ -262,7 +262,7 @@ def _without_right(action: str, reason: str) -> ConfigurationError:
     return ConfigurationError(
         f"could not {action}. Nothing was changed.",
         why=f"The warehouse database says: {reason}.",
-        advice="Grant it to the connection's user. If only the ledger's owner may do this, add --login CONNECTION.",
+        advice="Grant the right to the user of the warehouse connection.",
     )
 
 

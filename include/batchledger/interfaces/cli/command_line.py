@@ -12,6 +12,7 @@ import typer
 from batchledger.interfaces import notation
 from batchledger.model.actors import UNKNOWN_USER, Actor
 from batchledger.model.batch import Decision
+from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.replay import Window
 
@@ -50,11 +51,30 @@ def find_ledger(connection: str, option: str = "--connection") -> str:
 
 
 def find_ledger_of(pipeline: str, login: str | None) -> str:
-    """Return the connection string of the pipeline's ledger: by the connection ``login``, else by the pipeline's."""
+    """Return the connection string of the pipeline's ledger: by the connection ``login``, else by the pipeline's.
+
+    Raises ConfigurationError if ``login`` leads to another database.
+    """
+    from psycopg.conninfo import conninfo_to_dict
+
     from batchledger.wiring import ledger_dsn
 
-    config = load_pipeline(pipeline)
-    return ledger_dsn(config) if login is None else find_ledger(login, "--login")
+    dsn = ledger_dsn(load_pipeline(pipeline))
+    if login is None:
+        return dsn
+    owners = find_ledger(login, "--login")
+    wanted, found = (
+        "{host}:{port}/{dbname}".format_map({"host": "", "port": 5432} | conninfo_to_dict(each))
+        for each in (dsn, owners)
+    )
+    if found != wanted:
+        raise ConfigurationError(
+            f"Connection {login!r} leads to another database than the ledger of {pipeline}. Nothing was changed.",
+            why=f"The ledger is in {wanted}, and the connection leads to {found}.",
+            advice="Name a connection that differs in its login only.",
+            pipeline=pipeline,
+        )
+    return owners
 
 
 def run_name() -> str:

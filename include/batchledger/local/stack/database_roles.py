@@ -28,6 +28,7 @@ from batchledger.local.stack.defaults import (
     LEDGER_USER,
     WAREHOUSE_DATABASE,
 )
+from batchledger.model.errors import SetupError
 
 OWNER_BY_DATABASE = {WAREHOUSE_DATABASE: LEDGER_USER, AIRFLOW_DATABASE: AIRFLOW_DATABASE_USER}
 _USER_BY_DATABASE = {WAREHOUSE_DATABASE: DATABASE_USER, AIRFLOW_DATABASE: AIRFLOW_DATABASE_USER}
@@ -72,6 +73,31 @@ where owner in (10, to_regrole(%(earlier)s)) and owner <> to_regrole(wanted) and
 union all
 select 'alter database ' || quote_ident(current_database()) || ' owner to ' || quote_ident(%(owner)s)
 """
+# There is no statement for it. Its owner can drop it, and with it the constraints of the ledger that need it.
+_GIVE_EXTENSION = """
+with given as (
+    update pg_extension set extowner = to_regrole(%(owner)s)
+    where extname = 'btree_gist' and extowner = to_regrole(%(earlier)s)
+    returning oid
+)
+update pg_shdepend set refobjid = to_regrole(%(owner)s)
+from given
+where classid = 'pg_extension'::regclass and objid = given.oid and deptype = 'o'
+    and dbid = (select oid from pg_database where datname = current_database())
+"""
+# The owner may be a member of the roles of single pipelines, to drop what they have left in staging. Policies would
+# keep the login of all pipelines to these.
+_GIVE_MEMBERSHIPS = """
+select format('grant %%1$I to %%2$I; revoke %%1$I from %%3$I', r.rolname, %(owner)s::text, %(earlier)s::text)
+from pg_auth_members m join pg_roles r on r.oid = m.roleid
+where m.member = to_regrole(%(earlier)s) and r.rolname in (select role from batchledger.pipeline_role)
+"""
+_PATH = "public, batchledger"
+"""Pipelines find the catalog of an earlier version in the second schema."""
+_HAS_PATH = """
+select from pg_db_role_setting, unnest(setconfig) as setting
+where setrole = to_regrole(%s) and setting like 'search\\_path=%%'
+"""
 _MEMBERS = "select rolname from pg_auth_members join pg_roles on pg_roles.oid = member where roleid = 10"
 
 
@@ -84,7 +110,12 @@ class DatabaseServer:
     password_by_role: Mapping[str, str] = field(repr=False)
 
     def dsn(self, role: str, database: str) -> str:
-        """Return a connection string for this process only: it holds the password."""
+        """Return a connection string for this process only: it holds the password.
+
+        The superuser finds nothing by its name alone in schemas that others may create in: an operator for the very
+        types of an expression would run with its rights.
+        """
+        options = "-c search_path=pg_catalog" if role == DATABASE_SUPERUSER else ""
         return make_conninfo(
             host=self.host,
             port=self.port,
@@ -92,6 +123,7 @@ class DatabaseServer:
             password=self.password_by_role[role],
             dbname=database,
             connect_timeout=5,
+            options=options,
         )
 
 
@@ -120,6 +152,7 @@ def create_databases(server: DatabaseServer) -> None:
         for role in server.password_by_role:
             if role not in roles:
                 _create_role(connection, server, role)
+        _require_ours(server)
         owners = connection.execute("select datname, datdba::regrole::text from pg_database").fetchall()
         found: dict[str, str] = dict(owners)
         for database, owner in OWNER_BY_DATABASE.items():
@@ -130,6 +163,18 @@ def create_databases(server: DatabaseServer) -> None:
         if found.get(database, owner) != owner:
             _give_away(server, database, owner)
     _let_create(server)
+
+
+def _require_ours(server: DatabaseServer) -> None:
+    """Give nothing away to a role of that name that a person has made."""
+    try:
+        psycopg.connect(server.dsn(LEDGER_USER, _MAINTENANCE_DATABASE)).close()
+    except psycopg.OperationalError as error:
+        raise SetupError(
+            f"PostgreSQL has a role {LEDGER_USER} that does not log in by its password here. No database was changed.",
+            why=f"PostgreSQL says: {str(error).strip()}",
+            advice=f"If the role is yours, give it another name: alter role {LEDGER_USER} rename to …",
+        ) from error
 
 
 def create_compose_databases(host: str, port: int, environ: Mapping[str, str] = os.environ) -> None:
@@ -187,6 +232,10 @@ def _give_away(server: DatabaseServer, database: str, owner: str) -> None:
     with psycopg.connect(server.dsn(DATABASE_SUPERUSER, database)) as connection:
         for (statement,) in connection.execute(_GIVE_AWAY, roles).fetchall():
             connection.execute(statement.encode())
+        connection.execute(_GIVE_EXTENSION, roles)
+        if connection.execute("select to_regclass('batchledger.pipeline_role') is not null").fetchone() == (True,):
+            for (statement,) in connection.execute(_GIVE_MEMBERSHIPS, roles).fetchall():
+                connection.execute(statement.encode())
 
 
 def _let_create(server: DatabaseServer) -> None:
@@ -197,7 +246,9 @@ def _let_create(server: DatabaseServer) -> None:
             "grant create on schema public to {user}",
             "grant create, temporary on database {database} to {user}",
             "grant {user} to {owner}",
-            # Last, because a catalog that an earlier version has made lies there.
-            "alter role {user} in database {database} set search_path = public, batchledger",
         ):
             connection.execute(sql.SQL(statement).format(**{key: sql.Identifier(name) for key, name in names.items()}))
+        if connection.execute(_HAS_PATH, [DATABASE_USER]).fetchone() is None:
+            setting = sql.SQL("alter role {} in database {} set search_path = {}")
+            role_and_database = map(sql.Identifier, (DATABASE_USER, WAREHOUSE_DATABASE))
+            connection.execute(setting.format(*role_and_database, sql.SQL(_PATH)))

@@ -91,7 +91,7 @@ class Campaign:
         with ExitStack() as campaign, ExitStack() as airflow:
             for mode in modes:
                 subject = self.subject_by_mode[mode] = self._create(mode)
-                campaign.enter_context(overlaps_allowed(self.tormentor.without, self.rig.dsn, subject.name))
+                campaign.enter_context(overlaps_allowed(self.tormentor.without, self.rig.owner_dsn, subject.name))
             for each in chain(map(plan_warm_up, modes), rounds):
                 if each.number in airflow_rounds[:1]:
                     self.tormentor.airflow = airflow.enter_context(self.rig.airflow())

@@ -36,7 +36,7 @@ from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airfl
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
 from batchledger.local.stack import environment, local_stack, processes
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
-from batchledger.local.stack.defaults import DATABASE_SUPERUSER, DATABASE_USER, WAREHOUSE_DATABASE
+from batchledger.local.stack.defaults import DATABASE_SUPERUSER, DATABASE_USER, LEDGER_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.machine import choose_free_ports
@@ -79,6 +79,11 @@ class Rig:
     def dsn(self) -> str:
         """The warehouse, not through the proxy: for the checker, and to plan a fault."""
         return connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE)
+
+    @property
+    def owner_dsn(self) -> str:
+        """The same for the owner of the ledger: to switch a protection off."""
+        return connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE, LEDGER_USER)
 
     @property
     def lake_properties(self) -> dict[str, str]:

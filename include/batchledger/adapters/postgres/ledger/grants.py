@@ -12,7 +12,7 @@ from psycopg import sql
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA
 from batchledger.adapters.postgres.ledger.migrate import migrate
-from batchledger.adapters.postgres.ledger.schema import transaction
+from batchledger.adapters.postgres.ledger.schema import owners_transaction
 from batchledger.adapters.postgres.staging.tables import columns_of
 from batchledger.model.errors import ConfigurationError
 
@@ -116,7 +116,7 @@ def grant_role(
     Raises ConfigurationError if the role is not there or no policy would hold it, and if the table of the sink is not
     there: only its owner could grant rights on it.
     """
-    with transaction(dsn, f"grant {role} what the runs of {pipeline} need") as cursor:
+    with owners_transaction(dsn, f"grant {role} what the runs of {pipeline} need") as cursor:
         _require_held(cursor, pipeline, role)
         if target is not None and not columns_of(cursor, *target):
             raise ConfigurationError(
@@ -133,7 +133,7 @@ def grant_all(dsn: str, role: str, *, is_applied: bool) -> Sequence[str]:
 
     Raises ConfigurationError as ``grant_role`` does, and if ``pipeline_role`` keeps the role to some pipelines.
     """
-    with transaction(dsn, f"grant {role} what the runs of all pipelines need") as cursor:
+    with owners_transaction(dsn, f"grant {role} what the runs of all pipelines need") as cursor:
         _require_held(cursor, None, role)
         _require_free(cursor, role)
         statements = _list_ledger_grants(role, cursor.connection.info.dbname)

@@ -11,7 +11,10 @@ from alembic.runtime.migration import MigrationContext
 
 from batchledger.adapters.postgres.database import translate_errors
 from batchledger.adapters.postgres.ledger.rekeying import adopt_secret
-from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, known_revisions, newer_schema
+from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, known_revisions, newer_schema, saying_who_may
+
+_PATH = "-c search_path=batchledger"
+"""As in ``owners_transaction``. The extension that the ledger needs is made in this schema."""
 
 
 def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | None]:
@@ -30,9 +33,9 @@ def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | No
 def _apply_missing(dsn: str) -> tuple[str | None, str | None]:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    with translate_errors("migrate the ledger"), _without_wrapping():
+    with saying_who_may(), translate_errors("migrate the ledger"), _without_wrapping():
         engine = sqlalchemy.create_engine(
-            "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=sqlalchemy.NullPool
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn, options=_PATH), poolclass=sqlalchemy.NullPool
         )
         with engine.begin() as connection:
             before = _revision(connection)

@@ -15,7 +15,7 @@ from datetime import datetime
 from psycopg import sql
 
 from batchledger.adapters.postgres.ledger.rows import Cursor
-from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
+from batchledger.adapters.postgres.ledger.schema import owners_transaction, snapshot
 from batchledger.adapters.postgres.staging.key_secret import write_pads
 from batchledger.adapters.postgres.staging.tables import under_secret
 from batchledger.model.hashing import fingerprint_of, other_secret
@@ -29,7 +29,7 @@ def rekey(dsn: str, secret: bytes) -> Mapping[str, int] | None:
     Returns None if the ledger has this secret already. Raises ConfigurationError if it has another one, or if the login
     is not the owner of the ledger.
     """
-    with transaction(dsn, "hash the keys of the ledger with the secret") as cursor:
+    with owners_transaction(dsn, "hash the keys of the ledger with the secret") as cursor:
         if not _is_new(cursor, secret):
             return None
         cursor.execute("insert into batchledger.key_secret (fingerprint) values (%s)", [fingerprint_of(secret)])

@@ -7,6 +7,7 @@ older schema lacks what this code writes. Each process looks at the version once
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,30 @@ def transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
     require_known_schema(dsn)
     with database.transaction(dsn, action) as cursor:
         yield cursor
+
+
+@contextmanager
+def owners_transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
+    """Run one transaction that takes the owner of the ledger, as ``transaction`` does.
+
+    A name alone finds nothing in schemas that others may create in: an operator for the very types of an expression
+    would run with the owner's rights. A missing right says who has it.
+    """
+    with saying_who_may(), transaction(dsn, action) as cursor:
+        cursor.execute("set local search_path = batchledger")
+        yield cursor
+
+
+@contextmanager
+def saying_who_may() -> Iterator[None]:
+    """Let a missing right say that the owner of the ledger has it."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+            raise
+        advice = "Log in as the owner of the ledger: name a connection with its login, --login CONNECTION."
+        raise replace(error, advice=advice) from error.__cause__
 
 
 @contextmanager
