@@ -139,6 +139,17 @@ def test_a_jar_without_a_digest_is_refused(home: Home, own_jar: Path) -> None:
         jars.fetch_jars(home, "own")
 
 
+def test_a_download_that_breaks_off_is_tried_again(
+    home: Home, own_jar: Path, fake_java: FakeJava, tmp_path: Path
+) -> None:
+    tries = tmp_path / "tries"
+    fake_java(f"""[ "$1" = -version ] || echo >> {tries}
+[ "$1" = -version ] || [ $(wc -l < {tries}) = 3 ] || exit 1
+{retrieve("pinned")}""")
+    assert jars.fetch_jars(home, "own") == [own_jar]
+    assert tries.read_text() == "\n" * 3
+
+
 def test_a_failed_download_is_told_and_leaves_nothing_behind(home: Home, fake_java: FakeJava) -> None:
     fake_java("""[ "$1" = -version ] && echo 'openjdk version "17"' >&2 && exit; echo no route to host; exit 1""")
     with pytest.raises(SetupError, match="jars of spark could not be fetched") as told:

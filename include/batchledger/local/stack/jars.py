@@ -26,6 +26,8 @@ from batchledger.model.errors import BatchledgerError, SetupError
 _LISTS = Path(__file__).parent / "ivy"
 _SETTINGS = Path(__file__).parent / "ivy_settings.xml"
 _DEADLINE_SECONDS = 900
+_TRIES = 3
+"""A server or a proxy may break a large download off."""
 _PLATFORMS = {
     ("Linux", "x86_64"): "linux-amd64",
     ("Linux", "aarch64"): "linux-arm64v8",
@@ -119,16 +121,19 @@ def _download(home: Home, name: str, configuration: str, folder: Path) -> None:
             *("-types", "jar", "bundle", "tar.gz"),
             *("-retrieve", f"{draft}/new/[artifact]-[revision].[ext]"),
         ]
-        try:
-            done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_DEADLINE_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise SetupError(
-                f"Fetching the jars of {name} took over {_DEADLINE_SECONDS} s.", advice="Run the command again."
-            ) from None
         log = home.cache / "log" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
-        log.write_text(done.stdout + done.stderr)
-        if done.returncode != 0:
+        for _ in range(_TRIES):
+            try:
+                done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_DEADLINE_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise SetupError(
+                    f"Fetching the jars of {name} took over {_DEADLINE_SECONDS} s.", advice="Run the command again."
+                ) from None
+            log.write_text(done.stdout + done.stderr)
+            if done.returncode == 0:
+                break
+        else:
             raise SetupError(
                 f"The jars of {name} could not be fetched.",
                 why=f"Ivy's own words are in {log}.",
