@@ -229,11 +229,11 @@ def test_aborted_records_are_passed_however_long_that_takes(
 ) -> None:
     """Nothing is shown for longer than a broker may be silent, and within a transaction no position moves."""
     pipeline = workplace.create(partitions=1)
-    pipeline.send_in_transaction([b"x" * 1000] * 60_000, partition=0, commit=False, **{"batch.size": 1})
+    pipeline.send_in_transaction([b"x" * 1000] * 30_000, partition=0, commit=False, **{"batch.size": 1})
     pipeline.send(1, partitions=1)
     # Each fetch takes one record.
     slowly = {**workplace.kafka_options, "message.max.bytes": "1000", "fetch.max.bytes": "1000"}
-    whole = OffsetRange(TopicPartition(pipeline.name, 0), 0, 60_002)
+    whole = OffsetRange(TopicPartition(pipeline.name, 0), 0, 30_002)
     found = list(read_share(slowly, [whole], silence_seconds=2))
     assert sum(each.num_rows for each in found) == 1
     # Negative control: without a look at the statistics, the time is over before.
