@@ -69,7 +69,7 @@ def test_role_that_is_granted_all_runs_a_pipeline_that_comes_later(workplace: Wo
             )
             assert elsewhere.returncode == 2
             assert "leads to another database than the ledger" in elsewhere.stderr
-        unknown = batchledger("migrate", before.name, "--login", "nobody")
+        unknown = batchledger("migrate", before.name, "--login", "no_such_connection")
         assert "--login: " in unknown.stderr
 
 

@@ -12,7 +12,7 @@ import fastavro
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
@@ -145,6 +145,7 @@ def left_of(value: Any, declared: pa.DataType) -> Any:
     return None
 
 
+@settings(max_examples=300, deadline=None)
 @given(documents())
 def test_what_no_column_declares_is_kept_at_its_place(document: Any) -> None:
     schema, columns, records = document
@@ -160,6 +161,7 @@ def test_what_no_column_declares_is_kept_at_its_place(document: Any) -> None:
     assert found == [left_of(record, declared) for record in records]
 
 
+@settings(max_examples=200, deadline=None)
 @given(documents())
 def test_kept_fields_have_the_texts_of_columns_of_jsonb(document: Any) -> None:
     schema, _, records = document
@@ -171,6 +173,7 @@ def test_kept_fields_have_the_texts_of_columns_of_jsonb(document: Any) -> None:
     assert kept["_rest"].to_pylist() == [f"{{{each}}}" for each in expected]
 
 
+@settings(max_examples=300, deadline=None)
 @given(documents())
 def test_both_ways_of_reading_give_what_was_written(document: Any) -> None:
     schema, columns, records = document
@@ -202,6 +205,7 @@ def spoil(schema: Mapping[str, Any], records: list[dict[str, Any]], data: st.Dat
     return values
 
 
+@settings(max_examples=300, deadline=None)
 @given(documents(), st.data())
 def test_what_is_cut_off_lengthened_or_changed_is_judged_as_by_the_reference(
     document: Any, data: st.DataObject
@@ -217,6 +221,7 @@ def test_what_is_cut_off_lengthened_or_changed_is_judged_as_by_the_reference(
     assert found == [each if isinstance(each, str) else repr(each) for each in expected]
 
 
+@settings(max_examples=300, deadline=None)
 @given(documents(), st.data())
 def test_what_is_cut_off_lengthened_or_changed_is_kept_the_same_alone(document: Any, data: st.DataObject) -> None:
     schema, columns, records = document
@@ -233,6 +238,7 @@ def test_what_is_cut_off_lengthened_or_changed_is_kept_the_same_alone(document: 
     assert plain == {place: why for place, why in errors.items() if not why.startswith("_rest (jsonb) cannot hold ")}
 
 
+@settings(max_examples=300, deadline=None)
 @given(documents(), st.binary(max_size=40))
 def test_no_bytes_do_more_than_be_refused(document: Any, value: bytes) -> None:
     schema, columns, _ = document

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf.json_format import MessageToDict, MessageToJson
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchledger.adapters.decoding.protobuf.compiling import compile_files
@@ -103,6 +103,7 @@ def decode(decoder: ProtobufDecoder, values: list[bytes]) -> list[dict[str, Any]
     return list(rows.to_pylist())
 
 
+@settings(max_examples=200, deadline=None)
 @given(st.lists(SCALAR_VALUES, max_size=8))
 def test_scalars_become_what_was_written(records: list[dict[str, Any]]) -> None:
     class_, decoder = open_class(SCALARS), ProtobufDecoder(SCALARS, (), (0,), parse_columns(SCALAR_COLUMNS))
@@ -112,6 +113,7 @@ def test_scalars_become_what_was_written(records: list[dict[str, Any]]) -> None:
     assert decode(decoder, [each.SerializeToString() for each in messages]) == expected
 
 
+@settings(max_examples=200, deadline=None)
 @given(st.lists(NESTED_VALUES, max_size=5), st.sampled_from(["proto2", "proto3"]))
 def test_nested_values_become_what_was_written(records: list[dict[str, Any]], syntax: str) -> None:
     text = NESTED.format(syntax=syntax, optional="optional" if syntax == "proto2" else "")
@@ -132,6 +134,7 @@ def test_nested_values_become_what_was_written(records: list[dict[str, Any]], sy
     assert decode(decoder, [write_nested(class_, each).SerializeToString() for each in records]) == expected
 
 
+@settings(max_examples=100, deadline=None)
 @given(NESTED_VALUES)
 def test_message_as_text_is_the_json_of_the_runtime(record: dict[str, Any]) -> None:
     text = NESTED.format(syntax="proto3", optional="") + "message Whole { Top top = 1; }"
@@ -168,6 +171,7 @@ def without(document: dict[str, Any], declared: str) -> dict[str, Any] | None:
     return {name: each for name, each in document.items() if name != declared} or None
 
 
+@settings(max_examples=200, deadline=None)
 @given(st.lists(NESTED_VALUES, max_size=5), st.sampled_from(["proto2", "proto3"]))
 def test_what_no_column_declares_is_kept_at_its_place(records: list[dict[str, Any]], syntax: str) -> None:
     text = NESTED.format(syntax=syntax, optional="optional" if syntax == "proto2" else "")
@@ -182,6 +186,7 @@ def test_what_no_column_declares_is_kept_at_its_place(records: list[dict[str, An
         assert (row["_rest"] and json.loads(row["_rest"])) == left_of(document)
 
 
+@settings(max_examples=100, deadline=None)
 @given(NESTED_VALUES)
 def test_all_of_a_message_is_kept_with_the_text_of_a_column_of_jsonb(record: dict[str, Any]) -> None:
     text = NESTED.format(syntax="proto3", optional="") + "message Whole { Top top = 1; }"
@@ -217,6 +222,7 @@ def spoiled() -> tuple[Any, list[ProtobufDecoder]]:
     return open_class(text), [ProtobufDecoder(text, (), (0,), each) for each in columns]
 
 
+@settings(max_examples=300, deadline=None)
 @given(records=st.lists(NESTED_VALUES, min_size=1, max_size=5), data=st.data())
 def test_what_is_cut_off_lengthened_or_changed_is_judged_the_same_alone(
     spoiled: tuple[Any, list[ProtobufDecoder]], records: list[dict[str, Any]], data: st.DataObject

@@ -50,7 +50,7 @@ def find_ledger(connection: str, option: str = "--connection") -> str:
     return postgres_dsn(load_connection(connection, ("postgres",), option))
 
 
-def find_ledger_of(pipeline: str, login: str | None) -> str:
+def find_ledger_of(pipeline: "PipelineConfig", login: str | None) -> str:
     """Return the connection string of the pipeline's ledger: by the connection ``login``, else by the pipeline's.
 
     Raises ConfigurationError if ``login`` leads to another database.
@@ -59,7 +59,7 @@ def find_ledger_of(pipeline: str, login: str | None) -> str:
 
     from batchledger.wiring import ledger_dsn
 
-    dsn = ledger_dsn(load_pipeline(pipeline))
+    dsn = ledger_dsn(pipeline)
     if login is None:
         return dsn
     owners = find_ledger(login, "--login")
@@ -69,10 +69,10 @@ def find_ledger_of(pipeline: str, login: str | None) -> str:
     )
     if found != wanted:
         raise ConfigurationError(
-            f"Connection {login!r} leads to another database than the ledger of {pipeline}. Nothing was changed.",
+            f"Connection {login!r} leads to another database than the ledger of {pipeline.name}. Nothing was changed.",
             why=f"The ledger is in {wanted}, and the connection leads to {found}.",
             advice="Name a connection that differs in its login only.",
-            pipeline=pipeline,
+            pipeline=pipeline.name,
         )
     return owners
 

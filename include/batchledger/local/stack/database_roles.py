@@ -173,7 +173,8 @@ def _require_ours(server: DatabaseServer) -> None:
         raise SetupError(
             f"PostgreSQL has a role {LEDGER_USER} that does not log in by its password here. No database was changed.",
             why=f"PostgreSQL says: {str(error).strip()}",
-            advice=f"If the role is yours, give it another name: alter role {LEDGER_USER} rename to …",
+            advice="If you have changed its password here, set the earlier one. "
+            f"If the role is yours, give it another name: alter role {LEDGER_USER} rename to …",
         ) from error
 
 

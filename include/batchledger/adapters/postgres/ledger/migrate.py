@@ -11,10 +11,13 @@ from alembic.runtime.migration import MigrationContext
 
 from batchledger.adapters.postgres.database import translate_errors
 from batchledger.adapters.postgres.ledger.rekeying import adopt_secret
-from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, known_revisions, newer_schema, saying_who_may
-
-_PATH = "-c search_path=batchledger"
-"""As in ``owners_transaction``. The extension that the ledger needs is made in this schema."""
+from batchledger.adapters.postgres.ledger.schema import (
+    MIGRATIONS,
+    OWNERS_PATH,
+    known_revisions,
+    newer_schema,
+    saying_who_may,
+)
 
 
 def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | None]:
@@ -33,9 +36,11 @@ def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | No
 def _apply_missing(dsn: str) -> tuple[str | None, str | None]:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
+    # The extension that the ledger needs is made there, too.
+    path = f"-c search_path={OWNERS_PATH}"
     with saying_who_may(), translate_errors("migrate the ledger"), _without_wrapping():
         engine = sqlalchemy.create_engine(
-            "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn, options=_PATH), poolclass=sqlalchemy.NullPool
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn, options=path), poolclass=sqlalchemy.NullPool
         )
         with engine.begin() as connection:
             before = _revision(connection)

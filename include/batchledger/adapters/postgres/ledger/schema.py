@@ -38,15 +38,18 @@ def transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
         yield cursor
 
 
+OWNERS_PATH = "batchledger"
+"""Where the owner of the ledger looks for a name alone: in no schema that others may create in.
+
+PostgreSQL prefers an operator for the very types of an expression, and it would run with the owner's rights.
+"""
+
+
 @contextmanager
 def owners_transaction(dsn: str, action: str) -> Iterator[psycopg.Cursor[Any]]:
-    """Run one transaction that takes the owner of the ledger, as ``transaction`` does.
-
-    A name alone finds nothing in schemas that others may create in: an operator for the very types of an expression
-    would run with the owner's rights. A missing right says who has it.
-    """
+    """Run one transaction of the owner of the ledger, as ``transaction`` does. A missing right says who has it."""
     with saying_who_may(), transaction(dsn, action) as cursor:
-        cursor.execute("set local search_path = batchledger")
+        cursor.execute(f"set local search_path = {OWNERS_PATH}")
         yield cursor
 
 

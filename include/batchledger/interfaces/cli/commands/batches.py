@@ -31,7 +31,7 @@ def migrate(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) 
     from batchledger.adapters.postgres.ledger.migrate import migrate as run_migrations
     from batchledger.config.key_secret import find_key_secret
 
-    before, after = run_migrations(find_ledger_of(pipeline, login), find_key_secret())
+    before, after = run_migrations(find_ledger_of(load_pipeline(pipeline), login), find_key_secret())
     show(Shown({"before": before, "after": after}, [display.describe_migrated(before, after)]), as_json)
 
 

@@ -31,16 +31,14 @@ def grant(
     from batchledger.adapters.postgres.ledger.grants import grant_all, grant_role
     from batchledger.config.sink_sections import PostgresSinkConfig
 
-    dsn = find_ledger_of(pipeline, login)
+    config = load_pipeline(pipeline)
+    dsn = find_ledger_of(config, login)
     if is_all:
-        statements = grant_all(dsn, role, is_applied=is_applied)
+        granted, statements = None, grant_all(dsn, role, is_applied=is_applied)
     else:
-        sink = load_pipeline(pipeline).sink
-        target = sink.qualified_table if isinstance(sink, PostgresSinkConfig) else None
-        statements = grant_role(dsn, pipeline, role, target, is_applied=is_applied)
-    document = {
-        "pipeline": None if is_all else pipeline, "role": role, "applied": is_applied, "statements": statements,
-    }  # fmt: skip
+        target = config.sink.qualified_table if isinstance(config.sink, PostgresSinkConfig) else None
+        granted, statements = config.name, grant_role(dsn, config.name, role, target, is_applied=is_applied)
+    document = {"pipeline": granted, "role": role, "applied": is_applied, "statements": statements}
     # A comment of SQL, so that the output stays what psql can execute.
     done = f"-- Granted to {role}." if is_applied else "-- Nothing was executed. To execute it: repeat with --apply."
     parts = [Text(line, no_wrap=True) for line in (*(f"{each};" for each in statements), done)]

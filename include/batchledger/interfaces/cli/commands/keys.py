@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, OwnersLogin, find_ledger_of
+from batchledger.interfaces.cli.command_line import AsJson, Name, OwnersLogin, find_ledger_of, load_pipeline
 from batchledger.interfaces.cli.printing import Shown, show
 
 
@@ -16,7 +16,7 @@ def rekey(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) ->
     from batchledger.adapters.postgres.ledger.rekeying import rekey as hash_keys
     from batchledger.config.key_secret import read_key_secret
 
-    dsn = find_ledger_of(pipeline, login)
+    dsn = find_ledger_of(load_pipeline(pipeline), login)
     done = hash_keys(dsn, read_key_secret())
     used_by, used_since = find_use(dsn)
     told = (
