@@ -4,9 +4,11 @@
 BIN := .venv/bin
 STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
+# Programs that no code imports.
+TOOLS := .local/tools
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
-PROOF := tests/machine tests/e2e tests/faults tests/integration
-TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration tests/browser)
+PROOF := tests/machine tests/e2e tests/faults tests/integration tests/browser
+TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration)
 
 SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-going --nitpicky --quiet docs .local/site
 
@@ -18,10 +20,10 @@ $(if $(word 2,$(DEMO)),$(error SINK=$(SINK) and FORMAT=$(FORMAT) are two demos: 
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
 
 # Some packages are there as sources only. setuptools comes first, so that pip fetches none without a digest to build them.
-INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
+INSTALL = -m pip install --disable-pip-version-check --require-hashes
 
 .PHONY: help setup up down demo torture machine mutants calls bench screenshots docs dist sbom audit changelog test proof \
-	browser lint
+	programs lint
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -57,17 +59,17 @@ bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=20
 	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(PUBLISH),--publish)
 
-screenshots: setup browser  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
+screenshots: programs setup  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py tests/e2e/test_metrics.py
 
-test: browser lint setup  ## Check the code, then test it: the core, every adapter, one life and one kill a sink: WORKERS=3.
+test: lint setup  ## Check the code, then test it: the core, every adapter, one life and one kill a sink: WORKERS=3.
 	@$(PYTEST) -m 'not proof' $(TESTS)
 
-proof: browser setup  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow: WORKERS=3.
+proof: programs setup  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow, browser: WORKERS=3.
 	@$(PYTEST) -m proof $(PROOF)
 
-browser: $(STAMPS)/packages  ## Make sure of a Chromium for the tests; as root on Debian, install one.
-	@$(BIN)/python -m tests.browsers
+programs: $(STAMPS)/packages  ## Make sure of Chromium and Prometheus for proof and screenshots; as root on Debian, install them.
+	@$(BIN)/python -m tests.programs
 
 docs: $(STAMPS)/project  ## Build the documentation as a site in .local/site; a dead link fails.
 	@$(SITE)
@@ -83,19 +85,19 @@ dist: $(STAMPS)/project  ## Build the wheel and the sdist in dist/, to install b
 	@ls dist
 
 # The list names what to install, not what needs what; the tool would warn about that.
-sbom: $(STAMPS)/packages  ## List the packages of requirements.txt with their digests, as CycloneDX in .local/sbom.cdx.json.
+sbom: $(TOOLS)/.stamp  ## List the packages of requirements.txt with their digests, as CycloneDX in .local/sbom.cdx.json.
 	@mkdir -p .local
-	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml \
+	@$(TOOLS)/bin/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml \
 		--mc-type application --output-reproducible --no-validate --output-file .local/sbom.cdx.json
 	@echo "The list is in .local/sbom.cdx.json"
 
 # Without --strict a package that the service does not know would pass.
-audit: $(STAMPS)/packages  ## Ask PyPI for known weaknesses of the packages of requirements.txt; or OSV=URL, of a copy of your own.
-	@$(BIN)/pip-audit --strict --requirement requirements.txt --require-hashes --disable-pip --progress-spinner off \
+audit: $(TOOLS)/.stamp  ## Ask PyPI for known weaknesses of the packages of requirements.txt; or OSV=URL, of a copy of your own.
+	@$(TOOLS)/bin/pip-audit --strict --requirement requirements.txt --require-hashes --disable-pip --progress-spinner off \
 		$(if $(OSV),--vulnerability-service osv --osv-url $(OSV))
 
-changelog: $(STAMPS)/project  ## Join the fragments of changelog.d into CHANGELOG.md: VERSION=0.3.0.
-	@$(BIN)/towncrier build --yes --version $(or $(VERSION),$(error name the version: make changelog VERSION=0.3.0))
+changelog: $(TOOLS)/.stamp  ## Join the fragments of changelog.d into CHANGELOG.md: VERSION=0.3.0.
+	@$(TOOLS)/bin/towncrier build --yes --version $(or $(VERSION),$(error name the version: make changelog VERSION=0.3.0))
 
 # mypy and Sphinx take one core each, and most of the time.
 lint: $(STAMPS)/project  ## Check style, types, the direction of imports, and the documentation.
@@ -124,11 +126,24 @@ $(STAMPS)/environment:
 $(STAMPS)/packages: requirements.txt tests/requirements.txt $(STAMPS)/environment
 	@echo "Installing the locked packages into .venv; the first time takes some minutes."
 	@sed -n '/^setuptools==/,/# via/p' requirements.txt > $(STAMPS)/setuptools.txt
-	@$(INSTALL) --requirement $(STAMPS)/setuptools.txt \
-		&& $(INSTALL) --no-build-isolation $(addprefix --requirement ,$(filter %.txt,$^)) || { \
+	@wanted=$$(cat $(filter %.txt,$^) | grep -o '^[a-z0-9.-]*==' | sort -u | wc -l); log=$(STAMPS)/install.log; : > $$log; \
+	while sleep 10 && kill -0 $$$$ 2>/dev/null; do \
+		echo "  $$(grep -cE '^(Collecting|Requirement already)' $$log) of $$wanted packages fetched," \
+			"$$(ls -d .venv/lib/python*/site-packages/*.dist-info | wc -l) installed"; \
+	done & progress=$$!; \
+	{ $(BIN)/python $(INSTALL) --requirement $(STAMPS)/setuptools.txt \
+		&& $(BIN)/python $(INSTALL) --no-build-isolation $(addprefix --requirement ,$(filter %.txt,$^)); } >> $$log 2>&1; \
+	status=$$?; kill $$progress; \
+	if [ $$status -ne 0 ]; then \
+		tail -n 20 $$log >&2; \
 		echo "error: the packages could not be installed, see above: check the network and the free disk space, then try again." >&2; \
 		exit 1; \
-	}
+	fi
+	@touch $@
+
+$(TOOLS)/.stamp: tests/tools.txt $(STAMPS)/environment
+	@echo "Installing the tools into $(TOOLS)."
+	@$(BIN)/python -m venv --clear $(TOOLS) && $(TOOLS)/bin/python $(INSTALL) --quiet --requirement $<
 	@touch $@
 
 $(STAMPS)/project: pyproject.toml $(STAMPS)/packages

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from tests.browsers import BrowserMissingError, prepare_browser
+from tests.programs import ProgramMissingError, prepare_browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -28,7 +28,7 @@ def find_chromium() -> str | None:
     """Return the path of an installed Chromium; None stands for Playwright's own."""
     try:
         return prepare_browser(may_install=False)
-    except BrowserMissingError as error:
+    except ProgramMissingError as error:
         pytest.fail(str(error))
 
 

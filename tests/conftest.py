@@ -128,7 +128,7 @@ settings.register_profile("no stopwatch", deadline=None)
 settings.load_profile("no stopwatch")
 
 
-PROOF = ("e2e", "faults", "integration")
+PROOF = ("browser", "e2e", "faults", "integration")
 """Folders that `make test` leaves to `make proof`, apart from tests that are marked ``always``."""
 
 

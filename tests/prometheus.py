@@ -1,6 +1,5 @@
 """Debian's Prometheus, as tests use it: ``promtool``, and a server that scrapes."""
 
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,26 +11,13 @@ import httpx
 import yaml
 
 from tests.endpoints import free_port
+from tests.programs import find_prometheus
 from tests.support import wait_until
-
-ADVICE = "install the package prometheus (on Debian: apt-get install --no-install-recommends prometheus), and try again"
-
-
-class PrometheusMissingError(Exception):
-    """A test cannot run; it is not skipped."""
-
-
-def find_program(name: str) -> str:
-    """Return the path of ``prometheus`` or ``promtool``. Raises PrometheusMissingError."""
-    found = shutil.which(name)
-    if found is None:
-        raise PrometheusMissingError(f"there is no {name} on the PATH: {ADVICE}")
-    return found
 
 
 def promtool(*arguments: str, text: str = "", folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run promtool with a text on its standard input."""
-    command = [find_program("promtool"), *arguments]
+    command = [find_prometheus("promtool"), *arguments]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False, cwd=folder)
 
 
@@ -119,7 +105,7 @@ def serve_prometheus(
     (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
     address = f"127.0.0.1:{free_port()}"
     command = [
-        find_program("prometheus"),
+        find_prometheus("prometheus"),
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",

@@ -1,6 +1,7 @@
-"""A Chromium for the tests is made sure of at the start, by programs that stand in for the machine's own."""
+"""Chromium and Prometheus are made sure of before the proof, by programs that stand in for the machine's own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.programs import PROMETHEUS
 
 STARTS = "#!/bin/sh\necho Chromium 150\n"
 DOES_NOT_START = "#!/bin/sh\necho 'install the snap' >&2\nexit 1\n"
 INSTALLS = """#!/bin/sh
 echo "$@" >> {said}
-case "$1" in install) printf '#!/bin/sh\\necho Chromium 150\\n' > {folder}/chromium; chmod 755 {folder}/chromium;; esac
+for name in "$@"; do :; done
+case "$1" in
+install) for each in $name promtool; do printf '#!/bin/sh\\n' > {folder}/$each; chmod 755 {folder}/$each; done;;
+esac
 """
 
 
@@ -24,6 +29,8 @@ def machine(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("sh", "chmod"):
         (folder / name).symlink_to(f"/bin/{name}")
+    for name in PROMETHEUS:
+        put(folder, name, STARTS)
     return folder
 
 
@@ -33,9 +40,9 @@ def put(folder: Path, name: str, text: str) -> None:
 
 
 def prepare(machine: Path, *, is_root: bool = True, browsers: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run what ``make test`` runs first, as root or not, under any user; Playwright fetches into ``browsers``."""
+    """Run what ``make proof`` runs first, as root or not, under any user; Playwright fetches into ``browsers``."""
     user = f"import os, sys; os.geteuid = lambda: {0 if is_root else 1000}; "
-    program = f"{user}from tests.browsers import main; sys.exit(main())"
+    program = f"{user}from tests.programs import main; sys.exit(main())"
     environment = {
         **os.environ,
         "PATH": str(machine),
@@ -51,7 +58,11 @@ def prepare(machine: Path, *, is_root: bool = True, browsers: Path | None = None
 def test_browser_that_is_installed_is_taken_and_nothing_is_fetched(machine: Path, name: str) -> None:
     put(machine, name, STARTS)
     done = prepare(machine)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"Chromium: {machine / name}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "",
+        f"Found {machine / name}.\nFound {machine / 'prometheus'} and {machine / 'promtool'}.\n",
+    )
 
 
 def test_name_of_a_browser_that_does_not_start_is_none(machine: Path) -> None:
@@ -85,7 +96,46 @@ def test_without_any_browser_it_stops_and_says_what_to_install(machine: Path, is
     assert not (machine / "chromium").exists()
 
 
-def test_make_test_begins_with_the_browser() -> None:
+@pytest.fixture
+def bare(machine: Path) -> Path:
+    """A machine with a Chromium, and without Prometheus."""
+    put(machine, "chromium", STARTS)
+    for name in PROMETHEUS:
+        (machine / name).unlink()
+    return machine
+
+
+def test_root_gets_the_package_of_prometheus(bare: Path, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    put(bare, "apt-get", INSTALLS.format(said=said, folder=bare))
+    done = prepare(bare)
+    assert done.returncode == 0, done.stderr
+    assert said.read_text() == "update --quiet\ninstall --quiet --yes --no-install-recommends prometheus\n"
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_all_that_is_missing_is_named_at_once(bare: Path, is_root: bool) -> None:
+    (bare / "chromium").unlink()
+    done = prepare(bare, is_root=is_root, browsers=bare / "sh" / "none")
+    assert done.returncode == 1
+    assert "install the package chromium" in done.stderr
+    assert "install the package prometheus" in done.stderr
+
+
+def list_prerequisites(target: str) -> list[str]:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "\ntest: browser lint setup " in text
-    assert "$(BIN)/python -m tests.browsers" in text
+    found = re.search(rf"(?m)^{target}: (.*?)  ##", text)
+    assert found is not None
+    return found[1].split()
+
+
+def test_proof_begins_with_the_programs_and_make_test_needs_none() -> None:
+    assert list_prerequisites("proof")[0] == "programs"
+    assert "programs" not in list_prerequisites("test")
+
+
+def test_build_machine_has_what_the_readme_lists_and_brings_nothing_else() -> None:
+    """A program that it brings would hide that ``make test`` wants it."""
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.findall(r"missing\+=\((\S+)\)", text) == ["make", "openjdk-17-jre-headless", "python3-venv"]
+    assert text.count("apt-get install") == 1

@@ -1,7 +1,8 @@
-"""The Chromium of the tests, made sure of before they begin: ``make test`` runs this as a program.
+"""What the proof needs from the system, made sure of before it begins: ``make proof`` runs this as a program.
 
-In this order: one that is installed and starts; Playwright's own, fetched if it is missing; as root, if there is
-``apt-get``, the package ``chromium``. Without any of them no test is skipped: it stops and says what to install.
+A Chromium, in this order: one that is installed and starts; Playwright's own, fetched if it is missing; the package
+``chromium``. Prometheus with ``promtool``: what is installed, else the package ``prometheus``. Root gets
+packages, if there is ``apt-get``. Without a program no test is skipped: the proof stops and says what to install.
 """
 
 import os
@@ -11,21 +12,25 @@ import sys
 from pathlib import Path
 
 INSTALLED = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-PACKAGE = "chromium"
-ADVICE = (
+CHROMIUM_ADVICE = (
     "there is no Chromium or Chrome that starts, and Playwright cannot fetch its own: install the package chromium, or "
-    "google-chrome-stable, and try again. As root on Debian, `make test` does so itself."
+    "google-chrome-stable, and try again. As root on Debian, `make proof` does so itself."
+)
+PROMETHEUS = ("prometheus", "promtool")
+PROMETHEUS_ADVICE = (
+    "there is no {program} on the PATH: install the package prometheus (on Debian: apt-get install "
+    "--no-install-recommends prometheus), and try again. As root on Debian, `make proof` does so itself."
 )
 _START_SECONDS = 60
 _FETCH_SECONDS = 600
 
 
-class BrowserMissingError(Exception):
-    """No browser is there, and none can be had."""
+class ProgramMissingError(Exception):
+    """A program is not there, and cannot be had. Its text says what to install."""
 
 
 def prepare_browser(*, may_install: bool) -> str | None:
-    """Return the path of an installed Chromium; None stands for Playwright's own. Raises BrowserMissingError.
+    """Return the path of an installed Chromium; None stands for Playwright's own. Raises ProgramMissingError.
 
     ``may_install``: a package is installed if nothing else helps.
     """
@@ -40,9 +45,9 @@ def prepare_browser(*, may_install: bool) -> str | None:
         return None
     if may_install and shutil.which("apt-get") is not None:
         _say("Playwright's own cannot be fetched, or does not start; the package chromium is installed.")
-        if install_package() and (found := find_installed()) is not None:
+        if install_package("chromium") and (found := find_installed()) is not None:
             return found
-    raise BrowserMissingError(ADVICE)
+    raise ProgramMissingError(CHROMIUM_ADVICE)
 
 
 def find_installed() -> str | None:
@@ -69,11 +74,27 @@ def fetch_own() -> bool:
     return _run([sys.executable, "-m", "playwright", "install", "chromium"], _FETCH_SECONDS)
 
 
-def install_package() -> bool:
+def install_package(package: str) -> bool:
     """Install the package; return whether that went well."""
     return _run(["apt-get", "update", "--quiet"], _FETCH_SECONDS) and _run(
-        ["apt-get", "install", "--quiet", "--yes", "--no-install-recommends", PACKAGE], _FETCH_SECONDS
+        ["apt-get", "install", "--quiet", "--yes", "--no-install-recommends", package], _FETCH_SECONDS
     )
+
+
+def find_prometheus(program: str) -> str:
+    """Return the path of ``prometheus`` or ``promtool``. Raises ProgramMissingError."""
+    found = shutil.which(program)
+    if found is None:
+        raise ProgramMissingError(PROMETHEUS_ADVICE.format(program=program))
+    return found
+
+
+def prepare_prometheus(*, may_install: bool) -> list[str]:
+    """Return the paths of Prometheus and ``promtool``. Raises ProgramMissingError."""
+    if may_install and shutil.which("apt-get") is not None and None in map(shutil.which, PROMETHEUS):
+        _say("no Prometheus is installed; the package prometheus is installed.")
+        install_package("prometheus")
+    return [find_prometheus(each) for each in PROMETHEUS]
 
 
 def _run(command: list[str], seconds: float, *, is_quiet: bool = False) -> bool:
@@ -101,13 +122,19 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Make sure of a browser; the exit code says whether there is one."""
-    try:
-        _say(f"Chromium: {prepare_browser(may_install=os.geteuid() == 0) or find_own()}")
-    except BrowserMissingError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    return 0
+    """Make sure of all programs, and name each that is missing; the exit code says whether they are there."""
+    may_install, exit_code = os.geteuid() == 0, 0
+    for prepare in (_prepare_chromium, prepare_prometheus):
+        try:
+            _say(f"Found {' and '.join(prepare(may_install=may_install))}.")
+        except ProgramMissingError as error:
+            _say(f"error: {error}")
+            exit_code = 1
+    return exit_code
+
+
+def _prepare_chromium(*, may_install: bool) -> list[str]:
+    return [prepare_browser(may_install=may_install) or str(find_own())]
 
 
 if __name__ == "__main__":
