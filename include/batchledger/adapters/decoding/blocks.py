@@ -30,6 +30,7 @@ from batchledger.adapters.decoding.nested import Declared, count_fields, declare
 from batchledger.adapters.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
 from batchledger.adapters.decoding.picking import DoubtfulError, make_picker, read_as_written, read_texts
 from batchledger.adapters.decoding.settling import (
+    have_tiny,
     lay_out,
     replace_decimals,
     require_form,
@@ -49,6 +50,10 @@ _WHITE_SPACE = " \t\r\n"
 # U+0000 cannot be stored. The parser reads NaN and Inf, although JSON does not know them.
 _TELLING_WORDS = (b"\\u0000", b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
+
+# For a decimal the parser looks up a power of ten by the exponent, in a table of 39. Far behind its end the process
+# dies; nearer, a number that is not 0 may become 0. Parts of a UUID look like one, but go on.
+_FAR_EXPONENT = re.compile(rb"[0-9][eE]-[0-9]{3,}+(?![0-9a-zA-Z-])")
 
 _MOST_DIGITS = 38
 # The names that can be picked.
@@ -123,12 +128,17 @@ class BlockDecoder:
         is_text = self._look_at_first(values.slice(0, _FEWEST_RECORDS))
         kept = tuple(column for column in self.columns if _is_kept(column, is_text))
         layers = self._lay_out(kept)
+        doubles = [_read_doubles(text, each, is_text) for each in layers]
+        if any(have_tiny(each) for some in doubles for each in some.values()) and _may_have_far_exponent(text_bytes):
+            raise DoubtfulError
         # To the parser, what it does not parse is unknown.
         first, may_have_unknown = (_parse(text, layers[0]), False) if kept else self._parse_noticing(text, layers[0])
         parsed = [first, *(_parse(text, each) for each in layers[1:])]
         if first.num_rows != len(values):
             raise DoubtfulError
-        _require_decimals(text, parsed, layers, is_text)
+        for table, some in zip(parsed, doubles, strict=True):
+            for name, each in some.items():
+                require_same_decimals(table[name].combine_chunks(), each)
         written: Mapping[str, pa.Array] = {}
         if kept:
             picked, may_have_unknown = self._pick(kept, text_bytes)
@@ -283,32 +293,25 @@ def _find(column: Column, parsed: Sequence[pa.Table]) -> pa.Array:
     raise LookupError(column.name)
 
 
-def _require_decimals(
-    text: pa.Buffer, parsed: Sequence[pa.Table], layers: Sequence[pa.Schema], is_text: Mapping[str, bool]
-) -> None:
-    """Refuse decimals that may have become others, and texts that the parser takes although they are no numbers.
+def _read_doubles(text: pa.Buffer, layer: pa.Schema, is_text: Mapping[str, bool]) -> Mapping[str, pa.Array]:
+    """Return decimals, also within, as doubles by the name of the field. Refuse what is unsafe to read as a decimal.
 
-    The parser does not check that a number still fits with the digits of the scale: beyond 38 digits it wraps, and
-    far below the last one it becomes 0. So all are parsed once more: numbers as doubles, to compare with; texts as
-    texts, to check their form. The first records say which of the two a column has.
+    For decimals the parser does not check that a number still fits with the digits of the scale: beyond 38 digits it
+    wraps, far below the last one it becomes 0, and further below the process dies. So all are parsed as something else
+    first: numbers as doubles, to compare with; texts as texts, to check their form, since the parser takes some that
+    are no numbers. The first records say which of the two a column has.
     """
-    for table, layer in zip(parsed, layers, strict=True):
-        as_doubles = {each.name: replace_decimals(each.type) for each in layer}
-        wanted = {each.name: as_doubles[each.name] for each in layer if as_doubles[each.name] != each.type}
-        are_texts = {name for name, type_ in wanted.items() if is_text.get(name) and pa.types.is_floating(type_)}
-        if not wanted:
-            continue
-        written = _parse(
-            text, pa.schema([(name, pa.string() if name in are_texts else wanted[name]) for name in wanted])
-        )
-        for name in wanted:
-            values = written[name].combine_chunks()
-            if name in are_texts:
-                digits = _MOST_DIGITS - layer.field(name).type.scale - 1
-                whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
-                require_form(values, rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
-            else:
-                require_same_decimals(table[name].combine_chunks(), values)
+    as_doubles = {each.name: replace_decimals(each.type) for each in layer}
+    wanted = {each.name: as_doubles[each.name] for each in layer if as_doubles[each.name] != each.type}
+    if not wanted:
+        return {}
+    are_texts = {name for name, type_ in wanted.items() if is_text.get(name) and pa.types.is_floating(type_)}
+    table = _parse(text, pa.schema([(name, pa.string() if name in are_texts else wanted[name]) for name in wanted]))
+    for name in are_texts:
+        digits = _MOST_DIGITS - layer.field(name).type.scale - 1
+        whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
+        require_form(table[name].combine_chunks(), rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
+    return {name: table[name].combine_chunks() for name in wanted.keys() - are_texts}
 
 
 def _join(values: pa.StringArray) -> pa.Buffer:
@@ -328,6 +331,16 @@ def _require_sure(text: bytes) -> None:
     found = [word for word in _TELLING_WORDS if text.find(word[:1]) >= 0 and text.find(word) >= 0]
     if _TELLING_WORDS[0] in found or (found and _NO_NUMBER.search(text)):
         raise DoubtfulError
+
+
+def _may_have_far_exponent(text: bytes) -> bool:
+    """Whether a number may have a negative exponent of three digits or more."""
+    codes = np.frombuffer(text, np.uint8)
+    minuses = np.flatnonzero(codes == ord("-"))
+    minuses = minuses[(codes[minuses - 1] | 0x20) == ord("e")]
+    # As one expression over the whole text it would cost twice as much.
+    after_numbers = minuses[codes[minuses - 2] - np.uint8(ord("0")) < 10].tolist()
+    return any(_FAR_EXPONENT.match(text, place - 2) for place in after_numbers)
 
 
 def _trim(values: pa.BinaryArray) -> pa.StringArray:

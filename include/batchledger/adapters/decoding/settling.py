@@ -27,6 +27,9 @@ from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apar
 # How a number may be written that is not 0 and becomes a double of 0.
 _TINY = "[eE]-0*[1-9][0-9]{2}|0{220}"
 
+# With up to 38 digits behind the point, a number that is larger has an exponent of two digits.
+_TINIEST = 1e-90
+
 # There is no year 0.
 _DAY = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
 _SURE_DAY = f"^{_DAY}$"
@@ -99,6 +102,16 @@ def replace_decimals(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(type_):
         return pa.struct([(each.name, replace_decimals(each.type)) for each in type_])
     return pa.float64() if pa.types.is_decimal(type_) else type_
+
+
+def have_tiny(doubles: pa.Array) -> bool:
+    """Whether a number, also within, is 0 or so close to it that only an exponent can write it."""
+    if pa.types.is_list(doubles.type):
+        return have_tiny(doubles.values)
+    if pa.types.is_struct(doubles.type):
+        return any(have_tiny(doubles.field(place)) for place in range(doubles.type.num_fields))
+    is_number = pa.types.is_floating(doubles.type)
+    return is_number and bool((np.abs(doubles.to_numpy(zero_copy_only=False)) < _TINIEST).any())
 
 
 def require_same_decimals(found: pa.Array, written: pa.Array) -> None:
