@@ -130,10 +130,10 @@ def test_i4_superseded_attempt_cannot_mark_staged(warehouse: Warehouse) -> None:
 
 def test_i4_superseded_attempt_cannot_read_what_it_reported(warehouse: Warehouse) -> None:
     attempt = life.stage(warehouse, life.store(warehouse, FIRST))
-    assert warehouse.ledger.load_reported_rows(attempt) == 3
+    assert warehouse.ledger.load_staged(attempt) == Staged(3)
     message = fenced_by_second_attempt(warehouse, attempt)
     with pytest.raises(FencedError, match=message):
-        warehouse.ledger.load_reported_rows(attempt)
+        warehouse.ledger.load_staged(attempt)
 
 
 def test_i4_superseded_attempt_cannot_record_an_audit(warehouse: Warehouse) -> None:
@@ -285,7 +285,7 @@ def test_unknown_batch_is_refused_by_every_method(warehouse: Warehouse) -> None:
     with pytest.raises(UnknownBatchError):
         ledger.mark_staged(unknown, Staged(0))
     with pytest.raises(UnknownBatchError):
-        ledger.load_reported_rows(unknown)
+        ledger.load_staged(unknown)
     with pytest.raises(UnknownBatchError):
         ledger.record_audit(unknown, [], [life.PASSED])
     with pytest.raises(UnknownBatchError):

@@ -21,6 +21,7 @@ from batchledger.model.batch import (
     DecisionRecord,
     HeldRange,
     Position,
+    Staged,
     StepFailure,
     Target,
 )
@@ -57,7 +58,7 @@ class StoredBatch:
     """One row of the batch table with what hangs on it."""
 
     batch: Batch
-    reported_rows: int | None = None
+    staged: Staged | None = None
     balances: tuple[Balance, ...] = ()
     opened_at: datetime | None = None
     published_at: datetime | None = None

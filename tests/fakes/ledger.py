@@ -295,9 +295,7 @@ class MemoryLedger(Ledger):
             if found.state is BatchState.COMMITTING:
                 raise outcome_pending(found)
             taken = replace(found, state=BatchState.PLANNED, attempt=found.attempt + 1, attempt_run=run)
-            tables.batches[batch_id] = replace(
-                stored, batch=taken, opened_at=self.clock(), reported_rows=None, balances=()
-            )
+            tables.batches[batch_id] = replace(stored, batch=taken, opened_at=self.clock(), staged=None, balances=())
             return Attempt(taken, taken.attempt, run)
 
     @override
@@ -330,14 +328,14 @@ class MemoryLedger(Ledger):
         with self.database.transaction() as tables:
             found = self._own(tables, attempt, BatchState.PLANNED)
             batch = replace(found.batch, state=BatchState.STAGED)
-            tables.batches[batch.batch_id] = replace(found, batch=batch, reported_rows=staged.reported_rows)
+            tables.batches[batch.batch_id] = replace(found, batch=batch, staged=replace(staged, schema=""))
 
     @override
-    def load_reported_rows(self, attempt: Attempt) -> int:
+    def load_staged(self, attempt: Attempt) -> Staged:
         found = find_stored(self.database.committed, attempt.batch.batch_id)
-        if found.batch.attempt != attempt.number or found.reported_rows is None:
+        if found.batch.attempt != attempt.number or found.staged is None:
             raise fenced_by(found.batch, attempt)
-        return found.reported_rows
+        return found.staged
 
     @override
     def record_audit(

@@ -59,6 +59,7 @@ class World:
     quarantine_limit: QuarantineLimit = field(default_factory=QuarantineLimit)
     patience: Patience = field(default_factory=Patience)
     second_person: tuple[TwoPersonOrder, ...] = ()
+    row_rules: str = "first"
 
     @property
     def sink(self) -> MemorySink:
@@ -91,6 +92,7 @@ class World:
             self.sequence,
             quarantine_limit=self.quarantine_limit,
             second_person=self.second_person,
+            row_rules=self.row_rules,
         )
         return Platform(
             rules=rules,

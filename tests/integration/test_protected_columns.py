@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from batchledger.lifecycle import run_batch
+from batchledger.lifecycle import plans, run_batch
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.wiring import verify_pipeline
 from tests.conftest import TestServices, as_superuser
@@ -146,3 +146,20 @@ def test_another_secret_is_refused_until_the_table_is_emptied(
     run(pipeline, "third")
     ((first,), (second,)) = pipeline.query("select email from {target}")
     assert (first == second, first == before) == (True, False)
+
+
+def test_protect_that_is_deployed_before_the_publication_stages_the_batch_again(workplace: Workplace) -> None:
+    pipeline = protected(workplace, {})
+    pipeline.send_raw([(0, record("anna@x.org"))])
+    batch = plans.plan(pipeline.platform(), "run")
+    assert batch is not None
+    run_batch.stage(pipeline.platform(), batch.batch_id, "run")
+    run_batch.audit(pipeline.platform(), batch.batch_id, "run")
+    source = yaml.safe_load(pipeline.path.read_text())["source"]
+    rewrite(pipeline, source=source | {"protect": PROTECT})
+    published = run_batch.publish(pipeline.platform(), batch.batch_id, "run", run_batch.stage)
+    assert (published.ranges, published.attempt) == (batch.ranges, 2)
+    hashed = hmac.new(HASHED_WITH.encode(), b"anna@x.org", hashlib.sha256).hexdigest()
+    assert pipeline.query("select email, card from {target}") == [(hashed, "****4444")]
+    assert "note" not in pipeline.read_columns()
+    assert verify_pipeline(pipeline.config).holds

@@ -121,7 +121,7 @@ def test_batch_whose_staging_is_gone_has_to_be_taken_again(world: World) -> None
     with pytest.raises(StagingLostError, match="staging holds 0") as emptied:
         accept(world.process(), batch.batch_id, BY_ANA)
     world.process().sink.drop_staging(Attempt(batch, 1, "first"))
-    with pytest.raises(StagingLostError, match=r"The staging of .* is gone") as dropped:
+    with pytest.raises(StagingLostError, match=r"Staging of .* is gone") as dropped:
         accept(world.process(), batch.batch_id, BY_ANA)
     for lost in (emptied.value, dropped.value):
         assert lost.batch_id == batch.batch_id

@@ -48,6 +48,7 @@ from batchledger.model.checks import OnFailure, RequestedCheck
 from batchledger.model.errors import ConfigurationError, UnknownPipelineError
 from batchledger.model.quoting import quote, shorten
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.model.records.contract import fingerprint
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
 from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, UnknownFieldPolicy
@@ -267,6 +268,7 @@ class PipelineConfig(Section):
             unknown_fields=self.source.unknown_fields,
             is_json=self.source.schema_type is None,
             second_person=tuple(self.second_person),
+            row_rules=fingerprint(self.source.write_row_rules(self.transform)),
         )
 
 

@@ -1,5 +1,6 @@
 """The sections of a pipeline file: which keys they have, and what each value may be. Pure; opens and reads nothing."""
 
+import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -184,6 +185,12 @@ class KeyConfig(Section):
         return self
 
 
+_ROW_RULES = {
+    *("format", "framing", "schema_file", "message", "reader_schema", "record_schema", "key", "headers"),
+    *("tombstones", "unknown_fields", "protect"),
+}
+
+
 class SourceConfig(Section):
     """What is read: topics of one Kafka connection, and how a record is decoded."""
 
@@ -205,6 +212,11 @@ class SourceConfig(Section):
     unknown_fields: Annotated[UnknownFieldPolicy, Field(strict=False)] = UnknownFieldPolicy.WARN
     protect: dict[str, Annotated[ColumnProtection, Field(strict=False)]] = {}
     options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
+
+    def write_row_rules(self, transform: str | None) -> str:
+        """Return a text that two files share if they make the same rows of the same records, so far as files say."""
+        rules = self.model_dump(mode="json", include=_ROW_RULES) | {"transform": transform}
+        return json.dumps(rules, sort_keys=True)
 
     @model_validator(mode="after")
     def _names_differ(self) -> "SourceConfig":

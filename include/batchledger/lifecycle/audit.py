@@ -104,7 +104,7 @@ def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> Attem
     facts = AttemptFacts(
         ranges=ranges,
         balances=balance_batch(ranges, rules.holes, rules.has_transform),
-        reported=ledger.load_reported_rows(attempt),
+        reported=ledger.load_staged(attempt).reported_rows,
         set_aside=rows.set_aside,
         is_blocked_by_duplicates=rules.deduplication is not None
         and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from batchledger.lifecycle import plans, run_batch
+from batchledger.lifecycle import plans, row_rules, run_batch
 from batchledger.lifecycle.delivery import require_taken
 from batchledger.lifecycle.ownership import drop_discarded, load_batch
 from batchledger.lifecycle.platform import Platform, load_positions
@@ -287,6 +287,7 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
             advice=f"Look at it: batchledger batch {batch.batch_id}",
             batch_id=batch.batch_id,
         )
+    row_rules.require_same_rules(platform, attempt)
     checks = platform.ledger.load_checks(batch.batch_id)
     failed = [each for each in checks if each.blocks]
     wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in CHECKS_NEVER_ACCEPTED]
@@ -304,9 +305,7 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
         with platform.sink.read_staged(attempt) as rows:
             staged = sum(each.rows for each in rows.summarise())
     except StagingLostError as error:
-        raise StagingLostError(
-            f"The staging of {batch.label} is gone.", advice=again, batch_id=batch.batch_id
-        ) from error
+        raise StagingLostError(f"Staging of {batch.label} is gone.", advice=again, batch_id=batch.batch_id) from error
     if staged != audited or {each.range for each in balances} != set(batch.ranges):
         raise StagingLostError(
             f"The staging of {batch.label} has changed since its audit.",

@@ -20,6 +20,7 @@ from batchledger.lifecycle.at_work import wait_until_left
 from batchledger.lifecycle.outcome import ask_sink, has_committed, let_sink_tell
 from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.requirement import check_rows, confirm_rows, confirm_target, publish_rows, remember_numbers
+from batchledger.lifecycle.row_rules import require_same_rules
 from batchledger.lifecycle.tracing import StepPart
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
 from batchledger.model.errors import (
@@ -65,13 +66,14 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
 
     An attempt that is committing is finished: the sink is asked, and commits now if it has not yet.
 
-    Raises what the ledger and the sink refuse, with nothing committed by this call. Raises ReplayRefusedError if
-    records of a quarantine replay have left quarantine since they were staged. After a first commit that moved the
-    positions (at_most_once), it raises RowsLostError.
+    Raises what the ledger and the sink refuse, with nothing committed by this call: RowRulesChangedError if other rules
+    have staged it, ReplayRefusedError if records of a quarantine replay have left quarantine since they were staged.
+    After a first commit that moved the positions (at_most_once), it raises RowsLostError.
     """
     if attempt.batch.state is BatchState.COMMITTING:
         _commit_announced(platform, attempt, may_be_there=True)
         return
+    require_same_rules(platform, attempt)
     parts, *rest = _COMMITS[attempt.batch.delivery]
     sink = platform.sink
     with _publication(platform, attempt) as publication:
@@ -121,6 +123,8 @@ def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: boo
         with _transaction(platform, attempt, BatchState.COMMITTING) as publication:
             # Within the transaction others wait, so no run commits it between the answer and its consequence.
             is_there = may_be_there and has_committed(platform, publication)
+            if not is_there:
+                require_same_rules(platform, attempt)
             _finish_announced(platform, publication, is_there=is_there)
     except (OutcomeUnknownError, FencedError):
         # Fenced: another run goes on with it.

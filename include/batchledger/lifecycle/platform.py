@@ -34,7 +34,10 @@ from batchledger.proof.verification import Verification
 
 @dataclass(frozen=True, slots=True)
 class PipelineRules:
-    """What a pipeline file decides about planning and accounting."""
+    """What a pipeline file decides about planning and accounting.
+
+    ``row_rules`` tells what makes rows of records from every other way: columns, ``protect``, the transform's name.
+    """
 
     name: str
     topics: tuple[str, ...]
@@ -51,6 +54,7 @@ class PipelineRules:
     unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
     is_json: bool = True
     second_person: tuple[TwoPersonOrder, ...] = ()
+    row_rules: str = ""
 
     @property
     def severity_of_numbers(self) -> Severity:

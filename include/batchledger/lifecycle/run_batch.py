@@ -27,6 +27,7 @@ from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
 from batchledger.lifecycle.requirement import require_own_target
 from batchledger.lifecycle.row_audit import require_usable_checks
+from batchledger.lifecycle.row_rules import require_same_rules, stage_by_present_rules
 from batchledger.lifecycle.source_identity import look_at_source, require_same_topics, topics_of
 from batchledger.lifecycle.tracing import StepPart
 from batchledger.model.batch import (
@@ -95,7 +96,7 @@ def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAI
     try:
         if is_empty:
             _require_readable(platform, batch)
-        staged = _fill_staging(platform, attempt)
+        staged = replace(_fill_staging(platform, attempt), row_rules=platform.rules.row_rules)
         new = find_new_columns(platform, attempt) if again else ()
         if not new:
             platform.ledger.mark_staged(attempt, staged)
@@ -145,22 +146,27 @@ def _end_attempt(platform: Platform, attempt: Attempt, error: BatchledgerError) 
     return error
 
 
-def audit(platform: Platform, batch_id: int, run: str) -> Batch:
+def audit(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
     """Judge the staged attempt and store the result.
 
-    Raises BatchBlockedError when a check fails that blocks, and CheckNotRunError when a critical one could not run.
+    If the pipeline file makes other rows of the records by now, ``stage_step`` stages them again first. Raises
+    RowRulesChangedError without one, BatchBlockedError when a check fails that blocks, and CheckNotRunError when a
+    critical one could not run.
     """
     with go_on_with_work(platform, batch_id, run) as held:
-        return _audit(held, batch_id, run)
+        return _audit(held, batch_id, run, stage_step)
 
 
-def _audit(platform: Platform, batch_id: int, run: str) -> Batch:
+def _audit(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None) -> Batch:
     batch = load_batch(platform, batch_id)
     is_audited = batch.state in (BatchState.AUDITED, BatchState.COMMITTING)
     if is_published_by(batch, run) or (is_audited and batch.attempt_run == run):
         return batch
     attempt = own_attempt(platform, batch, run, BatchState.STAGED)
+    if stage_by_present_rules(platform, attempt, stage_step):
+        attempt = own_attempt(platform, load_batch(platform, batch_id), run, BatchState.STAGED)
     with _noting_failure(platform, attempt, Step.AUDIT):
+        require_same_rules(platform, attempt)
         try:
             batch = judge_attempt(platform, attempt, BatchState.STAGED)
         except TargetRefusedError as error:
@@ -170,24 +176,27 @@ def _audit(platform: Platform, batch_id: int, run: str) -> Batch:
     return batch
 
 
-def publish(platform: Platform, batch_id: int, run: str) -> Batch:
+def publish(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
     """Make rows, quarantine and positions visible as the delivery mode says, then clean up.
 
     exactly_once: in one transaction (I3). A lost connection during COMMIT is resolved by looking the batch up again on
     a new connection (I9). Publishing a batch that this run has published already only repeats the cleaning up. If
-    another batch has changed what a duplicate is since the audit, the staged rows are audited again.
+    another batch has changed what a duplicate is since the audit, the staged rows are audited again. If the pipeline
+    file makes other rows of the records by now, they are staged and audited again, as ``audit`` does.
     """
     with go_on_with_work(platform, batch_id, run) as held:
-        return _publish(held, batch_id, run)
+        return _publish(held, batch_id, run, stage_step)
 
 
-def _publish(platform: Platform, batch_id: int, run: str) -> Batch:
+def _publish(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None) -> Batch:
     batch = load_batch(platform, batch_id)
     if batch.is_dry_run:
         raise never_published(batch)
     if not is_published_by(batch, run):
         expected = BatchState.COMMITTING if batch.state is BatchState.COMMITTING else BatchState.AUDITED
         attempt = own_attempt(platform, batch, run, expected)
+        if expected is BatchState.AUDITED and stage_by_present_rules(platform, attempt, stage_step):
+            attempt = own_attempt(platform, _audit(platform, batch_id, run, None), run, expected)
         with _noting_failure(platform, attempt, Step.PUBLISH):
             return _publish_attempt(platform, attempt)
     if batch.delivery is DeliveryMode.AT_MOST_ONCE and not platform.ledger.has_rows(batch_id):
@@ -227,9 +236,10 @@ def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageS
     One process does all of it: if it dies, at any step, the next run takes the batch over at once.
     """
     with begin_work(platform, batch_id, run) as held:
-        (stage_step or stage)(held, batch_id, run)
-        audit(held, batch_id, run)
-        return publish(held, batch_id, run)
+        stage_here = stage_step or stage
+        stage_here(held, batch_id, run)
+        audit(held, batch_id, run, stage_here)
+        return publish(held, batch_id, run, stage_here)
 
 
 def _resume_commit(platform: Platform, batch: Batch, run: str) -> Batch:

@@ -348,11 +348,13 @@ class Staged:
     """What a stage step leaves for the audit: invisible rows, and the evidence of what Kafka showed.
 
     ``reported_rows`` counts the rows that the writing tasks say they wrote. The audit compares it with staging.
-    ``schema`` is what the records were decoded with, as a pipeline file declares it.
+    ``schema`` is what the records were decoded with, as a pipeline file declares it. ``row_rules`` tells the rules that
+    made the rows from others (``PipelineRules``); None if an older version has staged them, which kept none.
     """
 
     reported_rows: int
     schema: str = ""
+    row_rules: str | None = None
 
 
 def state_after_audit(checks: Sequence[CheckResult]) -> BatchState:

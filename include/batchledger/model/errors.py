@@ -300,6 +300,12 @@ class AuditOutdatedError(StagingLostError):
     retryable = True
 
 
+class RowRulesChangedError(StagingLostError):
+    """The pipeline file makes other rows of records than when the batch was staged. It has to be staged again."""
+
+    retryable = True
+
+
 class UnsettledError(BatchledgerError):
     """Rows of the target were published again during each comparison with the ledger. Nothing was proved."""
 

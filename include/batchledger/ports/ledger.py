@@ -163,8 +163,8 @@ class Ledger(Protocol):
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:
         """Record that staging is complete and sealed. Raises FencedError."""
 
-    def load_reported_rows(self, attempt: Attempt) -> int:
-        """Return what ``mark_staged`` recorded."""
+    def load_staged(self, attempt: Attempt) -> Staged:
+        """Return what ``mark_staged`` recorded, without the schema. Raises FencedError."""
 
     def record_audit(
         self,

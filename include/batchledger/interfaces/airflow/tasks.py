@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from batchledger.config.pipeline_file import PipelineConfig
-    from batchledger.lifecycle.platform import Platform
+    from batchledger.lifecycle.platform import Platform, StageStep
     from batchledger.model.batch import Batch, Decision
     from batchledger.model.published import PublishedBatch
     from batchledger.planning.replay import Replay
@@ -74,12 +74,11 @@ def stage(pipeline: "PipelineConfig", batch_id: int) -> int:
     """
     with trace_step(Step.STAGE, pipeline.name, batch_id) as span:
         from batchledger.adapters.postgres.database import keep_connections
-        from batchledger.wiring import choose_stage_step
 
         with _in_airflow_terms():
             asked = _read_request(pipeline)
         with _in_airflow_terms(asked), keep_connections():
-            batch = choose_stage_step(pipeline)(_build_traced(pipeline), batch_id, _run())
+            batch = _stage_step(pipeline)(_build_traced(pipeline), batch_id, _run())
         tell_batch(span, batch)
     return batch.batch_id
 
@@ -91,7 +90,7 @@ def audit(pipeline: "PipelineConfig", batch_id: int) -> int:
         from batchledger.lifecycle import run_batch
 
         with _in_airflow_terms(), keep_connections():
-            batch = run_batch.audit(_build_traced(pipeline), batch_id, _run())
+            batch = run_batch.audit(_build_traced(pipeline), batch_id, _run(), _stage_step(pipeline))
         tell_batch(span, batch)
     return batch.batch_id
 
@@ -187,7 +186,7 @@ class PublishOperator(BaseOperator):
 
         with _in_airflow_terms(), keep_connections():
             platform = _build_traced(self.pipeline)
-            batch = run_batch.publish(platform, int(self.batch_id), _run())
+            batch = run_batch.publish(platform, int(self.batch_id), _run(), _stage_step(self.pipeline))
             tell_batch(span, batch)
             if not platform.ledger.has_rows(batch.batch_id):
                 # at_most_once has lost them, or another process is about to commit them.
@@ -273,6 +272,16 @@ def _build_traced(pipeline: "PipelineConfig") -> "Platform":
     from batchledger.wiring import build_platform
 
     return replace(build_platform(pipeline), trace=trace_part)
+
+
+def _stage_step(pipeline: "PipelineConfig") -> "StageStep":
+    """Return what stages a batch; only then is the connection of Spark looked up."""
+    from batchledger.wiring import choose_stage_step
+
+    def stage_batch(platform: "Platform", batch_id: int, run: str) -> "Batch":
+        return choose_stage_step(pipeline)(platform, batch_id, run)
+
+    return stage_batch
 
 
 def _plan(pipeline: "PipelineConfig", asked: Request) -> "Batch | None":

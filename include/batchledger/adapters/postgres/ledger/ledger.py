@@ -22,7 +22,7 @@ from batchledger.adapters.postgres.ledger.publication import (
     keep_quoted,
     open_publication,
 )
-from batchledger.adapters.postgres.ledger.record_schemas import add_columns, list_added_columns, note_schema
+from batchledger.adapters.postgres.ledger.record_schemas import add_columns, list_added_columns, note_rules
 from batchledger.adapters.postgres.ledger.rows import (
     Cursor,
     await_publications,
@@ -267,8 +267,7 @@ class PostgresLedger(Ledger):
             )
             _require_one(cursor, attempt)
             _stamp_attempt(cursor, attempt, "staged_at")
-            if staged.schema:
-                note_schema(cursor, attempt, staged.schema)
+            note_rules(cursor, attempt, staged)
 
     @override
     def add_columns(self, attempt: Attempt, names: Sequence[str]) -> None:
@@ -299,16 +298,12 @@ class PostgresLedger(Ledger):
             return next((StepFailure(Step(step), error) for step, error in cursor), None)
 
     @override
-    def load_reported_rows(self, attempt: Attempt) -> int:
+    def load_staged(self, attempt: Attempt) -> Staged:
         with transaction(self.dsn, f"load what was staged of {attempt.batch.label}") as cursor:
-            cursor.execute(
-                "select reported_rows from batchledger.batch where batch_id = %s and attempt = %s",
-                [attempt.batch.batch_id, attempt.number],
-            )
-            row = cursor.fetchone()
-            if row is None or row[0] is None:
-                raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
-            return int(row[0])
+            cursor.execute(read_statement(__package__, "load_staged"), [attempt.batch.batch_id, attempt.number])
+            for rows, row_rules in cursor:
+                return Staged(rows, row_rules=row_rules)
+            raise fenced_by(load_batch(cursor, attempt.batch.batch_id), attempt)
 
     @override
     def record_audit(

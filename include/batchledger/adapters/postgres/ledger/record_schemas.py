@@ -7,19 +7,23 @@ import psycopg
 
 from batchledger.adapters.postgres.database import read_statement
 from batchledger.adapters.postgres.ledger.schema import transaction
-from batchledger.model.batch import Attempt
+from batchledger.model.batch import Attempt, Staged
 from batchledger.model.records.contract import SchemaVersion, fingerprint
 
 
-def note_schema(cursor: psycopg.Cursor[Any], attempt: Attempt, schema: str) -> None:
-    """Keep the schema that an attempt has decoded records with, and let the attempt name it."""
+def note_rules(cursor: psycopg.Cursor[Any], attempt: Attempt, staged: Staged) -> None:
+    """Keep by which rules an attempt has made rows, and the schema that it has decoded records with."""
     parameters = {
         "pipeline": attempt.batch.pipeline,
-        "fingerprint": fingerprint(schema),
-        "definition": schema,
+        "fingerprint": fingerprint(staged.schema),
+        "definition": staged.schema,
         "batch_id": attempt.batch.batch_id,
         "number": attempt.number,
+        "row_rules": staged.row_rules,
     }
+    cursor.execute(read_statement(__package__, "note_row_rules"), parameters)
+    if not staged.schema:
+        return
     cursor.execute(read_statement(__package__, "insert_schema"), parameters)
     cursor.execute(read_statement(__package__, "name_schema"), parameters)
 

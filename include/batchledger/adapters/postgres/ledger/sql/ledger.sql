@@ -106,6 +106,12 @@ insert into batchledger.attempt (batch_id, number, run)
 select batch_id, attempt, %(run)s from taken
 returning number
 
+-- name: load_staged
+select b.reported_rows, a.row_rules
+from batchledger.batch b
+join batchledger.attempt a on a.batch_id = b.batch_id and a.number = b.attempt
+where b.batch_id = %s and b.attempt = %s and b.reported_rows is not null
+
 -- name: record_failure
 -- An attempt that could not stage is over; a later step may be repeated, and keeps its newest error.
 update batchledger.attempt
