@@ -315,6 +315,38 @@ def test_reader_who_cannot_leave_a_trace_is_refused_the_payloads(
     assert str(look.actor) == f"ana (uid 1000 @host, role {user})"
 
 
+def test_role_from_before_column_grants_chooses_no_id_after_the_migration(empty_database: str) -> None:
+    """Also a role that got its right from another role, and everyone, if the owner has granted it to everyone."""
+    bring_to(empty_database, "0033")
+    team, lead = (f"{name}_{uuid4().hex[:12]}" for name in ("team", "lead"))
+    as_lead = f"set role {lead}; grant insert on batchledger.incident to {team}; reset role"
+    columns, values = "pipeline, lane, lag_left_records, planned_by", "'orders', 'live', 0, 'run'"
+    plan = f"insert into batchledger.batch ({columns}) values ({values})"  # noqa: S608
+    chosen = f"insert into batchledger.batch (batch_id, {columns}) overriding system value values (7, {values})"  # noqa: S608
+    may = "select has_table_privilege(%s, 'batchledger.incident', 'insert'), has_any_column_privilege(%s, %s, 'insert')"
+    with psycopg.connect(as_superuser(empty_database), autocommit=True) as connection:
+        connection.execute(f"create role {team}; create role {lead}".encode())
+        try:
+            connection.execute("insert into batchledger.pipeline (name) values ('orders')")
+            connection.execute(f"grant usage on schema batchledger to {team}, {lead}".encode())
+            connection.execute(f"grant insert, select on batchledger.batch to {team}".encode())
+            connection.execute(f"grant insert on batchledger.incident to {lead} with grant option".encode())
+            connection.execute(as_lead.encode())
+            connection.execute("grant insert on batchledger.payload_look to public")
+            assert connection.execute(may, [team, team, "batchledger.incident"]).fetchone() == (True, True)
+            assert migrate(empty_database) == ("0033", NEWEST)
+            for table in ("batchledger.incident", "batchledger.payload_look"):
+                assert connection.execute(may, [team, team, table]).fetchone() == (False, True)
+            connection.execute(f"set role {team}".encode())
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for table batch"):
+                connection.execute(chosen.encode())
+            connection.execute(plan.encode())
+        finally:
+            connection.execute("reset role")
+            for role in (team, lead):
+                connection.execute(f"drop owned by {role}; drop role {role}".encode())
+
+
 def test_decisions_from_before_the_chain_are_numbered_by_their_ids_and_chained(empty_database: str) -> None:
     bring_to(empty_database, "0027")
     with psycopg.connect(empty_database) as connection:

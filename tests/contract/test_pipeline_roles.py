@@ -230,6 +230,47 @@ def test_role_is_refused_to_forge(teams: Teams, statement: str, said: str) -> No
     assert (chain.counted, find_break(chain)) == (2, None)
 
 
+NEXT_ID = "select coalesce(max(batch_id), 0) + 1 from batchledger.batch"
+CHOOSE_ID = (
+    "insert into batchledger.batch (batch_id, pipeline, lane, lag_left_records, planned_by) "
+    f"overriding system value select ({NEXT_ID}), %s, 'live', 0, 'me' returning batch_id"
+)
+
+
+def test_role_takes_no_id_of_another_pipelines_next_plan(teams: Teams) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for table batch"):
+        teams.change(CHOOSE_ID, teams.mine.pipeline)
+    assert life.store(teams.other, SECOND, run="run-2").ranges == (SECOND,)
+
+
+def test_with_a_right_on_the_whole_table_the_same_statement_takes_the_id(teams: Teams) -> None:
+    """The negative control. Rolled back, so that the next plan gets its id."""
+    with psycopg.connect(teams.owner.dsn) as connection:
+        connection.execute(f"grant insert on batchledger.batch to {teams.role}".encode())
+    with psycopg.connect(teams.mine.dsn) as connection, connection.transaction(force_rollback=True):
+        ((following,),) = connection.execute(NEXT_ID.encode()).fetchall()
+        assert connection.execute(CHOOSE_ID.encode(), [teams.mine.pipeline]).fetchall() == [(following,)]
+
+
+def test_role_writes_no_id_that_the_ledger_counts_and_no_moment_of_what_is_only_added(teams: Teams) -> None:
+    """Columns that a later migration adds are missed here."""
+    columns = (
+        "select a.attrelid::regclass::text, a.attname::text, has_column_privilege(%s, a.attrelid, a.attnum, 'insert') "
+        "from pg_attribute a join pg_class c on c.oid = a.attrelid "
+        "where c.relnamespace = 'batchledger'::regnamespace and c.relkind in ('r', 'p') and not a.attisdropped "
+        "and (a.attidentity <> '' or a.atttypid = 'timestamptz'::regtype and a.atthasdef "
+        "and c.relname in ('added_column', 'decision', 'payload_look'))"
+    )
+    counters = (
+        "select c.relname from pg_class c where c.relnamespace = 'batchledger'::regnamespace and c.relkind = 'S' "
+        "and case when c.relkind = 'S' then has_sequence_privilege(%s, c.oid, 'usage, update') end"
+    )
+    found = teams.ask(columns, teams.role)
+    assert {("batchledger.batch", "batch_id"), ("batchledger.decision", "decided_at")} <= {row[:2] for row in found}
+    assert [row for row in found if row[2]] == []
+    assert teams.ask(counters, teams.role) == []
+
+
 # A batch's own row names itself.
 NAMED_BATCHES = (
     "select c.relname, array_agg(a.attname::text) filter (where a.attname like '%batch\\_id'), "

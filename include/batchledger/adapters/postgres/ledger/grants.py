@@ -18,25 +18,30 @@ from batchledger.model.errors import ConfigurationError
 
 _READ, _ADD = "select", "select, insert"
 _CHANGE, _REMOVE = "select, insert, update", "select, insert, update, delete"
-# A lock of a row ("for update") needs the right to update it.
+# A lock of a row ("for update") needs the right to update it. The right to insert into a whole table is the right to
+# choose its ids, too ("overriding system value"): a role could take the next ones of other pipelines. So tables that
+# count their rows name the columns that runs write. A role cannot choose the moment of a decision or a look either.
 RIGHTS_BY_TABLE: Mapping[str, str] = {
-    "added_column": _ADD,
+    "added_column": "select, insert (pipeline, name, batch_id)",
     "attempt": _CHANGE,
     "attempt_writer_schema": _ADD,
     "audit_result": _REMOVE,
-    "batch": _CHANGE,
+    "batch": "select, insert (pipeline, lane, state, lag_left_records, planned_by, delivery, request_key, origin, "
+    "is_dry_run, published_rows, published_at), update",
     "batch_range": _CHANGE,
     "check_result": _REMOVE,
-    "decision": _ADD,
+    "decision": "select, insert (pipeline, batch_id, kind, decided_by, reason, before, after, uid, host, request_id, "
+    "requested_order)",
     "deleted_key": _REMOVE,
     "duplicate": _REMOVE,
     "erased_key": _CHANGE,
-    "incident": _REMOVE,
+    "incident": "select, insert (pipeline, kind, subject, severity, title, lines, command, batch_id, run, opened_at, "
+    "seen_at), update, delete",
     "key_type": _CHANGE,
     "message_key": _REMOVE,
     "migration": _READ,
-    "notification": _REMOVE,
-    "payload_look": _ADD,
+    "notification": "select, insert (incident_id, channel, event, next_try_at), update, delete",
+    "payload_look": "select, insert (pipeline, batch_id, records, ranges, errors, looked_by, uid, host)",
     # Not the count of decisions, which a trigger writes.
     "pipeline": "select, insert (name), "
     "update (target, target_identity, ledger_mark, epoch, pause_id, secret_fingerprint)",
@@ -46,7 +51,7 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
     "quarantine": "select, insert, delete",
     # Triggers of quarantine write it.
     "quarantine_kind": _REMOVE,
-    "record_schema": _CHANGE,
+    "record_schema": "select, insert (pipeline, fingerprint, definition, first_batch_id, last_batch_id), update",
     "replacement": _ADD,
     "sequence": _REMOVE,
     "writer_schema": _ADD,
