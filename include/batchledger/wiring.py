@@ -14,7 +14,6 @@ from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
 from batchledger.adapters.kafka.records import read_first, read_share
 from batchledger.adapters.kafka.tuning import to_client_options
-from batchledger.adapters.postgres.database import session_options
 from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
 from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
 from batchledger.adapters.postgres.ledger.history import load_published_history, load_quarantined
@@ -350,7 +349,7 @@ def open_catalog(connection: Connection) -> "LakeCatalog":
     """Return the Iceberg catalog behind a connection. Raises ConfigurationError."""
     from batchledger.adapters.iceberg.catalog import LakeCatalog
 
-    return LakeCatalog(*lake_catalog(connection, session_options()))
+    return LakeCatalog(*lake_catalog(connection))
 
 
 def _load_spark(pipeline: PipelineConfig) -> Connection:

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
 
 from batchledger.adapters.encoding.blocks import RecordEncoder
 from batchledger.adapters.encoding.texts import make_writer, write_string
-from batchledger.adapters.postgres.database import session_options
 from batchledger.adapters.postgres.staging.tables import copy_batches, define_column, join_names
+from batchledger.adapters.sessions import connect
 from tests.unit.test_output_texts import plain_values, rows_of
 
 ROWS = 3_000
@@ -94,7 +93,7 @@ def test_value_and_keys_are_what_postgresql_makes_of_the_staged_row(warehouse_ds
         "case when {column} is not null then convert_to(jsonb_build_array({names})::text, 'UTF8') end "
         "from {staged} order by _offset"
     ).format(names=join_names([name, "beside"]), alone=alone, column=column, staged=staged)
-    with psycopg.connect(warehouse_dsn, options=session_options()) as connection, connection.cursor() as cursor:
+    with connect(warehouse_dsn) as connection, connection.cursor() as cursor:
         columns = sql.SQL(", ").join(map(define_column, rows.schema))
         cursor.execute(sql.SQL("create temporary table staged ({})").format(columns))
         copy_batches(cursor, staged, [rows])

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JJavaError
 from sqlalchemy.exc import OperationalError
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog, spark_settings
-from batchledger.adapters.postgres.database import connect, session_options
+from batchledger.adapters.sessions import connect
 from batchledger.config.connections import Connection, lake_catalog, postgres_dsn
 from batchledger.local.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials
@@ -120,9 +120,7 @@ def open_by_libpq(secured: SecuredPostgres, **fields: Any) -> bool:
 
 
 def open_by_pyiceberg(secured: SecuredPostgres, **fields: Any) -> bool:
-    catalog = LakeCatalog(
-        *lake_catalog(secured.connection("iceberg", warehouse="file:///lake", **fields), session_options())
-    )
+    catalog = LakeCatalog(*lake_catalog(secured.connection("iceberg", warehouse="file:///lake", **fields)))
     try:
         catalog.opened.list_namespaces()
     except OperationalError as error:
@@ -134,7 +132,7 @@ def open_by_pyiceberg(secured: SecuredPostgres, **fields: Any) -> bool:
 
 def open_by_jdbc(java: JavaGateway, secured: SecuredPostgres, **fields: Any) -> bool:
     connection = secured.connection("iceberg", warehouse="file:///lake", **fields)
-    told = spark_settings(LakeCatalog(*lake_catalog(connection, session_options())))
+    told = spark_settings(LakeCatalog(*lake_catalog(connection)))
     prefix = "spark.sql.catalog.lake."
     properties = java.jvm.java.util.HashMap()
     for name, value in told.items():

@@ -10,7 +10,6 @@ from psycopg.pq import Conninfo
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from batchledger.adapters.iceberg.catalog import LakeCatalog, spark_settings
-from batchledger.adapters.postgres.database import session_options
 from batchledger.config.connections import (
     Connection,
     check_extra,
@@ -29,7 +28,7 @@ def read(connection: Connection) -> object:
         case "postgres":
             return postgres_dsn(connection)
         case "iceberg":
-            return lake_catalog(connection, session_options())
+            return lake_catalog(connection)
         case "http":
             return webhook_tls(connection)
         case "spark_connect":
@@ -102,7 +101,7 @@ def test_every_setting_of_postgresql_is_one_of_libpq_and_arrives_there() -> None
 
 def lake(**extra: Any) -> LakeCatalog:
     connection = Connection("lake", "iceberg", host="db", login="ana", schema="catalog", extra=extra)
-    return LakeCatalog(*lake_catalog(connection, session_options()))
+    return LakeCatalog(*lake_catalog(connection))
 
 
 def jdbc_of(catalog: LakeCatalog) -> dict[str, str]:

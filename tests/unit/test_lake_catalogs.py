@@ -11,7 +11,6 @@ from sqlalchemy.exc import DataError, OperationalError
 from batchledger.adapters.iceberg.catalog import LakeCatalog, spark_settings, translate_errors
 from batchledger.adapters.iceberg.files import without_login
 from batchledger.adapters.iceberg.table import IcebergTable
-from batchledger.adapters.postgres.database import session_options
 from batchledger.config.connections import Connection, lake_catalog
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
 
@@ -23,7 +22,7 @@ def iceberg(**fields: Any) -> Connection:
 
 
 def read(connection: Connection) -> tuple[str, dict[str, str], dict[str, str]]:
-    return lake_catalog(connection, session_options())
+    return lake_catalog(connection)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +89,13 @@ def test_waits_for_a_catalog_in_postgresql_are_bounded_unless_its_address_says_o
     address = make_url(read(iceberg(**fields))[1]["uri"])
     assert address.query["connect_timeout"] == "10"
     assert address.query["tcp_user_timeout"] == "25000"
-    assert "-c lock_timeout=20s -c idle_in_transaction_session_timeout=60s" in str(address.query["options"])
+    assert "options" not in address.query
 
 
-def test_bound_in_the_address_of_a_catalog_stays() -> None:
-    uri = "postgresql+psycopg://db/catalog?options=-c+lock_timeout%3D5s"
-    assert make_url(read(iceberg(extra={"uri": uri}))[1]["uri"]).query["options"] == "-c lock_timeout=5s"
+def test_options_in_the_address_of_a_catalog_stay() -> None:
+    uri = "postgresql+psycopg://db/catalog?connect_timeout=3&options=endpoint%3Dblue"
+    query = make_url(read(iceberg(extra={"uri": uri}))[1]["uri"]).query
+    assert (query["connect_timeout"], query["options"]) == ("3", "endpoint=blue")
 
 
 def test_catalog_in_another_database_gets_no_option_of_postgresql() -> None:

@@ -79,7 +79,7 @@ def open_rest(server: RestServer, host: str = HOST, **files: str) -> LakeCatalog
     url = f"https://{host}:{server.port}"
     extra = {"type": "rest", "warehouse": "shop", "oauth2-server-uri": f"{url}/v1/oauth/tokens", **files}
     catalog = LakeCatalog(
-        *lake_catalog(Connection("lake", "iceberg", url, login=LOGIN, password=PASSWORD, extra=extra), "")
+        *lake_catalog(Connection("lake", "iceberg", url, login=LOGIN, password=PASSWORD, extra=extra))
     )
     with translate_errors("look", "shop.orders"):
         catalog.opened.create_namespace_if_not_exists("shop")

@@ -51,6 +51,13 @@ def test_words_that_quote_a_value_are_reduced_to_name_and_code(sqlstate: str) ->
     assert without_values(refusal(sqlstate, said)) == told
 
 
+@pytest.mark.parametrize("marks", ["„“", "«»", "»«", "“”", "「」", "''"])
+def test_value_in_quotation_marks_of_another_language_is_reduced(marks: str) -> None:
+    """The server has a language (lc_messages), and a login cannot change it."""
+    said = f"ungültige Eingabesyntax für Typ integer: {marks[0]}{CANARY}{marks[1]}"
+    assert without_values(refusal("22000", said)) == "DataException (SQLSTATE 22000)"
+
+
 @pytest.mark.parametrize("function", ["exec_stmt_raise", "PLy_elog_impl"])
 def test_words_of_the_author_of_a_function_are_reduced_whatever_their_code(function: str) -> None:
     assert without_values(refusal("23505", f"no {CANARY}", function)) == "UniqueViolation (SQLSTATE 23505)"

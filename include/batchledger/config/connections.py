@@ -246,15 +246,14 @@ def hashing_secret(connection: Connection) -> bytes:
     return secret
 
 
-def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, str], dict[str, str]]:
+def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str, str]]:
     """Return the name of an Iceberg catalog, the properties by which PyIceberg opens it, and what differs in Spark.
 
     The extra holds PyIceberg's own properties: ``type`` (``sql`` in a PostgreSQL, ``rest``, ``hive``, ``glue``),
     ``warehouse``, and the properties of object stores. The connection's fields say where the catalog is, and who logs
     in there. The catalog has the name of the connection, unless ``catalog`` in the extra says another one. ``spark``
-    there is an object with the properties that differ in Spark's catalog. ``session`` holds libpq's ``options`` for the
-    sessions of a catalog in a PostgreSQL. libpq's own settings, such as ``sslmode``, become a part of its address.
-    Raises ConfigurationError.
+    there is an object with the properties that differ in Spark's catalog. libpq's own settings, such as ``sslmode``,
+    become a part of the address of a catalog in a PostgreSQL. Raises ConfigurationError.
     """
     _require_type(connection, "iceberg")
     spark = connection.extra.get("spark", {})
@@ -272,7 +271,7 @@ def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, s
     match kind:
         case "sql":
             login = {each: properties.pop(each) for each in POSTGRES_SETTINGS if each in properties}
-            properties["uri"] = _database_address(connection, properties.get("uri"), login, session)
+            properties["uri"] = _database_address(connection, properties.get("uri"), login)
         case "rest":
             properties |= _rest_properties(connection, properties)
         case "hive":
@@ -290,11 +289,10 @@ def lake_catalog(connection: Connection, session: str) -> tuple[str, dict[str, s
     return name, properties, {name: str(value) for name, value in spark.items()}
 
 
-def _database_address(connection: Connection, uri: str | None, settings: Mapping[str, str], session: str) -> str:
+def _database_address(connection: Connection, uri: str | None, settings: Mapping[str, str]) -> str:
     """Return where a catalog in a database is, with the password and the ``settings`` of its PostgreSQL.
 
-    Waits are bounded as in the ledger. Otherwise a process that is paused between its UPDATE and its COMMIT would hold
-    every batch of its table.
+    Waits for a server that does not answer are bounded as for the ledger.
     """
     fields = (connection.login, connection.password, connection.host, connection.port, connection.schema)
     try:
@@ -311,7 +309,7 @@ def _database_address(connection: Connection, uri: str | None, settings: Mapping
         if name in address.query:
             raise _wrong_catalog(connection, f"{name} in its extra and in its uri", "Write it once.")
     if is_postgres:
-        bounds = {name: str(value) for name, value in _KEEPALIVES.items()} | {"options": session}
+        bounds = {name: str(value) for name, value in _KEEPALIVES.items()}
         address = address.update_query_dict({**bounds, **settings, **address.query})
     return address.render_as_string(hide_password=False)
 

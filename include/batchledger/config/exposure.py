@@ -62,7 +62,7 @@ def _list_unencrypted(connection: Connection) -> Iterator[tuple[str, str]]:
             given = {name: str(value) for name, value in conninfo_to_dict(postgres_dsn(connection)).items()}
             yield from _list_in_database(given)
         case "iceberg":
-            yield from _list_in_catalog(lake_catalog(connection, "")[1])
+            yield from _list_in_catalog(lake_catalog(connection)[1])
         case "kafka":
             yield from _list_in_kafka(kafka_options(connection))
         case "http":

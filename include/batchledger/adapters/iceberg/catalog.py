@@ -64,6 +64,10 @@ class LakeCatalog:
     def _open(self) -> Catalog:
         if self.properties.get("type") == "rest":
             return BoundedRestCatalog(self.name, **self.properties)
+        if self.properties.get("type") == "sql":
+            from batchledger.adapters.iceberg.sql import PinnedSqlCatalog
+
+            return PinnedSqlCatalog(self.name, **self.properties)
         return load_catalog(self.name, **self.properties)
 
     def rest(self) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL connections for the ledger and the sink beside it: bounded waits, and errors in the family's words."""
+"""Transactions of the ledger and the sink beside it, and errors in the family's words."""
 
 import logging
 import os
@@ -14,10 +14,9 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import ExecStatus
-from psycopg.rows import TupleRow
 
 from batchledger.adapters.postgres.weather import Cause, find_cause
+from batchledger.adapters.sessions import Connection, connect, pin
 from batchledger.model.batch import Attempt, HeldRange
 from batchledger.model.errors import (
     BatchledgerError,
@@ -32,17 +31,6 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-Connection = psycopg.Connection[TupleRow]
-
-_SESSION = {
-    # Hashes of keys depend on how values are written, and that must not depend on the server.
-    "timezone": "UTC",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-    "lock_timeout": "20s",
-    # A process that is paused inside a transaction would hold the pipeline's lock until it wakes up.
-    "idle_in_transaction_session_timeout": "60s",
-}
 STAGING_SCHEMA = "batchledger_staging"
 WRITERS_LEAVE_WITHIN = "2s"
 
@@ -50,6 +38,8 @@ WRITERS_LEAVE_WITHIN = "2s"
 _WITHOUT_VALUES = ("0A", "22021", "23", "25", "2B", "42", "44", "53", "54", "55", "57")
 # Other errors of data (class 22) put a value into quotation marks. The exception is the parts of a moment.
 _OF_DATA, _OF_MOMENTS = "22", "22008"
+# The server has a language, and each has its own marks. A login cannot choose it.
+_MARKS = re.compile("[\"'\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c-\u300f]")
 # What raises the words of a function's author, with any code: PL/pgSQL and PL/Python.
 _RAISING = ("exec_stmt_raise", "PLy_")
 
@@ -74,16 +64,6 @@ def read_statement(package: str, name: str) -> bytes:
 def read_sql(package: str, name: str) -> sql.SQL:
     """Return a statement of ``package`` whose placeholders can be filled, by its name."""
     return sql.SQL(read_statements(package)[name])
-
-
-def session_options(**session: str) -> str:
-    """Return libpq's ``options`` of a session whose lock waits and idle transactions are bounded."""
-    return " ".join(f"-c {key}={value}" for key, value in (_SESSION | session).items())
-
-
-def connect(dsn: str, **session: str) -> Connection:
-    """Open a connection whose lock waits and idle transactions are bounded. Raises psycopg.OperationalError."""
-    return psycopg.connect(dsn, options=session_options(**session))
 
 
 @dataclass
@@ -155,9 +135,13 @@ def use_connection(dsn: str) -> Iterator[Connection]:
 def _renew(connection: Connection) -> bool:
     """Reset the session of an idle connection; return whether it is still there."""
     try:
-        return bool(connection.pgconn.exec_(b"discard all").status == ExecStatus.COMMAND_OK)
+        connection.autocommit = True
+        connection.execute("discard all")
+        pin(connection)
+        connection.autocommit = False
     except psycopg.OperationalError:
         return False
+    return True
 
 
 def cause_of(error: psycopg.Error) -> Cause:
@@ -224,7 +208,7 @@ def without_values(error: psycopg.Error) -> str:
     sqlstate = error.diag.sqlstate or error.sqlstate or ""
     is_raised = (error.diag.source_function or "").startswith(_RAISING)
     is_of_data = sqlstate.startswith(_OF_DATA) and sqlstate != _OF_MOMENTS
-    if not is_raised and (sqlstate.startswith(_WITHOUT_VALUES) or (is_of_data and '"' not in said)):
+    if not is_raised and (sqlstate.startswith(_WITHOUT_VALUES) or (is_of_data and not _MARKS.search(said))):
         return said
     names = (error.diag.schema_name, error.diag.table_name, error.diag.column_name, error.diag.constraint_name)
     about = ".".join(name for name in names if name)

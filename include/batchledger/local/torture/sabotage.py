@@ -14,11 +14,12 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.adapters.postgres.database import connect, transaction
+from batchledger.adapters.postgres.database import transaction
 from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.publication import PostgresPublication
 from batchledger.adapters.postgres.sinks.table import PostgresSink
+from batchledger.adapters.sessions import connect
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.torture.schedule import PLAN_CHOSEN, Protection

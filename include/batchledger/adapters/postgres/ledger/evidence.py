@@ -18,13 +18,13 @@ from typing_extensions import override
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.adapters.postgres.database import (
     STAGING_SCHEMA,
-    connect,
     drop_staging_tables,
     handing_over,
     read_ranges,
     read_statement,
     transaction,
 )
+from batchledger.adapters.sessions import connect
 from batchledger.model.balance import WitnessedRange
 from batchledger.model.batch import Attempt, Batch, RecordOrigin
 from batchledger.model.checks import FailedRecord

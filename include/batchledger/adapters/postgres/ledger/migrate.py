@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psycopg
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
@@ -18,6 +17,7 @@ from batchledger.adapters.postgres.ledger.schema import (
     newer_schema,
     saying_who_may,
 )
+from batchledger.adapters.sessions import connect
 
 
 def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | None]:
@@ -36,11 +36,11 @@ def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | No
 def _apply_missing(dsn: str) -> tuple[str | None, str | None]:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    # The extension that the ledger needs is made there, too.
-    path = f"-c search_path={OWNERS_PATH}"
     with saying_who_may(), translate_errors("migrate the ledger"), _without_wrapping():
         engine = sqlalchemy.create_engine(
-            "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn, options=path), poolclass=sqlalchemy.NullPool
+            "postgresql+psycopg://",
+            creator=lambda: connect(dsn, search_path=OWNERS_PATH, lock_timeout="0"),
+            poolclass=sqlalchemy.NullPool,
         )
         with engine.begin() as connection:
             before = _revision(connection)

@@ -21,9 +21,10 @@ from typing import Any
 import psycopg
 from typing_extensions import override
 
-from batchledger.adapters.postgres.database import Connection, read_statement, session_options, translate_errors
+from batchledger.adapters.postgres.database import read_statement, translate_errors
 from batchledger.adapters.postgres.ledger.rows import Cursor
 from batchledger.adapters.postgres.ledger.schema import require_known_schema, transaction
+from batchledger.adapters.sessions import Connection, connect
 from batchledger.model.presence import Patience, Presence
 from batchledger.ports import Presences
 
@@ -137,8 +138,9 @@ class _Holder:
     def _connect(self) -> Connection:
         """Open the connection and hold the number on it."""
         self._disconnect()
-        options = session_options(**_SESSION)
-        connection = psycopg.connect(self.dsn, options=options, autocommit=True, prepare_threshold=None)
+        connection = connect(self.dsn, **_SESSION)
+        connection.autocommit = True
+        connection.prepare_threshold = None
         connection.execute("select pg_advisory_lock(%s)", [self.number])
         self.connection = connection
         if self.is_over:

@@ -64,7 +64,6 @@ class PostgresErasure:
         given = {each: _cast(_parameter(each), types[each]) for each in key.columns}
         is_comparable = sql.SQL(" and ").join(sql.SQL("{0} = {0}").format(value) for value in given.values())
         know_secret(cursor, self.read_secret)
-        cursor.execute(read_statement(__package__, "pin_texts"))
         cursor.execute(read_statement(__package__, "create_erased"))
         try:
             cursor.execute(
@@ -121,7 +120,6 @@ class PostgresErasure:
         """Delete rows of erased keys within the ranges of the attempt, and return how many."""
         parameters = _parameters_of(attempt)
         know_secret(cursor, self.read_secret)
-        cursor.execute(read_statement(__package__, "pin_texts"))
         cursor.execute(read_statement(__package__, "create_erased"))
         cursor.execute(read_statement(__package__, "gather_erasures"), parameters)
         # Without numbers about it, PostgreSQL would compare each row with each key.

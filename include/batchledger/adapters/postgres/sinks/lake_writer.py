@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 from typing_extensions import override
 
 from batchledger.adapters.postgres.database import STAGING_SCHEMA
+from batchledger.adapters.sessions import connect
 from batchledger.model.errors import StagingError
 from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.ports import RowFiles, RowFileWriter, StagingWriter
@@ -63,7 +63,7 @@ class LakeStagingWriter(StagingWriter):
 
     def _list(self, task: int, manifest: str) -> None:
         table = sql.Identifier(STAGING_SCHEMA, self.list_table)
-        with psycopg.connect(self.dsn) as connection:
+        with connect(self.dsn) as connection:
             connection.execute(sql.SQL("insert into {} values (%s, %s)").format(table), [task, manifest])
 
 

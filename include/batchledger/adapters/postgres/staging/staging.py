@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from batchledger.adapters.postgres.database import (
     STAGING_SCHEMA,
-    connect,
     drop_staging_tables,
     ranges_as_arrays,
     transaction,
@@ -40,6 +39,7 @@ from batchledger.adapters.postgres.staging.tables import (
     statement_about,
     table_prefix,
 )
+from batchledger.adapters.sessions import connect
 from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender
 from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError

@@ -21,6 +21,7 @@ from typing_extensions import override
 from batchledger.adapters.arrow_types import is_array, is_json
 from batchledger.adapters.encoding.blocks import write_tokens
 from batchledger.adapters.postgres.database import STAGING_SCHEMA, handing_over, read_sql
+from batchledger.adapters.sessions import connect
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import PROVENANCE_COLUMNS
@@ -58,7 +59,7 @@ class PostgresStagingWriter(StagingWriter):
         table = sql.Identifier(STAGING_SCHEMA, self.table)
         with (
             handing_over(f"staging table {self.table}", "a row"),
-            psycopg.connect(self.dsn) as connection,
+            connect(self.dsn) as connection,
             connection.cursor() as cursor,
             _copying(cursor, table, schema) as write,
         ):

@@ -7,12 +7,6 @@ where a.attrelid = {target}::regclass and a.attname = any(%(columns)s::text[]) a
 -- name: find_salt
 select salt from batchledger.erased_key where pipeline = %(pipeline)s limit 1
 
--- name: pin_texts
--- Texts go into the hash. A role, a database, PGTZ or PGDATESTYLE may write them in other ways.
-set local timezone = 'UTC';
-set local datestyle = 'ISO';
-set local intervalstyle = 'postgres'
-
 -- name: create_erased
 -- What is erased in this transaction: the place of each row, and the hashes by which its key is known.
 create temporary table batchledger_erased (
