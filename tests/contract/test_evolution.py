@@ -139,6 +139,85 @@ def test_publication_that_does_not_commit_leaves_the_table_as_it_was(warehouse: 
     assert columns_of(warehouse) == {"number": "bigint", "note": "text"}
 
 
+PLACES = ("_topic", "_partition", "_offset", "_timestamp")
+
+
+def alter(warehouse: PostgresWarehouse, statement: str) -> None:
+    """Change the table behind the sink's back."""
+    with psycopg.connect(warehouse.dsn) as connection:
+        table = sql.Identifier(warehouse.schema, "orders")
+        connection.execute(sql.SQL("alter table {} {}").format(table, sql.SQL(statement)))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "lost"), [(Evolution.NONE, "_offset"), *((Evolution.ADD, each) for each in (*PLACES, "_batch_id"))]
+)
+def test_place_of_published_rows_that_was_dropped_is_never_added_anew(
+    warehouse: PostgresWarehouse, allowed: Evolution, lost: str
+) -> None:
+    """Empty in the rows that are there, it would let a replay store them twice."""
+    alter(warehouse, f"drop column {lost}")
+    warehouse = replace(warehouse, evolution=allowed)
+    with pytest.raises(
+        TargetChangedError, match=rf"(?s)has lost {lost}\..*--truncate.*add column \"{lost}\""
+    ) as refused:
+        stage(warehouse, SECOND, pa.int32(), [4, 5])
+    assert refused.value.pipeline == warehouse.pipeline
+    with psycopg.connect(warehouse.dsn) as connection, connection.cursor() as cursor:
+        types = {"_topic": "text", "_partition": "integer", "_offset": "bigint", "_timestamp": "timestamptz"}
+        TargetTable((warehouse.schema, "orders"), evolution=allowed).evolve(cursor, types)
+    assert lost not in warehouse.read_target()[0]
+
+
+def test_table_of_ones_own_without_places_is_told_all_that_it_lacks_at_once(warehouse_dsn: str) -> None:
+    """Also if publications add columns: no row is there yet, and no statement is asked for twice."""
+    warehouse = PostgresWarehouse(warehouse_dsn, evolution=Evolution.ADD)
+    with psycopg.connect(warehouse_dsn) as connection:
+        schema = sql.Identifier(warehouse.schema)
+        connection.execute(sql.SQL("create schema {0}; create table {0}.orders (message_id text)").format(schema))
+    with pytest.raises(TargetChangedError, match=r"lacks _topic, .*_batch_id") as refused:
+        publish(warehouse, FIRST, pa.int32(), [1, 2, 3])
+    assert "sink.evolve" not in str(refused.value)
+    statement = str(refused.value).partition("alter table")[2]
+    with psycopg.connect(warehouse_dsn) as connection:
+        connection.execute(f"alter table{statement}".encode())
+    batch = warehouse.ledger.find_open_batch(warehouse.pipeline)
+    assert batch is not None
+    attempt = life.stage(warehouse, batch, "again")
+    life.audit(warehouse, attempt)
+    life.publish(warehouse, attempt)
+    assert len(warehouse.read_target()) == 3
+
+
+class Overtaken(psycopg.Cursor[Any]):
+    """A cursor that lets a person act right after the columns of the table have been read."""
+
+    act: Any = None
+
+    def execute(self, query: Any, *arguments: Any, **more: Any) -> Any:
+        done = super().execute(query, *arguments, **more)
+        if self.act is not None and "format_type(a.atttypid" in str(query):
+            act, self.act = self.act, None
+            act()
+        return done
+
+
+def test_columns_are_read_once_so_that_no_advice_is_given_that_is_followed_already(
+    warehouse: PostgresWarehouse,
+) -> None:
+    """A person adds the missing column between two looks at the table."""
+    warehouse = replace(warehouse, evolution=Evolution.ADD)
+    batch = life.store(warehouse, SECOND, run="run-2")
+    attempt = warehouse.ledger.open_attempt(batch.batch_id, "run-2")
+    rows = life.batch_of_rows(life.rows_of([SECOND])).append_column("note", pa.array(["a", "b"]))
+    rows = rows.append_column("number", pa.array([4, 5], pa.int32()))
+    warehouse.sink.open_staging(attempt, rows.schema)
+    with psycopg.connect(warehouse.dsn) as connection, Overtaken(connection) as cursor:
+        cursor.act = lambda: alter(warehouse, "add column note text")
+        warehouse.sink.require_fit(cursor, attempt, rows.schema)
+        assert cursor.act is None
+
+
 def test_two_publications_that_need_the_same_column_both_succeed(warehouse: PostgresWarehouse) -> None:
     """Both were staged when the table lacked it."""
     warehouse = replace(warehouse, evolution=Evolution.ADD)

@@ -28,10 +28,6 @@ SWALLOWING = {
         trigger("return case when new._offset % 2 = 0 then new end;"),
         r"(?s)ignores 1 of the 2 rows.*\sIt has: before trigger act\.",
     ),
-    "rule": (
-        ("create rule nothing as on insert to {t} do instead nothing",),
-        r"(?s)ignores 2 of the 2 rows.*\sIt has: rule nothing\.",
-    ),
     "trigger of a partition": (
         (
             "drop table {t}",
@@ -41,15 +37,6 @@ SWALLOWING = {
             *trigger("return null;", timing="before insert on {s}.part"),
         ),
         r"(?s)ignores 2 of the 2 rows.*\sIt has: before trigger act\.",
-    ),
-    "view": (
-        (
-            "alter table {t} rename to really",
-            "create view {t} as select * from {s}.really",
-            ADOPTED,
-            *trigger("return null;", timing="instead of insert on {t}"),
-        ),
-        r"(?s)ignores 2 of the 2 rows.*\sIt has: instead-of trigger act\.",
     ),
 }
 

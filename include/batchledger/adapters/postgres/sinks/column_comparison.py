@@ -18,7 +18,7 @@ from batchledger.adapters.postgres.sinks.evolution import (
 from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
 from batchledger.adapters.postgres.staging.tables import columns_of, postgres_type
 from batchledger.adapters.postgres.weather import Cause
-from batchledger.model.records.columns import BATCH_COLUMN
+from batchledger.model.records.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import SchemaChange, TableColumn
 from batchledger.model.records.nested import WITHIN
 
@@ -52,7 +52,10 @@ def _compare(
     known, base = found
     type_, wanted, changes = postgres_type(field), describe_type(field), NOTHING_CHANGES
     change: SchemaChange | None = SchemaChange.BREAKING
-    if known is None:
+    if known is None and field.name in PROVENANCE_COLUMNS:
+        # No publication adds it. In a table with rows the column needs its values, so there is no statement either.
+        changes = NOTHING_CHANGES
+    elif known is None:
         change, changes = SchemaChange.ADDITIVE, ColumnChanges({field.name: type_}, {})
     elif type_ in WIDER_TYPES.get(known, ()):
         change, changes = SchemaChange.WIDENING, ColumnChanges({}, {field.name: type_})

@@ -14,6 +14,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.model.errors import ServiceUnavailableError, TargetChangedError
+from batchledger.model.records.columns import PROVENANCE_COLUMNS
 from batchledger.model.records.rules import Evolution
 
 LARGEST_REWRITE_BYTES = 1024**3
@@ -63,11 +64,12 @@ def plan_changes(
 ) -> ColumnChanges:
     """Return what a table with the ``known`` columns may become for rows with the ``staged`` ones, type by name.
 
-    What it may not become is left to PostgreSQL, which refuses the rows. A column of the ``key`` stays as it is.
+    What it may not become is left to PostgreSQL, which refuses the rows. A column of the ``key`` stays as it is. The
+    columns of the records' places are never added: if rows are there already, their places would be empty.
     """
     added, widened = {}, {}
     for name, type_ in staged.items():
-        if name not in known and evolution.adds:
+        if name not in known and evolution.adds and name not in PROVENANCE_COLUMNS:
             added[name] = type_
         elif name in known and evolution.widens and name not in key and type_ in WIDER_TYPES.get(known[name], ()):
             widened[name] = type_

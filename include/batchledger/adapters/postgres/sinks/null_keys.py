@@ -1,4 +1,4 @@
-"""Rows without a key: they belong to no state and to no partition, so that a batch with one is refused."""
+"""Rows whose key cannot be applied, so that a batch with one is refused: without a value, or cut by the table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,9 +22,7 @@ def require_keys(
     done: str = "published",
 ) -> None:
     """Raise KeyConflictError, which names some, when the condition holds for a row; ``done`` is what was not."""
-    query = "select _topic, _partition, _offset from {} where {} order by 1, 2, 3 limit %s"
-    cursor.execute(sql.SQL(query).format(rows, is_without), [OFFENDERS_SHOWN])
-    without_key = [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]
+    without_key = _find(cursor, rows, is_without)
     if without_key:
         raise KeyConflictError(
             f"{attempt.batch.label} has records without a value in sink.key ({', '.join(key)}). Nothing was {done}.",
@@ -35,3 +33,26 @@ def require_keys(
             batch_id=attempt.batch.batch_id,
             coordinates=tuple(without_key),
         )
+
+
+def require_short_keys(
+    cursor: psycopg.Cursor[Any], attempt: Attempt, key: Sequence[str], is_too_long: sql.Composable
+) -> None:
+    """Raise KeyConflictError when the condition holds for a row of ``batchledger_last`` that is about to be stored."""
+    last = sql.Identifier("batchledger_last")
+    too_long = _find(cursor, last, sql.SQL("not _is_deleted and ({})").format(is_too_long))
+    if too_long:
+        raise KeyConflictError(
+            f"{attempt.batch.label} has records whose sink.key ({', '.join(key)}) is longer than its column. Nothing "
+            "was published.",
+            why=f"PostgreSQL cuts blanks at the end in silence, so another key would be stored: {', '.join(too_long)}.",
+            advice="Give the column type text.\nOr let a transform cut the blanks.",
+            batch_id=attempt.batch.batch_id,
+            coordinates=tuple(too_long),
+        )
+
+
+def _find(cursor: psycopg.Cursor[Any], rows: sql.Composable, condition: sql.Composable) -> Sequence[str]:
+    query = "select _topic, _partition, _offset from {} where {} order by 1, 2, 3 limit %s"
+    cursor.execute(sql.SQL(query).format(rows, condition), [OFFENDERS_SHOWN])
+    return [f"{topic}[{partition}]@{offset}" for topic, partition, offset in cursor]

@@ -97,7 +97,7 @@ class PostgresSink(PostgresStaging, Sink):
                 # Rolled back below: the rows are compared with the empty table that they would create.
                 self._target.create(cursor, self.staged_columns(cursor, attempt))
                 columns = self._target.read_columns(cursor)
-            changes = self._target.plan_changes(cursor, self.staged_columns(cursor, attempt))
+            changes = self._target.plan_changes(cursor, columns, self.staged_columns(cursor, attempt))
             rows: sql.Composable = rows_table(attempt)
             if self.message_keys is not None:
                 rows = self.message_keys.select_accepted(cursor, attempt)
@@ -123,7 +123,8 @@ class PostgresSink(PostgresStaging, Sink):
         with transaction(self.dsn, f"look for {self.name}") as cursor:
             if not self._target.read_columns(cursor):
                 return None
-            return Target(self.name, self._target.read_identity(cursor))
+            claim = self._target.claim(cursor)
+            return Target(claim.name, str(claim.identity))
 
     @override
     def check(self, publication: Publication) -> None:

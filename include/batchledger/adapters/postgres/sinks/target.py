@@ -20,17 +20,23 @@ from batchledger.adapters.postgres.sinks.evolution import (
     plan_changes,
     require_changeable,
 )
+from batchledger.adapters.postgres.sinks.key_equality import keys_too_long, require_equality_of_rows
+from batchledger.adapters.postgres.sinks.relation import require_table
 from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
 from batchledger.adapters.postgres.staging.key_secret import ReadSecret, no_secret
+from batchledger.adapters.postgres.staging.key_types import has_published
 from batchledger.adapters.postgres.staging.tables import columns_of, open_table, postgres_type
 from batchledger.adapters.postgres.weather import Cause
 from batchledger.model.batch import Attempt
 from batchledger.model.claims import TargetClaim
 from batchledger.model.errors import TargetChangedError
-from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN
+from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Evolution, Upsert
+
+_PLACES = (*PROVENANCE_COLUMNS, BATCH_COLUMN)
+"""The columns that tell where a row comes from."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,11 @@ class TargetTable:
         return str(cursor.fetchall()[0][0])
 
     def claim(self, cursor: psycopg.Cursor[Any]) -> TargetClaim:
-        """Return the claim to the table, which has to exist. In another database it would have another home."""
+        """Return the claim to the table, which has to exist. In another database it would have another home.
+
+        Raises TargetChangedError for what is no table that holds its rows itself (``relation``).
+        """
+        require_table(cursor, self.identifier, self.name, is_keyed=self.upsert is not None)
         identity = self.read_identity(cursor)
         return TargetClaim(self.name, identity, home=f"{identity.rpartition('/')[0]}/")
 
@@ -106,26 +116,30 @@ class TargetTable:
 
     def evolve(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
         """Give the table what rows with these columns, type by name, need and ``evolution`` allows."""
-        if not self._find_changes(cursor, columns):
+        if not self._find_changes(self.read_columns(cursor), columns):
             return
         lock_table(cursor, self.identifier, self.name)
         # Others may have changed it before the lock was there.
-        changes = self.plan_changes(cursor, columns)
+        changes = self.plan_changes(cursor, self.read_columns(cursor), columns)
         if changes:
             apply_changes(cursor, self.identifier, changes)
 
-    def plan_changes(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> ColumnChanges:
-        """Return what ``evolve`` would change. Raises TargetChangedError when it may not, or had better not."""
-        changes = self._find_changes(cursor, columns)
+    def plan_changes(
+        self, cursor: psycopg.Cursor[Any], known: Mapping[str, str], columns: Mapping[str, str]
+    ) -> ColumnChanges:
+        """Return what ``evolve`` would change in a table with the ``known`` columns.
+
+        Raises TargetChangedError when it may not, or had better not.
+        """
+        changes = self._find_changes(known, columns)
         require_changeable(cursor, self.identifier, self.name, changes)
         return changes
 
-    def _find_changes(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> ColumnChanges:
-        """Look at the catalog alone, which waits for no lock."""
+    def _find_changes(self, known: Mapping[str, str], columns: Mapping[str, str]) -> ColumnChanges:
         if not self.evolution.adds:
             return NOTHING_CHANGES
         stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}
-        return plan_changes(self.evolution, self.read_columns(cursor), stored, self.upsert.key if self.upsert else ())
+        return plan_changes(self.evolution, known, stored, self.upsert.key if self.upsert else ())
 
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         """Let PostgreSQL plan the later insert of the open staging, so that its own rules decide what fits.
@@ -137,11 +151,15 @@ class TargetTable:
             return
         if self.updates is not None:
             self.updates.require_unique_index(cursor, self.name)
-        changes = self.plan_changes(cursor, {each.name: postgres_type(each) for each in schema})
+        self._require_places(cursor, attempt, known, schema)
+        changes = self.plan_changes(cursor, known, {each.name: postgres_type(each) for each in schema})
         left_out = (self._unstored_column, *changes.added, *changes.widened)
         stored = [each for each in schema.names if each not in left_out]
         self._require_columns(cursor, known, schema, stored)
-        self._require_no_silent_change(read_base_types(cursor, self.table), schema, stored)
+        base_types = read_base_types(cursor, self.table)
+        self._require_no_silent_change(base_types, schema, stored)
+        if self.upsert is not None:
+            require_equality_of_rows(self.name, [schema.field(each) for each in self.upsert.key], base_types)
         try:
             cursor.execute(sql.SQL("explain ") + self._insert(open_table(attempt), stored), [attempt.batch.batch_id])
         except psycopg.Error as error:
@@ -154,15 +172,39 @@ class TargetTable:
                 subject=self.name,
             ) from error
 
+    def _require_places(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, known: Mapping[str, str], schema: pa.Schema
+    ) -> None:
+        """Raise TargetChangedError if published rows have lost the columns that tell where they come from."""
+        pipeline, types = attempt.batch.pipeline, {each.name: postgres_type(each) for each in schema}
+        types[BATCH_COLUMN] = "bigint"
+        lost = {name: types[name] for name in _PLACES if name not in known}
+        if lost and has_published(cursor, pipeline):
+            statement = describe_changes(cursor, self.identifier, ColumnChanges(lost, {}))
+            raise TargetChangedError(
+                f"Table {self.name} has lost {', '.join(lost)}. Nothing was written.",
+                why=f"{pipeline} has published rows to it, and these columns tell where each comes from. Added anew "
+                "they are empty in these rows: a replay would not find the rows, and would store them twice.",
+                advice="Bring the columns back with their values, from a backup of the table.\n"
+                f"Or read everything again: batchledger rewind {pipeline} --to earliest --truncate --reason WHY\n"
+                f"Then add them to the empty table: {statement}",
+                pipeline=pipeline,
+                subject=self.name,
+            )
+
     def _require_columns(
         self, cursor: psycopg.Cursor[Any], known: Mapping[str, str], schema: pa.Schema, stored: Sequence[str]
     ) -> None:
         absent = {name: postgres_type(schema.field(name)) for name in stored if name not in known}
+        if BATCH_COLUMN not in known:
+            absent[BATCH_COLUMN] = "bigint"
         if absent:
             statement = describe_changes(cursor, self.identifier, ColumnChanges(absent, {}))
+            by_publications = "Let publications add new columns: sink.evolve: add\nOr add them yourself"
+            may_be_added = not self.evolution.adds and not absent.keys() <= set(_PLACES)
             raise TargetChangedError(
                 f"Table {self.name} lacks {', '.join(absent)}. Nothing was written.",
-                advice=f"Let publications add new columns: sink.evolve: add\nOr add them yourself: {statement}",
+                advice=f"{by_publications if may_be_added else 'Add them'}: {statement}",
                 subject=self.name,
             )
 
@@ -181,7 +223,9 @@ class TargetTable:
     def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
         """Append ``rows``, a table or subquery, or apply them by key; return how many rows these are."""
         if self.updates is not None:
-            return self.updates.apply(cursor, attempt, rows, columns)
+            base_types = read_base_types(cursor, self.table)
+            too_long = keys_too_long({each: base_types[each] for each in self.updates.rules.key})
+            return self.updates.apply(cursor, attempt, rows, columns, too_long)
         cursor.execute(self._insert(rows, columns), [attempt.batch.batch_id])
         return int(cursor.rowcount)
 

@@ -16,7 +16,8 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
-from batchledger.adapters.postgres.sinks.null_keys import OFFENDERS_SHOWN, require_keys
+from batchledger.adapters.postgres.sinks.key_equality import own_equality
+from batchledger.adapters.postgres.sinks.null_keys import OFFENDERS_SHOWN, require_keys, require_short_keys
 from batchledger.adapters.postgres.sinks.swallowing import find_swallowers
 from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret
 from batchledger.adapters.postgres.staging.tables import hash_of, join_names
@@ -27,6 +28,9 @@ from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.model.records.rules import Upsert, VersionBy
 
 logger = logging.getLogger(__name__)
+
+NO_KEY = sql.SQL("false")
+"""The condition that no key meets."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,16 @@ class PostgresUpsert:
         return sql.SQL("primary key ({})").format(join_names(self.rules.key))
 
     def require_unique_index(self, cursor: psycopg.Cursor[Any], name: str) -> None:
-        """Raise TargetChangedError unless the target has a unique index on exactly the key columns."""
+        """Raise TargetChangedError unless the target has a unique index on exactly the key columns.
+
+        The index has to tell texts apart as the ledger does.
+        """
         cursor.execute(read_sql(__package__, "find_unique_indexes"), {"target": self.target.as_string(cursor)})
-        if not any(set(columns) == set(self.rules.key) for (columns,) in cursor):
-            key = ", ".join(self.rules.key)
+        own_collations = [own for columns, own in cursor if set(columns) == set(self.rules.key)]
+        key = ", ".join(self.rules.key)
+        if any(own_collations):
+            raise own_equality(name, f"({key}) has collation {', '.join(max(own_collations))}")
+        if not own_collations:
             raise TargetChangedError(
                 f"Table {name} has no unique index on exactly ({key}), which sink.mode upsert needs. Nothing was "
                 "written.",
@@ -67,16 +77,25 @@ class PostgresUpsert:
             {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
         )
 
-    def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
+    def apply(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        rows: sql.Composable,
+        columns: Sequence[str],
+        is_too_long: sql.Composable = NO_KEY,
+    ) -> int:
         """Bring the target to the newest state of every key among ``rows``; return how many rows these are.
 
         The count leaves out rows whose state the target does not show, although no statement has failed.
 
-        Raises KeyConflictError when a key is null, or comes from partitions whose offsets do not order.
+        Raises KeyConflictError when a key is null or ``is_too_long``, or comes from partitions whose offsets do not
+        order.
         """
         cursor.execute(sql.SQL("select count(*) from {}").format(rows))
         accepted = int(cursor.fetchall()[0][0])
         parts = self.collapse(cursor, attempt, rows, columns, self.target)
+        require_short_keys(cursor, attempt, self.rules.key, is_too_long)
         parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id}
         has_deleted = DELETED_COLUMN in columns
         changes = ("upsert_rows", "forget_deleted_keys", *(("delete_rows", "remember_deleted_keys") * has_deleted))

@@ -74,7 +74,7 @@ def keep_types(
         before = next((dict(zip(now, types, strict=True)) for (types,) in cursor), None)
         if before is not None and (
             _is_remembered(cursor, pipeline, rule)
-            or (rule == "sink.key" and is_hash_changed(before, now) and _has_rows(cursor, pipeline))
+            or (rule == "sink.key" and is_hash_changed(before, now) and has_published(cursor, pipeline))
         ):
             require_same_types(pipeline, rule, before, now)
         if before != now and not attempt.batch.is_dry_run:
@@ -91,7 +91,8 @@ def _is_remembered(cursor: psycopg.Cursor[Any], pipeline: str, rule: str) -> boo
     return bool(cursor.fetchall()[0][0])
 
 
-def _has_rows(cursor: psycopg.Cursor[Any], pipeline: str) -> bool:
+def has_published(cursor: psycopg.Cursor[Any], pipeline: str) -> bool:
+    """Whether published batches of the pipeline hold offsets, so that the target may have their rows."""
     query = "select exists (select from batchledger.batch_range where pipeline = %s and not isempty(held))"
     cursor.execute(query, [pipeline])
     return bool(cursor.fetchall()[0][0])

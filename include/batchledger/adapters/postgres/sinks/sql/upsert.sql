@@ -1,9 +1,17 @@
 -- name: find_unique_indexes
--- The key columns of each index that an "on conflict" can name; columns of INCLUDE do not count.
+-- The key columns of each index that an "on conflict" can name; columns of INCLUDE do not count. Then the collations of
+-- index and columns under which different texts may be equal.
 select array(
     select a.attname::text
     from pg_attribute a
-    where a.attrelid = i.indrelid and a.attnum = any((i.indkey::int2[])[:i.indnkeyatts - 1]))
+    where a.attrelid = i.indrelid and a.attnum = any((i.indkey::int2[])[:i.indnkeyatts - 1])),
+    array(
+        select c.collname::text
+        from pg_collation c
+        where not c.collisdeterministic and (c.oid = any(i.indcollation::oid[]) or c.oid in (
+            select a.attcollation from pg_attribute a
+            where a.attrelid = i.indrelid and a.attnum = any((i.indkey::int2[])[:i.indnkeyatts - 1])))
+        order by 1)
 from pg_index i
 where i.indrelid = %(target)s::regclass and i.indisunique and i.indisvalid and i.indimmediate
     and i.indpred is null and i.indexprs is null
