@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from batchledger.adapters.decoding.meaning import Reader, UnfitError, make_text_reader
+from batchledger.adapters.decoding.meaning import Reader, UnfitError, make_scalar_reader, make_text_reader
 from batchledger.adapters.decoding.nested import Declared, declare_fields, make_path_reader, parse_fields
 from batchledger.model.records.columns import Column
 
@@ -33,6 +33,7 @@ _HALF_A_PAIR = re.compile(
 )
 
 _ABSENT: Any = object()
+_ENVELOPE = {"schema", "payload"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ class ObjectReader:
 
 @dataclass(frozen=True)
 class KeyReader:
-    """Reads the columns ``key`` from a record's key: one column from its text, several from a JSON object."""
+    """Reads the columns ``key`` from a record's key: one column from its text, several from a JSON object.
+
+    Kafka Connect and Debezium also write one column as a JSON string, or as an object, with a schema around it or not.
+    """
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
@@ -88,10 +92,19 @@ class KeyReader:
         return [by_name.get(column.name) for column in self.columns]
 
     def _read_keyed(self, key: bytes) -> Sequence[Any]:
-        if len(self.columns_of_key) > 1:
-            return ObjectReader(self.columns_of_key).read(key)
+        names = [column.name for column in self.columns_of_key]
+        token = _unwrap(key, names)
+        if len(names) > 1:
+            return ObjectReader(self.columns_of_key).read(token)
         (column,) = self.columns_of_key
-        return [make_bytes_reader(column)(key)]
+        fields = _names_of(token)
+        if fields is not None:
+            if fields != set(names):
+                raise UnfitError(f"it is a JSON object with other fields than {column.name}")
+            return ObjectReader(self.columns_of_key).read(token)
+        if _is_string(token):
+            return [make_scalar_reader(column)(token.strip())]
+        return [make_bytes_reader(column)(token)]
 
     def _refuse(self, why: str) -> UnfitError:
         return UnfitError(f"the record has no value, and its key does not decode as {', '.join(self.key)}: {why}")
@@ -100,6 +113,37 @@ class KeyReader:
     def columns_of_key(self) -> tuple[Column, ...]:
         """The columns that it reads."""
         return tuple(Column(column.name, column.type) for column in self.columns if column.name in self.key)
+
+
+def _unwrap(key: bytes, names: Sequence[str]) -> bytes:
+    """Return a key without the schema that Connect's JSON converter puts around it. Raises UnfitError."""
+    fields = _names_of(key)
+    if fields != _ENVELOPE or fields == set(names):
+        return key
+    payload = dict(parse_object(key))["payload"]
+    if payload == b"null":
+        raise UnfitError("its payload is null")
+    return payload
+
+
+def _names_of(token: bytes) -> AbstractSet[str] | None:
+    """Return the names of the fields if it is one JSON object. Raises UnfitError if it is one that is not read."""
+    if not token.lstrip().startswith(b"{"):
+        return None
+    try:
+        return {name for name, _ in parse_object(token)}
+    except UnfitError as error:
+        if str(error) == NOT_ONE_OBJECT:
+            return None
+        raise
+
+
+def _is_string(token: bytes) -> bool:
+    """Whether it is one JSON string."""
+    try:
+        return isinstance(msgspec.json.decode(token), str) if token.lstrip().startswith(b'"') else False
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
 
 
 def make_bytes_reader(column: Column) -> Callable[[bytes], Any]:

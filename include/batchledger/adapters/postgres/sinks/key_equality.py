@@ -59,7 +59,7 @@ def own_equality(name: str, what: str) -> TargetChangedError:
 
 
 def keys_too_long(types: Mapping[str, str]) -> sql.Composable:
-    """Return the condition of rows with a text that is longer than its column; ``types`` are those of the key."""
+    """Return the condition of rows with a text that is longer than its column; ``types`` belong to the key."""
     bounds = {name: found[1] for name, type_ in types.items() if (found := _VARCHAR.fullmatch(type_))}
     conditions = [
         sql.SQL("char_length({}) > {}").format(sql.Identifier(name), sql.Literal(int(bound)))
