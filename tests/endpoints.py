@@ -4,13 +4,14 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import create_server
+from socketserver import BaseRequestHandler, TCPServer, ThreadingTCPServer
 from typing import Any, cast
 
 import pytest
@@ -47,7 +48,7 @@ class Webhook:
 
 
 @contextmanager
-def serving(server: HTTPServer) -> Iterator[None]:
+def serving(server: TCPServer) -> Iterator[None]:
     """Serve in a thread of its own for the duration of the block."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -129,6 +130,30 @@ def serve_mail(**options: Any) -> Iterator[Mailbox]:
         yield mailbox
     finally:
         controller.stop()
+
+
+@contextmanager
+def serve_bytes(first: bytes, again: bytes, pause_seconds: float = 0.0) -> Iterator[int]:
+    """Serve on the port that is yielded: after a request come the first bytes, and then the others without end.
+
+    Nothing is sent again until the test leaves, if ``again`` is empty.
+    """
+    ends = threading.Event()
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                self.request.sendall(first)
+                while not ends.wait(pause_seconds):
+                    self.request.sendall(again)
+
+    server = ThreadingTCPServer((HOST, 0), Handler)
+    server.daemon_threads = True
+    with serving(server):
+        try:
+            yield server.server_address[1]
+        finally:
+            ends.set()
 
 
 def free_port() -> int:

@@ -335,7 +335,9 @@ def test_wait_for_an_answer_is_bounded(gate: Gate, how: type[Silence] | type[Dri
 
 
 def test_answer_without_end_is_given_up(gate: Gate) -> None:
-    gate.answers = [Answer(200, " " * (17 * 2**20))] * 2
+    gate.answers = [Answer(200, " " * (17 * 2**20))]
+    assert "more than 16 MiB" in refused(through(gate, timeout_seconds=20), SchemaRefusedError).why
+    gate.answers = [Answer(502, " " * (17 * 2**20))] * 2
     assert "more than 16 MiB" in refused(through(gate, timeout_seconds=20), ServiceUnavailableError).why
 
 

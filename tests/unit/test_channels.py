@@ -1,8 +1,10 @@
 """Every kind of channel delivers to a real endpoint, and says in a sentence without secrets when it does not."""
 
 import logging
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
@@ -10,6 +12,7 @@ from batchledger.model.checks import Severity
 from batchledger.model.errors import ChannelError, ConfigurationError
 from batchledger.model.incidents import Message
 from batchledger.monitoring.alerting import try_channel
+from batchledger.ports import Channel
 from batchledger.wiring import open_channel
 from tests.endpoints import (
     HOST,
@@ -19,9 +22,11 @@ from tests.endpoints import (
     connect_mail,
     connect_webhook,
     free_port,
+    serve_bytes,
     serve_mail,
     serve_webhook,
 )
+from tests.support import wait_until
 
 PASSWORD = "s3cret"  # noqa: S105 -- what no alert may name
 MESSAGE = Message(
@@ -155,6 +160,71 @@ def test_trial_message_says_whether_it_arrived(webhook: Webhook, monkeypatch: py
     webhook.status = 500
     with pytest.raises(ChannelError, match="answered 500"):
         try_channel(open_channel, "ops")
+
+
+DRIP, FLOOD = (b"HTTP/1.1 200 OK\r\n", b"x", 0.02), (b"HTTP/1.1 200 OK\r\n\r\n", b" " * 2**20, 0.0)
+
+
+def test_webhook_that_drips_or_floods_has_a_deadline_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchledger.adapters.channels.webhook.SECONDS", 0.5)
+    with serve_bytes(*DRIP) as port:
+        connect_webhook(monkeypatch, "ops", f"http://{HOST}:{port}/s3cret")
+        with pytest.raises(ChannelError, match=r"of ops did not answer within 0\.5 s\. The message may be there"):
+            open_channel("ops").send(MESSAGE)
+    with serve_bytes(*FLOOD) as port:
+        connect_webhook(monkeypatch, "ops", f"http://{HOST}:{port}/s3cret")
+        # Its answer was the first line: nothing of the rest is read.
+        open_channel("ops").send(MESSAGE)
+
+
+def test_apprise_that_drips_or_floods_has_a_deadline_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apprise itself waits for ever, and keeps whatever comes."""
+    monkeypatch.setattr("batchledger.adapters.channels.apprise.SECONDS", 1)
+    for answer in (DRIP, FLOOD):
+        with serve_bytes(*answer) as port:
+            connect_apprise(monkeypatch, "slack", f"json://{HOST}:{port}/s3cret")
+            with pytest.raises(ChannelError, match=r"JSON did not answer within 1 s\.|Not everything|ended with code"):
+                open_channel("slack").send(MESSAGE)
+
+
+MAIL_DRIP, MAIL_FLOOD = (b"220", b"-", 0.02), (b"", b"220-go on\r\n" * 10_000, 0.0)
+
+
+def test_mail_server_that_drips_or_floods_has_a_deadline_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchledger.adapters.channels.mail._PromptHook.timeout", 0.5)
+    with serve_bytes(*MAIL_DRIP) as port:
+        connect_mail(monkeypatch, "mail", port)
+        with pytest.raises(ChannelError, match=r"The mail server of mail was not done after"):
+            open_channel("mail").send(MESSAGE)
+    monkeypatch.setattr("batchledger.adapters.channels.mail._PromptHook.timeout", 60)
+    with serve_bytes(*MAIL_FLOOD) as port:
+        connect_mail(monkeypatch, "mail", port)
+        with pytest.raises(ChannelError, match=r"could not be used: ConnectionError\.$"):
+            open_channel("mail").send(MESSAGE)
+
+
+def test_trial_says_what_was_done_and_what_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of imports is not the time of the server."""
+    ends, sent, begun = threading.Event(), [], monotonic()
+
+    class Quick(Channel):
+        def send(self, message: Message) -> None:
+            sent.append(message)
+
+    def open_late(_: str) -> Channel:
+        wait_until(lambda: monotonic() > begun + 1)
+        return Quick()
+
+    try_channel(open_late, "ops", seconds=0.9)
+    assert len(sent) == 1
+
+    def open_never(_: str) -> Channel:
+        ends.wait()
+        return Quick()
+
+    with pytest.raises(ChannelError, match=r"ops was not open after 0\.1 s\. Nothing was sent\."):
+        try_channel(open_never, "ops", seconds=0.1, opening_seconds=0.1)
+    ends.set()
 
 
 def test_trial_message_is_given_up_in_time(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:

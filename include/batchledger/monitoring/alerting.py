@@ -26,6 +26,8 @@ from batchledger.ports import Channel, Incidents
 logger = logging.getLogger(__name__)
 
 CHANNEL_SECONDS = 10.0
+OPENING_SECONDS = 30.0
+"""Opening a channel imports what delivers there, which takes seconds on a slow machine, and looks its connection up."""
 
 OpenChannel = Callable[[str], Channel]
 MakePlatform = Callable[[], Platform]
@@ -90,8 +92,8 @@ def report(make_platform: MakePlatform, alerting: Alerting) -> Report:
 def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
     """Settle the findings of a look that began at ``now``. Send what is due, and what earlier runs could not send.
 
-    Returns within twice ``channel_seconds`` after the ledger has answered, whatever the channels do. Raises the errors
-    of the ledger, and none because of a channel.
+    Whatever the channels do, it returns within twice ``OPENING_SECONDS`` and ``channel_seconds`` after the ledger has
+    answered. Raises the errors of the ledger, and none because of a channel.
     """
     settlement = _settle(alerting, findings, now)
     sent, failed = _send(alerting)
@@ -106,30 +108,44 @@ def tell(alerting: Alerting, findings: Findings, now: datetime) -> Told:
     return Told(settlement, sent, tuple(failed.items()))
 
 
-def try_channel(open_channel: OpenChannel, connection_id: str, seconds: float = CHANNEL_SECONDS) -> None:
-    """Send a trial message. Raises ChannelError if it is not delivered in time, and ConfigurationError."""
+def try_channel(
+    open_channel: OpenChannel,
+    connection_id: str,
+    seconds: float = CHANNEL_SECONDS,
+    opening_seconds: float = OPENING_SECONDS,
+) -> None:
+    """Send a trial message. Raises ChannelError if it is not delivered in time, and ConfigurationError.
+
+    ``seconds`` begin when the channel is open and the message is on its way.
+    """
     outcome: list[BatchledgerError | None] = []
+    is_open = threading.Event()
 
     def deliver() -> None:
         try:
-            _deliver(open_channel, connection_id, compose_trial(connection_id))
+            _deliver(open_channel, connection_id, compose_trial(connection_id), is_open)
         except BatchledgerError as error:
             outcome.append(error)
         else:
             outcome.append(None)
+        is_open.set()
 
     worker = threading.Thread(target=deliver, daemon=True)
     worker.start()
-    worker.join(seconds)
-    error = outcome[0] if outcome else _no_answer(connection_id, seconds)
+    was_opened = is_open.wait(opening_seconds)
+    worker.join(seconds if was_opened else 0)
+    late = _no_answer(connection_id, seconds) if was_opened else _not_open(connection_id, opening_seconds)
+    error = outcome[0] if outcome else late
     if error is not None:
         raise error
 
 
-def _deliver(open_channel: OpenChannel, connection_id: str, message: Message) -> None:
+def _deliver(open_channel: OpenChannel, connection_id: str, message: Message, is_open: threading.Event) -> None:
     """Deliver. The error of a library is named by its class alone, because its words may hold a secret."""
     try:
-        open_channel(connection_id).send(message)
+        channel = open_channel(connection_id)
+        is_open.set()
+        channel.send(message)
     except BatchledgerError:
         raise
     except Exception as error:
@@ -143,8 +159,17 @@ def _deliver(open_channel: OpenChannel, connection_id: str, message: Message) ->
 
 def _no_answer(connection_id: str, seconds: float) -> ChannelError:
     return ChannelError(
-        f"Alert channel {connection_id} did not answer within {seconds:g} s.",
+        f"Alert channel {connection_id} did not answer within {seconds:g} s. The message may be there.",
         advice=f"Look whether its server is up, then try it: batchledger alerts test {connection_id}",
+        subject=connection_id,
+    )
+
+
+def _not_open(connection_id: str, seconds: float) -> ChannelError:
+    return ChannelError(
+        f"Alert channel {connection_id} was not open after {seconds:g} s. Nothing was sent.",
+        why="The connection was being looked up, or the libraries that deliver there were being imported.",
+        advice=f"Look at the load of this machine, then try it: batchledger alerts test {connection_id}",
         subject=connection_id,
     )
 
@@ -168,6 +193,9 @@ def _send(alerting: Alerting) -> tuple[int, dict[str, str]]:
     workers = [_Delivery(alerting, channel) for channel in alerting.channels]
     for worker in workers:
         worker.start()
+    opened_by = monotonic() + OPENING_SECONDS
+    for worker in workers:
+        worker.is_open.wait(max(0.0, opened_by - monotonic()))
     deadline = monotonic() + alerting.channel_seconds
     for worker in workers:
         worker.join(max(0.0, deadline - monotonic()))
@@ -194,6 +222,8 @@ class _Delivery(threading.Thread):
         self.error: str | None = None
         self.mistake: Exception | None = None
         self._alerting = alerting
+        self.is_open = threading.Event()
+        """Set when the channel is open, or when there is nothing more to wait for."""
         self._present: Notification | None = None
         self._is_over = False
 
@@ -208,7 +238,7 @@ class _Delivery(threading.Thread):
                     return
                 self._present = claimed
                 message = compose(claimed.incident, claimed.event, alerting.links)
-                _deliver(alerting.open_channel, self.channel, message)
+                _deliver(alerting.open_channel, self.channel, message, self.is_open)
                 alerting.incidents.mark_sent(claimed, alerting.clock())
                 self.sent += 1
                 self._present = None
@@ -216,12 +246,18 @@ class _Delivery(threading.Thread):
             self._fail(_in_one_line(error))
         except Exception as error:  # noqa: BLE001 -- a mistake of ours, raised again by the thread that waits
             self.mistake = error
+        finally:
+            self.is_open.set()
 
     def give_up_if_alive(self) -> None:
-        """Record that the channel has not answered in time. If it still delivers, that is recorded then."""
+        """Record that the channel was not open or not done in time. If it still delivers, that is recorded then."""
         if self.is_alive():
             self._is_over = True
-            self._fail(_in_one_line(_no_answer(self.channel, self._alerting.channel_seconds)))
+            seconds = self._alerting.channel_seconds
+            late = (
+                _no_answer(self.channel, seconds) if self.is_open.is_set() else _not_open(self.channel, OPENING_SECONDS)
+            )
+            self._fail(_in_one_line(late))
 
     def _fail(self, reason: str) -> None:
         self.error, claimed = reason, self._present

@@ -1,20 +1,31 @@
 """Connections of type ``apprise``: Slack, Teams, PagerDuty, e-mail and whatever else Apprise delivers to.
 
 The connection is the one of Airflow's Apprise provider: ``{"config": {"path": "slack://…", "tag": "alerts"}}``, or a
-list of these. The provider's own ``notify`` does not say whether anything was delivered, so the library does it.
+list of these. The provider's own ``notify`` does not say whether anything was delivered, so the library does it, in a
+process that is bounded (``apprise_process``).
 """
 
+import json
 import logging
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 
 from airflow.providers.apprise.hooks.apprise import AppriseHook
-from apprise import Apprise, NotifyFormat, NotifyType
+from apprise import Apprise, NotifyType
 from typing_extensions import override
 
+from batchledger.adapters.channels import apprise_process
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ChannelError
 from batchledger.model.incidents import Message
 from batchledger.ports import Channel
+
+SECONDS = 8
+_MOST_SECONDS = 60
+"""Until the process has ended: a slow machine needs a while to begin."""
 
 _TYPE_BY_SEVERITY = {
     Severity.CRITICAL: NotifyType.FAILURE,
@@ -35,7 +46,9 @@ class AppriseChannel(Channel):
         logging.getLogger("apprise").setLevel(logging.CRITICAL)
         hook, services = AppriseHook(self.connection_id), Apprise()
         try:
-            hook.set_config_from_conn(hook.get_connection(self.connection_id), services)
+            connection = hook.get_connection(self.connection_id)
+            hook.set_config_from_conn(connection, services)
+            config = hook.get_config_from_conn(connection)
         except (KeyError, TypeError, ValueError) as error:
             raise ChannelError(
                 f"Connection {self.connection_id} is not an Apprise connection.",
@@ -49,5 +62,30 @@ class AppriseChannel(Channel):
                 subject=self.connection_id,
             )
         kind = NotifyType.SUCCESS if message.is_good else _TYPE_BY_SEVERITY[message.severity]
-        if not services.notify(message.text, message.title, notify_type=kind, body_format=NotifyFormat.TEXT):
-            raise ChannelError(f"Not everything was delivered to {names}.", subject=self.connection_id)
+        urls = [each["path"] for each in (config if isinstance(config, list) else [config])]
+        order = {"urls": urls, "title": message.title, "text": message.text, "type": kind.value, "seconds": SECONDS}
+        failure = _deliver(json.dumps(order).encode())
+        if failure is not None:
+            raise ChannelError(failure.format(names), subject=self.connection_id)
+
+
+def _deliver(order: bytes) -> str | None:
+    """Return why a process has not delivered everything; None if it has."""
+    # It imports from wherever this process does.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    command = [sys.executable, "-P", "-m", apprise_process.__name__]
+    try:
+        done = subprocess.run(
+            command, input=order, capture_output=True, timeout=_MOST_SECONDS, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return f"Apprise had not begun to deliver to {{}} after {_MOST_SECONDS} s. Nothing was sent."
+    match done.returncode:
+        case 0:
+            return None
+        case code if code == -signal.SIGALRM:
+            return f"{{}} did not answer within {SECONDS} s. The message may be there."
+        case apprise_process.NOT_DELIVERED:
+            return "Not everything was delivered to {}."
+        case code:
+            return f"The process that delivers to {{}} ended with code {code}. The message may be there."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from airflow.providers.smtp.hooks.smtp import SmtpHook
 from typing_extensions import override
 
+from batchledger.adapters.channels.smtp_clients import BoundedSmtp, BoundedSmtpOverTls
 from batchledger.model.errors import ChannelError, ConfigurationError
 from batchledger.model.incidents import Message
 from batchledger.ports import Channel
@@ -15,10 +16,19 @@ SECONDS = 8
 
 
 class _PromptHook(SmtpHook):
-    """Tries once and waits for seconds: the next run tries a failed alert again."""
+    """Tries once, and is done within seconds: the next run tries a failed alert again."""
 
     smtp_retry_limit = 0
     timeout = SECONDS
+
+    @override
+    def _build_client(self) -> BoundedSmtp:
+        kind = BoundedSmtpOverTls if self.use_ssl else BoundedSmtp
+        try:
+            return kind(**self._build_client_kwargs(is_async=False))
+        except smtplib.SMTPServerDisconnected as error:
+            # The hook would make an error of Airflow of it.
+            raise ConnectionError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,11 @@ class MailChannel(Channel):
             raise ChannelError(
                 f"The mail server of {self.connection_id} answered {error.smtp_code}.", subject=self.connection_id
             ) from error
+        except TimeoutError:
+            raise ChannelError(
+                f"The mail server of {self.connection_id} was not done after {SECONDS} s. The message may be there.",
+                subject=self.connection_id,
+            ) from None
         except (smtplib.SMTPException, OSError) as error:
             raise ChannelError(
                 f"The mail server of {self.connection_id} could not be used: {type(error).__name__}.",

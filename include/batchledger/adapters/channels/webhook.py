@@ -1,6 +1,5 @@
 """Connections of type ``http``: a POST of the message as JSON. A URL may be a secret, so no error names it."""
 
-import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from dataclasses import dataclass, field
 import httpx
 from typing_extensions import override
 
+from batchledger.adapters.bounded_http import open_client
 from batchledger.model.errors import ChannelError
 from batchledger.model.incidents import Message
 from batchledger.model.tls_files import TlsFiles
@@ -18,7 +18,7 @@ SECONDS = 8.0
 
 @dataclass(frozen=True)
 class WebhookChannel(Channel):
-    """Delivers by one request; every answer of the 2xx class counts as delivered. Follows no redirection."""
+    """Delivers by one request; every answer of the 2xx class counts as delivered, and its content is not read."""
 
     connection_id: str
     url: str = field(repr=False)
@@ -28,25 +28,22 @@ class WebhookChannel(Channel):
 
     @override
     def send(self, message: Message) -> None:
-        # httpx logs the whole URL of every request.
-        logging.getLogger("httpx").setLevel(logging.WARNING)
         try:
-            answer = httpx.post(
-                self.url,
-                json=dict(message.document),
-                headers=self.headers,
-                auth=self.login,
-                timeout=SECONDS,
-                verify=self._trust(),
-            )
+            with open_client(verify=self._trust(), headers=self.headers, auth=self.login) as client:
+                answer = client.send("POST", self.url, seconds=SECONDS, most_bytes=0, json=dict(message.document))
+        except TimeoutError:
+            raise ChannelError(
+                f"The endpoint of {self.connection_id} did not answer within {SECONDS:g} s. The message may be there.",
+                subject=self.connection_id,
+            ) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ChannelError(
                 f"The endpoint of {self.connection_id} could not be used: {type(error).__name__}.",
                 subject=self.connection_id,
             ) from error
-        if not answer.is_success:
+        if not httpx.codes.is_success(answer.status):
             raise ChannelError(
-                f"The endpoint of {self.connection_id} answered {answer.status_code}.", subject=self.connection_id
+                f"The endpoint of {self.connection_id} answered {answer.status}.", subject=self.connection_id
             )
 
     def _trust(self) -> ssl.SSLContext:

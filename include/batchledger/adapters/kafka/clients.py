@@ -3,6 +3,7 @@
 librdkafka fetches tokens of OAuth by itself. Tokens of AWS come from Amazon's signer, an extra of this package.
 """
 
+import json
 import logging
 import os
 import ssl
@@ -14,6 +15,7 @@ from typing import Any
 from batchledger.model.errors import ConfigurationError, LoginRefusedError, ServiceUnavailableError
 
 REQUEST_TIMEOUT_SECONDS = 10.0
+LARGEST_TOKEN_ANSWER_BYTES = 2**20
 OUTSIDE_OF_GROUPS: Mapping[str, Any] = {
     # The client insists on a name; nothing is ever committed under it.
     "group.id": "batchledger-unused",
@@ -57,8 +59,8 @@ def fetch_token(options: Mapping[str, str]) -> str:
         return sign_for_aws(options["aws.region"])[0]
     import httpx
 
-    # It writes the address of each request into the log.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    from batchledger.adapters.bounded_http import AnswerTooLargeError, open_client
+
     url = options["sasl.oauthbearer.token.endpoint.url"]
     form = {"grant_type": "client_credentials"}
     if scope := options.get("sasl.oauthbearer.scope"):
@@ -67,18 +69,27 @@ def fetch_token(options: Mapping[str, str]) -> str:
     kind: type[ServiceUnavailableError] = ServiceUnavailableError
     try:
         trust = _trust(options.get("https.ca.location"), options.get("https.ca.pem"))
-        answer = httpx.post(url, data=form, auth=login, verify=trust, timeout=REQUEST_TIMEOUT_SECONDS)
-        if answer.status_code in (httpx.codes.BAD_REQUEST, httpx.codes.UNAUTHORIZED):
+        with open_client(verify=trust, auth=login) as client:
+            answer = client.send(
+                "POST", url, seconds=REQUEST_TIMEOUT_SECONDS, most_bytes=LARGEST_TOKEN_ANSWER_BYTES, data=form
+            )
+        if answer.status == httpx.codes.OK:
+            return str(json.loads(answer.content)["access_token"])
+        if answer.status in (httpx.codes.BAD_REQUEST, httpx.codes.UNAUTHORIZED):
             kind = LoginRefusedError
-        answer.raise_for_status()
-        return str(answer.json()["access_token"])
-    except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError) as error:
-        raise kind(
-            f"could not get a token from {url}. Nothing was changed.",
-            why=f"{type(error).__name__}: {error}.",
-            advice="Run the step again when it answers, or correct the sasl.oauthbearer options of the connection.",
-            subject=url,
-        ) from error
+        why = f"It answered with status {answer.status}."
+    except TimeoutError:
+        why = f"It did not answer within {REQUEST_TIMEOUT_SECONDS:g} s."
+    except AnswerTooLargeError:
+        why = f"It sends more than {LARGEST_TOKEN_ANSWER_BYTES / 2**20:.0f} MiB."
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}."
+    raise kind(
+        f"could not get a token from {url}. Nothing was changed.",
+        why=why,
+        advice="Run the step again when it answers, or correct the sasl.oauthbearer options of the connection.",
+        subject=url,
+    )
 
 
 def sign_for_aws(region: str) -> tuple[str, float]:

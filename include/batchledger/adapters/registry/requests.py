@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
 
+from batchledger.adapters.bounded_http import AnswerTooLargeError, BoundedClient, open_client
 from batchledger.model.errors import (
     BatchledgerError,
     CertificateExpiredError,
@@ -35,6 +36,9 @@ from batchledger.model.records.registry_settings import RegistrySettings
 ATTEMPTS = 2
 PAUSE_SECONDS = 0.5
 LARGEST_ANSWER_BYTES = 16 * 2**20
+SESSION_TIMEOUTS = 6
+"""All requests of a session together take no longer than so many times the bound of one."""
+
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _REFUSALS = (409, 422)
 _LONGEST_QUOTE = 1_000
@@ -57,7 +61,9 @@ class Session:
 
     settings: RegistrySettings
     action: str
-    client: httpx.Client = field(repr=False)
+    client: BoundedClient = field(repr=False)
+    ends_at: float
+    """By ``monotonic``: a schema may refer to hundreds of others, and each is a request."""
 
     @retry(
         retry=retry_if_exception(is_worth_another_try),
@@ -95,27 +101,33 @@ class Session:
         )
 
     def _send(self, method: str, path: str, content: Mapping[str, Any] | None) -> tuple[int, bytes]:
-        """Return status and body. The client itself would wait for ever for a server that sends byte after byte."""
-        seconds = self.settings.timeout_seconds
-        deadline = monotonic() + seconds
+        """Return status and body."""
+        left, of_one = self.ends_at - monotonic(), self.settings.timeout_seconds
         body = None if content is None else json.dumps(content).encode()
+        advice = "Run the step again when it answers. If it is slow, raise timeout in the extra of its connection."
         try:
-            with self.client.stream(method, f"{self.settings.url}{path}", content=body) as answer:
-                parts: list[bytes] = []
-                for part in answer.iter_bytes():
-                    parts.append(part)
-                    if monotonic() > deadline:
-                        raise httpx.ReadTimeout("the answer goes on")
-                    if sum(map(len, parts)) > LARGEST_ANSWER_BYTES:
-                        raise self._misfit(f"sends more than {LARGEST_ANSWER_BYTES / 2**20:.0f} MiB")
-                return answer.status_code, b"".join(parts)
-        except httpx.TimeoutException:
-            advice = "Run the step again when it answers. If it is slow, raise timeout in the extra of its connection."
-            raise self.fail(ServiceUnavailableError, f"did not answer within {seconds:g} s", advice) from None
+            answer = self.client.send(
+                method,
+                f"{self.settings.url}{path}",
+                seconds=min(left, of_one),
+                most_bytes=LARGEST_ANSWER_BYTES,
+                content=body,
+            )
+        except TimeoutError:
+            late = f"did not answer {'all requests ' if left < of_one else ''}within"
+            seconds = of_one * SESSION_TIMEOUTS if left < of_one else of_one
+            raise self.fail(ServiceUnavailableError, f"{late} {seconds:g} s", advice) from None
+        except AnswerTooLargeError as error:
+            large = f"sends more than {LARGEST_ANSWER_BYTES / 2**20:.0f} MiB"
+            if error.status == httpx.codes.OK:
+                # Its own word on this schema: nothing else has to wait for a smaller one.
+                raise self.fail(SchemaRefusedError, large, "Register a smaller schema.") from None
+            raise self._misfit(large) from None
         except httpx.InvalidURL as error:
             raise self.fail(ConfigurationError, f"cannot be asked: {error}", "Correct its address.") from None
         except httpx.HTTPError as error:
             raise self._judge_connection(error) from None
+        return answer.status, answer.content
 
     def _judge(self, status: int, found: Mapping[str, Any] | None) -> BatchledgerError:
         code = _read_code(found)
@@ -161,7 +173,7 @@ class Session:
             )
         what = "cannot be reached" if isinstance(error, httpx.ConnectError) else "broke the connection off"
         # A request that is wrong itself is quoted, with its headers.
-        words = type(error).__name__ if isinstance(error, httpx.LocalProtocolError) else str(error)
+        words = type(error).__name__ if isinstance(error, httpx.LocalProtocolError) else str(_find_root(error))
         told = " ".join((reason or words).split()).rstrip(".")
         advice = "Check its address and whether it runs. Then run the step again."
         return self.fail(ServiceUnavailableError, f"{what}{f': {told}' if told else ''}", advice)
@@ -185,10 +197,8 @@ def open_session(settings: RegistrySettings, action: str) -> Iterator[Session]:
     if settings.token is not None:
         headers["Authorization"] = f"Bearer {settings.token}"
     login = None if settings.login is None else (settings.login, settings.password)
-    with httpx.Client(
-        verify=_trust(settings), auth=login, headers=headers, timeout=settings.timeout_seconds, follow_redirects=False
-    ) as client:
-        yield Session(settings, action, client)
+    with open_client(verify=_trust(settings), auth=login, headers=headers) as client:
+        yield Session(settings, action, client, monotonic() + SESSION_TIMEOUTS * settings.timeout_seconds)
 
 
 @lru_cache(maxsize=16)
@@ -232,6 +242,12 @@ def _read_object(body: bytes) -> Mapping[str, Any] | None:
 def _read_code(found: Mapping[str, Any] | None) -> int | None:
     code = found.get("error_code") if found else None
     return code if isinstance(code, int) else None
+
+
+def _find_root(error: BaseException) -> BaseException:
+    """Return the first error of the system, which says more than what was raised because of it."""
+    cause = error.__cause__
+    return error if cause is None or isinstance(cause, ExceptionGroup) else _find_root(cause)
 
 
 def _find_tls(error: BaseException | None) -> ssl.SSLError | None:

@@ -81,7 +81,7 @@ def send_trial(
 ) -> None:
     """Send a trial message through a connection.
 
-    Exit code 1 if it is not delivered within 10 seconds.
+    Exit code 1 if it is not delivered within 10 seconds after the channel is open.
     """
     from batchledger.monitoring.alerting import try_channel
     from batchledger.wiring import open_channel

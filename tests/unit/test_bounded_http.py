@@ -1,0 +1,115 @@
+"""A request over HTTP ends, whatever the server does: one deadline over all of it, and a bound on the answer."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import httpx
+import pytest
+
+from batchledger.adapters.bounded_http import Answer, AnswerTooLargeError, open_client
+from batchledger.adapters.kafka.clients import LARGEST_TOKEN_ANSWER_BYTES, fetch_token
+from batchledger.adapters.registry.client import Registry
+from batchledger.adapters.registry.requests import LARGEST_ANSWER_BYTES
+from batchledger.model.errors import SchemaRefusedError, ServiceUnavailableError
+from batchledger.model.records.registry_settings import RegistrySettings
+from tests.endpoints import HOST, free_port, serve_bytes, serve_webhook
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+DRIPS = {
+    "silence": (b"", b""),
+    "drip of the status": (b"", b"H"),
+    "drip of headers": (HEAD, b"x"),
+    "drip of the answer": (HEAD + b"\r\n", b" "),
+    "interim answers without end": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+}
+MIB = b" " * 2**20
+
+
+def serve(name: str) -> AbstractContextManager[int]:
+    return serve_bytes(*DRIPS[name], pause_seconds=0.02)
+
+
+@pytest.mark.parametrize("name", DRIPS)
+def test_server_that_drips_is_given_up_at_the_deadline(name: str) -> None:
+    with serve(name) as port, open_client() as client, pytest.raises((TimeoutError, httpx.RemoteProtocolError)) as told:
+        client.send("GET", f"http://{HOST}:{port}/", seconds=0.3, most_bytes=1000)
+    assert isinstance(told.value, TimeoutError) or name == "drip of the status"
+
+
+def test_answer_without_end_is_given_up_at_its_bound() -> None:
+    with serve_bytes(HEAD + b"\r\n", MIB) as port, open_client() as client:
+        with pytest.raises(AnswerTooLargeError) as told:
+            client.send("GET", f"http://{HOST}:{port}/", seconds=60, most_bytes=3 * 2**20)
+        assert told.value.status == 200
+        # The status is there at once, and nothing of the rest is read.
+        assert client.send("GET", f"http://{HOST}:{port}/", seconds=60, most_bytes=0) == Answer(200, b"")
+
+
+def test_headers_without_end_are_given_up() -> None:
+    lines = b"x: y\r\n" * 10_000
+    with serve_bytes(HEAD, lines) as port, open_client() as client, pytest.raises(httpx.RemoteProtocolError):
+        client.send("GET", f"http://{HOST}:{port}/", seconds=60, most_bytes=1000)
+
+
+def test_compressed_answer_is_not_unpacked() -> None:
+    """A few bytes of it could become any number."""
+    head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\n"
+    with serve_bytes(head + b"abc", b"") as port, open_client() as client:
+        assert client.send("GET", f"http://{HOST}:{port}/", seconds=60, most_bytes=3) == Answer(200, b"abc")
+
+
+def test_client_is_used_within_a_loop_of_events_and_tells_what_the_system_says() -> None:
+    async def ask() -> Answer:
+        with open_client() as client:
+            return client.send("GET", f"http://{HOST}:{free_port()}/", seconds=60, most_bytes=0)
+
+    with pytest.raises(httpx.ConnectError):
+        asyncio.run(ask())
+
+
+@pytest.fixture
+def flood() -> Iterator[int]:
+    with serve_bytes(HEAD + b"\r\n", MIB) as port:
+        yield port
+
+
+def test_registry_that_floods_or_drips_ends_in_a_typed_error(flood: int) -> None:
+    with pytest.raises(SchemaRefusedError) as told:
+        Registry(RegistrySettings(f"http://{HOST}:{flood}", timeout_seconds=60)).fetch(1)
+    assert f"sends more than {LARGEST_ANSWER_BYTES / 2**20:.0f} MiB" in told.value.why
+    with serve("drip of headers") as port, pytest.raises(ServiceUnavailableError) as late:
+        Registry(RegistrySettings(f"http://{HOST}:{port}", timeout_seconds=0.3)).fetch(1)
+    assert "did not answer within 0.3 s" in late.value.why
+
+
+def token_options(port: int) -> dict[str, str]:
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"http://{HOST}:{port}/token",
+        "sasl.oauthbearer.client.id": "ana",
+        "sasl.oauthbearer.client.secret": "s3cret",
+    }
+
+
+def test_token_endpoint_that_floods_or_drips_ends_in_a_typed_error(flood: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ServiceUnavailableError) as told:
+        fetch_token(token_options(flood))
+    assert told.value.why == f"It sends more than {LARGEST_TOKEN_ANSWER_BYTES / 2**20:.0f} MiB."
+    monkeypatch.setattr("batchledger.adapters.kafka.clients.REQUEST_TIMEOUT_SECONDS", 0.3)
+    with serve("drip of headers") as port, pytest.raises(ServiceUnavailableError) as late:
+        fetch_token(token_options(port))
+    assert late.value.why == "It did not answer within 0.3 s."
+    nested = HEAD + b"Connection: close\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000
+    with serve_bytes(nested, b"") as port, pytest.raises(ServiceUnavailableError, match="could not get a token"):
+        fetch_token(token_options(port))
+
+
+def test_token_is_taken_from_an_endpoint_and_not_from_where_it_redirects() -> None:
+    body = b'{"access_token": "t0ken"}'
+    with serve_bytes(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body, b"") as port:
+        assert fetch_token(token_options(port)) == "t0ken"
+    with serve_webhook() as elsewhere:
+        elsewhere.status = 302
+        with pytest.raises(ServiceUnavailableError, match="could not get a token"):
+            fetch_token(token_options(elsewhere.port))
