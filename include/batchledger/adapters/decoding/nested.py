@@ -189,18 +189,6 @@ class Declared:
     fields: Mapping[str, "Declared | None"] | None = None
     each: "Declared | None" = None
 
-    def find_missing(self, written: "Declared", place: str = "") -> Iterator[str]:
-        """Yield the fields that a writer's schema has and that are not declared, by the same names."""
-        if self.fields is not None and written.fields is not None:
-            for name, within in written.fields.items():
-                path = f"{place}.{name}" if place else name
-                if name not in self.fields:
-                    yield path
-                elif (declared := self.fields[name]) is not None and within is not None:
-                    yield from declared.find_missing(within, path)
-        elif self.each is not None and written.each is not None:
-            yield from self.each.find_missing(written.each, f"{place}[]")
-
     @cached_property
     def is_flat(self) -> bool:
         """Whether nothing within the fields can be unknown."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from batchledger.adapters.arrow_types import arrow_schema
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.avro.proposing import declare_record, propose_avro_columns
+from batchledger.adapters.decoding.avro.proposing import find_avro_undeclared, propose_avro_columns
 from batchledger.adapters.decoding.avro.resolution import ResolvingDecoder
 from batchledger.adapters.decoding.avro.schema import AvroSchemaError, parse_schema
 from batchledger.adapters.decoding.framing import (
@@ -27,7 +27,7 @@ from batchledger.adapters.decoding.headers import last_by_name
 from batchledger.adapters.decoding.nested import declare_fields
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
-from batchledger.adapters.decoding.protobuf.proposing import declare_message, propose_protobuf_columns
+from batchledger.adapters.decoding.protobuf.proposing import find_protobuf_undeclared, propose_protobuf_columns
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.unknown_fields import write_name
@@ -290,11 +290,10 @@ def find_undeclared(
     schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str
 ) -> frozenset[str]:
     """Return the fields of a writer's schema that no column declares, also within: ``customer.name``."""
+    declared = declare_fields(columns)
     if schema.type is SchemaType.PROTOBUF:
-        written = declare_message(schema.text, schema.named_texts, message)
-    else:
-        written = declare_record(schema.text, schema.named_texts)
-    return frozenset(declare_fields(columns).find_missing(written))
+        return frozenset(find_protobuf_undeclared(schema.text, schema.named_texts, message, declared))
+    return frozenset(find_avro_undeclared(schema.text, schema.named_texts, declared))
 
 
 def _explain_reader(schema: WriterSchema) -> str | None:

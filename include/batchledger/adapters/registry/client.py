@@ -20,11 +20,14 @@ from batchledger.model.errors import (
     SchemaRefusedError,
     ServiceUnavailableError,
 )
+from batchledger.model.quoting import quote as quote_text
 from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.records.writer_schemas import Reference, SchemaId, SchemaType, SubjectVersion, WriterSchema
 from batchledger.ports import SchemaRegistrar, SchemaRegistry
 
 MOST_REFERENCES = 500
+MOST_CHARACTERS = 4 * 2**20
+"""How long the text of a schema may be, together with all that it refers to; Kafka's own bound on a record is 1 MiB."""
 
 _NO_WAY = (httpx.codes.BAD_REQUEST, httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
 _SUBJECT_UNKNOWN, _VERSION_UNKNOWN, _SCHEMA_UNKNOWN = 40401, 40402, 40403
@@ -97,6 +100,7 @@ class _Collection:
     text_by_name: dict[str, str] = field(default_factory=dict)
     text_by_place: dict[tuple[str, int], str | None] = field(default_factory=dict)
     """None while its own references are being collected."""
+    characters: int = 0
 
     def add(self, references: Sequence[RegisteredReference]) -> None:
         """Add each with what it refers to, and that first."""
@@ -105,17 +109,32 @@ class _Collection:
             if place not in self.text_by_place:
                 self.text_by_place[place] = None
                 found = self._load(each)
+                loaded = _read_text(self.session, found)
+                self.require_room(loaded)
                 self.add(_read_references(self.session, found))
-                self.text_by_place[place] = _read_text(self.session, found)
+                self.text_by_place[place] = loaded
             text = self.text_by_place[place]
             if text is None:
-                raise self._refuse(f"has a schema that refers to itself: {each.name}")
+                raise self._refuse(f"has a schema that refers to itself: {quote_text(each.name)}")
+            if each.name not in self.text_by_name:
+                self.require_room(text)
             if self.text_by_name.setdefault(each.name, text) != text:
-                raise self._refuse(f"has two schemas that this one calls {each.name}")
+                raise self._refuse(f"has two schemas that this one calls {quote_text(each.name)}")
+
+    def require_room(self, text: str) -> None:
+        """Count a text, under each of its names. Raises SchemaRefusedError if all together are too long."""
+        self.characters += len(text)
+        if self.characters > MOST_CHARACTERS:
+            raise self._refuse(f"has a schema of more than {MOST_CHARACTERS / 2**20:.0f} MiB, with what it refers to")
 
     def _load(self, reference: RegisteredReference) -> Mapping[str, Any]:
-        if len(self.text_by_place) > MOST_REFERENCES:
+        if max(len(self.text_by_place), len(self.text_by_name)) > MOST_REFERENCES:
             raise self._refuse(f"has a schema with more than {MOST_REFERENCES} references")
+        shown = quote_text(reference.subject)
+        try:
+            reference.subject.encode()
+        except UnicodeEncodeError:
+            raise self._refuse(f"has a schema that refers to the subject {shown}, which is no text") from None
         found = _ask_for_version(self.session, SubjectVersion(reference.subject, reference.version))
         if found is not None:
             return found
@@ -172,11 +191,12 @@ def _ask_for_version(session: Session, wanted: SubjectVersion) -> Mapping[str, A
 def _complete(session: Session, schema_id: SchemaId, found: Mapping[str, Any]) -> WriterSchema:
     """Return the schema with its references resolved."""
     named = found.get("schemaType") or SchemaType.AVRO
-    if named not in set(SchemaType):
+    if named not in tuple(SchemaType):
         advice = f"Write records by a schema of type {', '.join(SchemaType)}."
-        raise session.fail(SchemaRefusedError, f"has it as a schema of type {named}", advice)
+        raise session.fail(SchemaRefusedError, f"has it as a schema of type {quote_text(named)}", advice)
     text = _read_text(session, found)
     collected = _Collection(session)
+    collected.require_room(text)
     collected.add(_read_references(session, found))
     references = tuple(Reference(*each) for each in collected.text_by_name.items())
     return WriterSchema(schema_id, SchemaType(named), text, references)
@@ -202,7 +222,7 @@ def _read_references(session: Session, found: Mapping[str, Any]) -> list[Registe
             RegisteredReference(str(each["name"]), str(each["subject"]), int(each["version"]))
             for each in found.get("references") or ()
         ]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise _broken(session, "with references that cannot be read") from None
 
 

@@ -24,6 +24,9 @@ from batchledger.adapters.decoding.meaning import UnfitError
 
 _BITS = {"int": 32, "long": 64}
 
+MOST_PARTS = 10_000
+"""How many values may lie within a default, and be tried: the defaults of records within it belong to it."""
+
 
 class _MisfitError(ValueError):
     """A default is no value of its type."""
@@ -36,7 +39,7 @@ def make_default(reader: AvroSchema, field: AvroField, within: tuple[str, ...], 
     """
     name = ".".join((field.name, *within))
     try:
-        type_, value = _take_branch(reader, field.type, _read_own(reader, field))
+        type_, value = _take_branch(reader, field.type, _DefaultReader(reader).read_own(field))
         for each in within:
             if value is None:
                 return None
@@ -67,38 +70,52 @@ def _take_branch(schema: AvroSchema, type_: AvroType, value: Any) -> tuple[AvroT
     return found, value
 
 
-def _read_own(schema: AvroSchema, field: AvroField) -> Any:
-    if field.default is None:
+class _DefaultReader:
+    """Reads one default. Raises _MisfitError, and AvroSchemaError if it takes too many steps."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema = schema
+        self._parts = 0
+
+    def read_own(self, field: AvroField) -> Any:
+        """Return the default of a field in the form in which ``WireReader`` has values."""
+        if field.default is None:
+            raise _MisfitError
+        return self._read(field.type, json.loads(field.default))
+
+    def _read(self, type_: AvroType, default: Any) -> Any:
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise AvroSchemaError(f"the reader's schema has a default of more than {MOST_PARTS:,} parts")
+        match self._schema.resolve(type_), default:
+            case AvroUnion(branches), _:
+                # Since version 1.12 of Avro a default may be of any branch; before, of the first one.
+                for place, branch in enumerate(branches):
+                    try:
+                        return place, self._read(branch, default)
+                    except _MisfitError:
+                        continue
+            case AvroEnum(symbols), str() if default in symbols:
+                return symbols.index(default)
+            case AvroArray(items), list():
+                return [self._read(items, each) for each in default]
+            case AvroMap(values), dict():
+                return [(_encode(key), self._read(values, each)) for key, each in default.items()]
+            case AvroRecord(fields), dict():
+                return [
+                    self._read(each.type, default[each.name]) if each.name in default else self.read_own(each)
+                    for each in fields
+                ]
+            case AvroPrimitive() as plain, _:
+                return _read_primitive(plain, default)
+            case _:
+                pass
         raise _MisfitError
-    return _read(schema, field.type, json.loads(field.default))
 
 
-def _read(schema: AvroSchema, type_: AvroType, default: Any) -> Any:
-    """Return a default of JSON in the form in which ``WireReader`` has values. Raises _MisfitError."""
-    match schema.resolve(type_), default:
-        case AvroUnion(branches), _:
-            # Since version 1.12 of Avro a default may be of any branch; before, of the first one.
-            for place, branch in enumerate(branches):
-                try:
-                    return place, _read(schema, branch, default)
-                except _MisfitError:
-                    continue
-        case AvroEnum(symbols), str() if default in symbols:
-            return symbols.index(default)
-        case AvroArray(items), list():
-            return [_read(schema, items, each) for each in default]
-        case AvroMap(values), dict():
-            return [(key.encode(), _read(schema, values, each)) for key, each in default.items()]
-        case AvroRecord(fields), dict():
-            return [
-                _read(schema, each.type, default[each.name]) if each.name in default else _read_own(schema, each)
-                for each in fields
-            ]
-        case AvroPrimitive() as plain, _:
-            return _read_primitive(plain, default)
-        case _:
-            pass
-    raise _MisfitError
+def _encode(text: str) -> bytes:
+    # What is no text of Unicode becomes no UTF-8, which is refused where it is written.
+    return text.encode(errors="surrogatepass")
 
 
 def _read_primitive(type_: AvroPrimitive, default: Any) -> Any:
@@ -116,7 +133,7 @@ def _read_primitive(type_: AvroPrimitive, default: Any) -> Any:
             except OverflowError:
                 raise _MisfitError from None
         case "string", str():
-            return default.encode(errors="surrogatepass")
+            return _encode(default)
         case "bytes" | "fixed", str() if all(each <= "\xff" for each in default):
             # Each character stands for the byte of its number.
             written = default.encode("latin-1")

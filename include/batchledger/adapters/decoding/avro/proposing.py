@@ -1,6 +1,7 @@
 """The columns that would hold all values of a writer's schema."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from batchledger.adapters.decoding.avro.projection import without_null
 from batchledger.adapters.decoding.avro.schema import (
@@ -11,10 +12,10 @@ from batchledger.adapters.decoding.avro.schema import (
     AvroRecord,
     AvroSchema,
     AvroType,
-    AvroUnion,
     parse_schema,
 )
 from batchledger.adapters.decoding.nested import Declared
+from batchledger.adapters.decoding.proposing import Count, propose_within_bounds
 from batchledger.model.records.columns import Column
 from batchledger.model.records.nested import MOST_TYPES_DEEP, ArrayOf, MapOf, StructField, StructOf, put_together
 
@@ -39,32 +40,36 @@ def propose_avro_columns(text: str, references: Sequence[tuple[str, str]] = ()) 
     What only JSON holds is ``jsonb``, also within other types, where no pipeline can declare it.
     """
     schema = parse_schema(text, references)
-    return tuple(Column(each.name, _propose(schema, each.type, ())) for each in schema.root.fields)
+    return tuple(
+        Column(each.name, propose_within_bounds(partial(_propose, schema, each.type, ())))
+        for each in schema.root.fields
+    )
 
 
-def declare_record(text: str, references: Sequence[tuple[str, str]] = ()) -> Declared:
-    """Return the fields of the record, and within. Raises AvroSchemaError."""
-    schema = parse_schema(text, references)
-    return Declared({each.name: _declare(each.type) for each in schema.root.fields})
+def find_avro_undeclared(text: str, references: Sequence[tuple[str, str]], declared: Declared) -> Iterator[str]:
+    """Yield the fields of the record that are not declared, also within. Raises AvroSchemaError."""
+    return _find_undeclared(parse_schema(text, references).root, declared, "")
 
 
-def _declare(type_: AvroType) -> Declared | None:
-    """Return what a type has within; None for a scalar, a type within itself, and a value of one type or another."""
-    match type_:
-        case AvroUnion(branches):
-            others = [each for each in branches if each != AvroPrimitive("null")]
-            return _declare(others[0]) if len(others) == 1 else None
-        case AvroArray(inner) | AvroMap(inner):
-            within = _declare(inner)
-            return None if within is None else Declared(each=within)
-        case AvroRecord(fields):
-            return Declared({each.name: _declare(each.type) for each in fields})
+def _find_undeclared(type_: AvroType, declared: Declared, place: str) -> Iterator[str]:
+    """Look into no type within itself, and into no value of one type or another."""
+    match without_null(type_):
+        case AvroArray(inner) | AvroMap(inner) if declared.each is not None:
+            yield from _find_undeclared(inner, declared.each, f"{place}[]")
+        case AvroRecord(fields) if declared.fields is not None:
+            for each in fields:
+                path = f"{place}.{each.name}" if place else each.name
+                if each.name not in declared.fields:
+                    yield path
+                elif (within := declared.fields[each.name]) is not None:
+                    yield from _find_undeclared(each.type, within, path)
         case _:
-            return None
+            pass
 
 
-def _propose(schema: AvroSchema, type_: AvroType, outer: tuple[AvroType, ...]) -> str:
+def _propose(schema: AvroSchema, type_: AvroType, outer: tuple[AvroType, ...], count: Count) -> str:
     """Return the type for a value that lies within the ``outer`` types."""
+    count()
     found = schema.resolve(without_null(schema.resolve(type_)))
     within = (*outer, found)
     match found if len(outer) < MOST_TYPES_DEEP else None:
@@ -73,11 +78,11 @@ def _propose(schema: AvroSchema, type_: AvroType, outer: tuple[AvroType, ...]) -
         case AvroEnum():
             return "string"
         case AvroArray(items):
-            return put_together(ArrayOf(_propose(schema, items, within)))
+            return put_together(ArrayOf(_propose(schema, items, within, count)))
         case AvroMap(values):
-            return put_together(MapOf(_propose(schema, values, within)))
+            return put_together(MapOf(_propose(schema, values, within, count)))
         case AvroRecord(fields) if fields and not any(found is each for each in outer):
-            types = (StructField(each.name, _propose(schema, each.type, within)) for each in fields)
+            types = (StructField(each.name, _propose(schema, each.type, within, count)) for each in fields)
             return put_together(StructOf(tuple(types)))
         case _:
             return _JSON

@@ -2,12 +2,16 @@
 
 As the specification of Avro says, a logical type that is unknown or does not fit its type is passed over: the values
 are then of the type without it.
+
+A short schema may stand for huge values: a named type counts wherever its name stands, and a name, a symbol or the
+places of a decimal are written with each value. So these are bounded here, and whatever reads values relies on it.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +20,16 @@ from batchledger.model.quoting import quote
 _KINDS = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _UUID_BYTES, _DURATION_BYTES = 16, 12
+
+MOST_FIELDS = 10_000
+"""How many fields each value of a record may have; fields of records within count, too."""
+
+LONGEST_NAME = 250
+MOST_DIGITS = 1_000
+"""The precision of a decimal; a column of PostgreSQL has no larger one."""
+
+_LARGEST_FIXED_BYTES = 2**31 - 1
+_BRANCHES_SHOWN = 5
 
 _LOGICAL: Mapping[str, str] = MappingProxyType(
     {
@@ -82,6 +96,11 @@ class AvroRecord:
 
     fields: tuple[AvroField, ...]
 
+    @cached_property
+    def size(self) -> int:
+        """How many fields each value has, also within records that are neither in a union nor in an array or a map."""
+        return sum(1 + each.type.size if isinstance(each.type, AvroRecord) else 1 for each in self.fields)
+
 
 @dataclass(frozen=True)
 class AvroUnion:
@@ -138,7 +157,9 @@ def describe(type_: AvroType) -> str:
         case AvroPrimitive():
             return f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
         case AvroUnion():
-            return f"a union of {', '.join(map(describe, type_.branches))}"
+            more = len(type_.branches) - _BRANCHES_SHOWN
+            shown = ", ".join(map(describe, type_.branches[:_BRANCHES_SHOWN]))
+            return f"a union of {shown}{f' and {more} more' if more > 0 else ''}"
         case AvroEnum():
             return "an enum"
         case AvroArray():
@@ -181,7 +202,7 @@ class _Parser:
             case {"type": "map", "values": values}:
                 return AvroMap(self.parse(values, namespace))
             case {"type": str(kind)} if kind in _KINDS:
-                return _add_logical(AvroPrimitive(kind), schema)
+                return self._add_logical(AvroPrimitive(kind), schema)
             case {"type": inner}:
                 return self.parse(inner, namespace)
             case _:
@@ -214,14 +235,29 @@ class _Parser:
 
     def _define_named(self, schema: Mapping[str, Any], namespace: str, full: str) -> AvroType:
         match schema:
-            case {"type": "enum", "symbols": [*symbols]} if all(isinstance(each, str) for each in symbols):
-                return AvroEnum(tuple(symbols))
-            case {"type": "fixed", "size": int(size)} if size >= 0:
-                return _add_logical(AvroPrimitive("fixed", size=size), schema)
+            case {"type": "enum", "symbols": [_, *_] as symbols} if all(isinstance(each, str) for each in symbols):
+                return AvroEnum(tuple(map(self._require_name, symbols)))
+            case {"type": "fixed", "size": int(size)} if 0 <= size <= _LARGEST_FIXED_BYTES:
+                return self._add_logical(AvroPrimitive("fixed", size=size), schema)
             case {"type": "record" | "error", "fields": [*fields]} if all(_is_field(each) for each in fields):
-                return AvroRecord(tuple(self._read_field(each, namespace) for each in fields))
+                record = AvroRecord(tuple(self._read_field(each, namespace) for each in fields))
+                if record.size > MOST_FIELDS:
+                    raise AvroSchemaError(
+                        f"{self._subject} has {quote(full)} with more than {MOST_FIELDS:,} fields, "
+                        "fields of records within it included"
+                    )
+                return record
             case _:
                 raise AvroSchemaError(f"{self._subject} does not say what {quote(full)} consists of")
+
+    def _require_name(self, name: str) -> str:
+        """Return the name of a field, or a symbol. It is written with values, and into errors."""
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            raise AvroSchemaError(
+                f"{self._subject} has the name {quote(name)}, which is longer than {LONGEST_NAME} characters, "
+                "or not one line of text"
+            )
+        return name
 
     def _read_field(self, field: Mapping[str, Any], namespace: str) -> AvroField:
         aliases = field.get("aliases")
@@ -231,7 +267,14 @@ class _Parser:
             else ()
         )
         default = json.dumps(field["default"]) if "default" in field else None
-        return AvroField(field["name"], self.parse(field["type"], namespace), names, default)
+        return AvroField(self._require_name(field["name"]), self.parse(field["type"], namespace), names, default)
+
+    def _add_logical(self, type_: AvroPrimitive, schema: Mapping[str, Any]) -> AvroPrimitive:
+        """Return the type with its logical type, if there is one that fits."""
+        found = _add_logical(type_, schema)
+        if found.precision > MOST_DIGITS:
+            raise AvroSchemaError(f"{self._subject} has a decimal of more than {MOST_DIGITS:,} digits")
+        return found
 
 
 def _is_field(field: Any) -> bool:

@@ -1,11 +1,14 @@
 """The text of a ``.proto`` file becomes descriptors; protoc reads it, in a process of its own.
 
 protoc comes with ``grpcio-tools``. It is not called within this process: there it writes its errors past Python to the
-standard error, and its package changes how this process imports modules. Knows nothing of columns and records.
+standard error, and its package changes how this process imports modules. That process has bounds of its own, so that a
+schema takes neither the time nor the memory of others. Knows nothing of columns and records.
 """
 
+import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,14 +18,34 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from batchledger.model.errors import ConfigurationError, StagingError
-from batchledger.model.quoting import quote
+from batchledger.model.quoting import quote, shorten
 
 BUILT_IN = "google/protobuf/"
 """The folder of the files that come with protoc."""
 
 # A registry takes these for known: schemas that import them name no reference.
 _GOOGLE_TYPES = "google/type/"
-_SECONDS = 60
+_SECONDS = 180
+CPU_SECONDS = 20
+MEMORY_BYTES = 2 * 2**30
+"""What protoc may take for one schema. One of 4 MiB takes a second and 300 MiB."""
+
+# Set by the process itself: what runs between fork and exec may not wait for locks of other threads. At a soft limit
+# of CPU it gets a signal that the machine does not send for anything else.
+_BOUNDED_PROTOC = """
+import resource, runpy, sys
+for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS):
+    wanted, most = int(sys.argv.pop(1)), resource.getrlimit(limit)[1]
+    resource.setrlimit(limit, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+runpy.run_module("grpc_tools.protoc", run_name="__main__", alter_sys=True)
+"""
+_OF_THE_MACHINE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that say nothing of the schema: a person, or a machine without memory, has ended protoc."""
+
+_OF_THE_NAME = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.EINVAL)
+"""Errors of the file system that a name has, whatever the machine: too long, or a file and a folder at once."""
+
 _MISSING = re.compile(r"^(?P<name>.+): File not found\.$", re.MULTILINE)
 _WRONG = re.compile(r"^(?P<file>.+?\.proto):(?:(?P<line>\d+):(?P<column>\d+):)? (?!warning)(?P<why>.+)$", re.MULTILINE)
 
@@ -39,6 +62,17 @@ def compile_files(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
     0.1 seconds, once in a process. Raises ProtobufSchemaError, with the import that is missing or the place of a fault;
     StagingError or ConfigurationError if the fault is the machine's.
     """
+    try:
+        return _compile(text, references)
+    except OSError as error:
+        raise StagingError(
+            "protoc could not be run over a writer's schema. Nothing was written.",
+            why=f"{type(error).__name__}: {error.strerror}.",
+            advice="The next attempt compiles it again. See whether the workers have room for temporary files.",
+        ) from error
+
+
+def _compile(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="batchledger-protobuf-") as folder:
         root, found = Path(folder, "files"), Path(folder, "found")
         main = _name_main(references)
@@ -46,7 +80,7 @@ def compile_files(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
         for name, each in (*references, (main, text)):
             if not name.startswith(BUILT_IN):
                 _write(root, name, each)
-        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{root}"]
+        command = [sys.executable, "-P", "-c", _BOUNDED_PROTOC, str(CPU_SECONDS), str(MEMORY_BYTES), f"-I{root}"]
         command += ["--include_imports", f"--descriptor_set_out={found}", main]
         # The child imports from wherever this process does, such as the files that Spark has sent to a worker.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
@@ -79,12 +113,22 @@ def _add_google_types(root: Path, texts: Iterable[str]) -> None:
 
 
 def _write(root: Path, name: str, text: str) -> None:
+    """Write a file. Raises ProtobufSchemaError if no machine could, OSError if this one cannot."""
     path = PurePosixPath(name)
+    refusal = ProtobufSchemaError(f"the writer's schema refers to {quote(name)}, which is no path of an import")
     if path.is_absolute() or ".." in path.parts or not path.name or "\0" in name:
-        raise ProtobufSchemaError(f"the writer's schema refers to {quote(name)}, which is no path of an import")
+        raise refusal
     target = root / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
+    try:
+        content = text.encode()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    except UnicodeEncodeError:
+        raise ProtobufSchemaError(f"the file {quote(name)} of the writer's schema is no text of Unicode") from None
+    except OSError as error:
+        if error.errno in _OF_THE_NAME:
+            raise refusal from None
+        raise
 
 
 def _explain_failure(done: "subprocess.CompletedProcess[bytes]", root: str, main: str) -> Exception:
@@ -93,6 +137,11 @@ def _explain_failure(done: "subprocess.CompletedProcess[bytes]", root: str, main
     why = _explain(output, root, main)
     if why is not None:
         return ProtobufSchemaError(why)
+    if (done.returncode < 0 and -done.returncode not in _OF_THE_MACHINE) or "MemoryError" in output:
+        limits = f"{CPU_SECONDS} s of CPU and {MEMORY_BYTES / 2**30:.0f} GiB"
+        return ProtobufSchemaError(
+            f"protoc cannot read the writer's schema: it takes more than {limits}, or crashes protoc"
+        )
     if "No module named" in output:
         return ConfigurationError(
             "The Python of Spark's workers has no protoc. Nothing was written.",
@@ -116,4 +165,4 @@ def _explain(output: str, root: str, main: str) -> str | None:
         return None
     which = "the writer's schema" if wrong["file"] == main else f"the import {quote(wrong['file'])}"
     place = f"line {wrong['line']}, column {wrong['column']}: " if wrong["line"] else ""
-    return f"{which} is not one of Protobuf: {place}{wrong['why']}"
+    return f"{which} is not one of Protobuf: {place}{shorten(wrong['why'])}"

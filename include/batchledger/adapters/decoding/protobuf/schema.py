@@ -12,12 +12,15 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal import api_implementation
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.quoting import quote
+
+LONGEST_NAME = 250
+"""How long the name of a field or of an enum's number may be: it is written with values."""
 
 _TAKEN = frozenset(dir(Message)) | {"DESCRIPTOR", "Extensions", "FindInitializationErrors"}
 
@@ -61,26 +64,34 @@ def _load_files(files: bytes) -> tuple[FileDescriptorProto, DescriptorPool]:
             why="Its pure Python reads some messages in another way.",
             advice="Install the wheel of protobuf, which has it, and unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION.",
         )
-    found, pool = FileDescriptorSet.FromString(files).file, DescriptorPool()
-    for file in found:
-        _require_free_names(file.message_type)
+    pool = DescriptorPool()
     try:
+        found = FileDescriptorSet.FromString(files).file
         for file in found:
+            _require_names(file, file.message_type)
             pool.Add(file)
-    except TypeError:
+    except (TypeError, DecodeError):
         raise ProtobufSchemaError("the runtime of Protobuf does not take the writer's schema") from None
     return found[len(found) - 1], pool
 
 
-def _require_free_names(messages: Iterable[DescriptorProto]) -> None:
-    """Refuse fields that would stand in the place of a method of their message: the runtime itself calls it."""
+def _require_names(within: FileDescriptorProto | DescriptorProto, messages: Iterable[DescriptorProto]) -> None:
+    """Refuse long names, and fields that would stand in the place of a method of their message.
+
+    The runtime itself calls such a method.
+    """
+    numbers = (each.name for enum in within.enum_type for each in enum.value)
+    fields = [each.name for each in within.field] if isinstance(within, DescriptorProto) else []
+    for name in (*numbers, *fields):
+        if len(name) > LONGEST_NAME:
+            raise ProtobufSchemaError(f"the name {quote(name)} is longer than {LONGEST_NAME} characters")
+    for name in fields:
+        if name in _TAKEN:
+            raise ProtobufSchemaError(
+                f"field {name} of message {within.name} has a name that the runtime of Protobuf needs itself"
+            )
     for message in messages:
-        for field in message.field:
-            if field.name in _TAKEN:
-                raise ProtobufSchemaError(
-                    f"field {field.name} of message {message.name} has a name that the runtime of Protobuf needs itself"
-                )
-        _require_free_names(message.nested_type)
+        _require_names(message, message.nested_type)
 
 
 def _find_name(file: FileDescriptorProto, indexes: tuple[int, ...]) -> str:
