@@ -277,9 +277,10 @@ def test_airflow_run_that_meets_a_living_attempt_is_skipped_unless_a_person_has_
     )  # fmt: skip
 
     def come() -> None:
-        in_airflow = set_current_context({"dag_run": dag_run})  # type: ignore[typeddict-item]
+        ti = SimpleNamespace(xcom_pull=lambda task_ids: 1)
+        in_airflow = set_current_context({"dag_run": dag_run, "ti": ti})  # type: ignore[typeddict-item]
         with in_airflow, pytest.raises(ends_as, match="left to run cli__1 of ana@host"):
-            tasks.plan(CONFIG) if step == "plan" else tasks.stage(CONFIG, 1)
+            tasks.plan(CONFIG) if step == "plan" else tasks.stage(CONFIG)
 
     run_batch.run_once(world.process(crash=Interrupt("staged", come)), "cli__1")
     assert_exactly_once(world)

@@ -174,9 +174,12 @@ def test_publication_that_fails_stays_silent_because_its_event_would_hold_the_wo
     monkeypatch.setattr("batchledger.interfaces.published.describe_published", lambda *_: published(1))
     monkeypatch.setattr(assets, "announce", lambda *_: True)
     with DAG("orders", schedule=None) as dag:
-        publish = PublishOperator(task_id="publish", pipeline=CONFIG, batch_id=planned.batch_id)
+        publish = PublishOperator(task_id="publish", pipeline=CONFIG)
     lineage.silence(dag)
-    context: Any = {"dag_run": SimpleNamespace(run_id="run-1")}
+    context: Any = {
+        "dag_run": SimpleNamespace(run_id="run-1"),
+        "ti": SimpleNamespace(xcom_pull=lambda task_ids: planned.batch_id),
+    }
 
     def is_sending() -> bool:
         return resolve_task_emission_policy(publish, "orders", "publish").emit

@@ -3,7 +3,7 @@
 import logging
 
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Attempt, Batch, BatchState
+from batchledger.model.batch import Attempt, Batch, BatchState, Step
 from batchledger.model.errors import (
     ConfigurationError,
     DatabaseRefusedError,
@@ -39,26 +39,30 @@ def own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState
         drop_staging(platform, Attempt(batch, batch.attempt, run))
         raise closed(batch, run)
     if batch.attempt_run is None:
-        raise FencedError(
-            f"{batch.label} is not staged yet, and this step needs it {expected}.",
-            advice="Run its stage step first.",
-            batch_id=batch.batch_id,
-        )
+        raise _not_ready(batch, expected)
     if batch.attempt_run != run:
         drop_staging(platform, Attempt(batch, batch.attempt - 1, run))
         raise taken_over(batch, run)
     if batch.state is BatchState.BLOCKED:
         raise blocked_already(batch)
     if batch.state is not expected:
-        raise FencedError(
-            f"{batch.label} is {batch.state}, and this step needs it {expected}. This duplicate of the step changes "
-            "nothing.",
-            why=f"Attempt {batch.attempt} of the same run is at work on it.",
-            batch_id=batch.batch_id,
-            attempt=batch.attempt,
-            run=batch.attempt_run,
-        )
+        raise _not_ready(batch, expected)
     return Attempt(batch, batch.attempt, run)
+
+
+def _not_ready(batch: Batch, expected: BatchState) -> FencedError:
+    """Say that an earlier step has not done its part: a twin is still at work, or a person has forced the order."""
+    missing = Step.AUDIT if batch.state is BatchState.STAGED else Step.STAGE
+    return FencedError(
+        f"{batch.label} is {batch.state}, and this step needs it {expected}. It changes nothing.",
+        why=f"Its {missing} step has not come to an end. Another process of this run is at work on it, or a person has "
+        "marked or cleared a single task.",
+        advice=f"If no process is at work on it, clear the {missing} task of this run in Airflow with everything "
+        f"downstream.\nOr begin another attempt: batchledger run {batch.pipeline} --batch {batch.batch_id}",
+        batch_id=batch.batch_id,
+        attempt=batch.attempt or None,
+        run=batch.attempt_run,
+    )
 
 
 def is_of(batch: Batch, attempt: Attempt) -> bool:

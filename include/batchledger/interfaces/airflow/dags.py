@@ -65,17 +65,17 @@ def _build_pipeline(pipeline: PipelineConfig) -> DAG:
             return tasks.plan(pipeline)
 
         @task
-        def stage(batch_id: int) -> int:
-            return tasks.stage(pipeline, batch_id)
+        def stage() -> None:
+            tasks.stage(pipeline)
 
         @task
-        def audit(batch_id: int) -> int:
-            return tasks.audit(pipeline, batch_id)
+        def audit() -> None:
+            tasks.audit(pipeline)
 
-        audited = audit(stage(plan()))
+        audited = audit()
         audited.operator.operator_extra_links = (links.DataDocsLink(),)
-        publish = tasks.PublishOperator(task_id="publish", pipeline=pipeline, batch_id=audited)
-        tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline, batch_id=publish.output)
+        publish = tasks.PublishOperator(task_id="publish", pipeline=pipeline)
+        plan() >> stage() >> audited >> publish >> tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline)
         publish >> tasks.ReportOperator(
             task_id="report", pipeline=pipeline, trigger_dag_id=upkeep_dags.DATA_DOCS, trigger_rule="all_done"
         )

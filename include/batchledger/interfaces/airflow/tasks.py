@@ -1,8 +1,8 @@
 """The bodies of the Airflow tasks: one step of a batch each, and errors in Airflow's terms.
 
-Tasks pass a batch id through XCom and nothing else. Fencing lives in the ledger: Airflow may run a task twice at the
-same time, and every step here stays safe. Heavy imports happen inside the functions, because DAG files are parsed
-through this module.
+The plan task leaves the id of its batch as an XCom, and every other task asks for that one alone. Fencing lives in the
+ledger: Airflow may run a task twice at the same time, and every step here stays safe. Heavy imports happen inside the
+functions, because DAG files are parsed through this module.
 """
 
 import logging
@@ -18,12 +18,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from typing_extensions import override
 
 from batchledger.interfaces.airflow import assets, lineage
+from batchledger.interfaces.airflow.batch_of_run import NOTE, describe_present_run, require_batch
 from batchledger.interfaces.airflow.pushed_metrics import push_metrics
 from batchledger.interfaces.airflow.tracing import PLAN, tell_batch, tell_published, trace_part, trace_step
 from batchledger.interfaces.trigger_form import RunFacts, read_request
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
-from batchledger.model.batch import Lane, Step
+from batchledger.model.batch import BatchState, Lane, Step
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
 
@@ -60,31 +61,30 @@ def plan(pipeline: "PipelineConfig") -> int:
         with _in_airflow_terms(asked), keep_connections():
             batch = _plan(pipeline, asked)
         if batch is None:
-            raise AirflowSkipException(
-                f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again"
-            )
+            raise _skip(f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again")
         tell_batch(span, batch)
     return batch.batch_id
 
 
-def stage(pipeline: "PipelineConfig", batch_id: int) -> int:
+def stage(pipeline: "PipelineConfig") -> None:
     """Fill the staging of a new attempt, over Spark Connect or by spark-submit.
 
     A batch that another run is at work on ends it as it ends ``plan``.
     """
+    with _in_airflow_terms():
+        asked, batch_id = _read_request(pipeline), require_batch(pipeline)
     with trace_step(Step.STAGE, pipeline.name, batch_id) as span:
         from batchledger.adapters.postgres.database import keep_connections
 
-        with _in_airflow_terms():
-            asked = _read_request(pipeline)
         with _in_airflow_terms(asked), keep_connections():
             batch = _stage_step(pipeline)(_build_traced(pipeline), batch_id, _run())
         tell_batch(span, batch)
-    return batch.batch_id
 
 
-def audit(pipeline: "PipelineConfig", batch_id: int) -> int:
+def audit(pipeline: "PipelineConfig") -> None:
     """Judge what was staged; a failing check blocks the batch and fails the task for good."""
+    with _in_airflow_terms():
+        batch_id = require_batch(pipeline)
     with trace_step(Step.AUDIT, pipeline.name, batch_id) as span:
         from batchledger.adapters.postgres.database import keep_connections
         from batchledger.lifecycle import run_batch
@@ -92,7 +92,6 @@ def audit(pipeline: "PipelineConfig", batch_id: int) -> int:
         with _in_airflow_terms(), keep_connections():
             batch = run_batch.audit(_build_traced(pipeline), batch_id, _run(), _stage_step(pipeline))
         tell_batch(span, batch)
-    return batch.batch_id
 
 
 def audit_ledger(name: str, newest: int | None = None) -> None:
@@ -163,35 +162,34 @@ def fail(error: BatchledgerError) -> None:
 class PublishOperator(BaseOperator):
     """Make rows and offsets visible together; the target's asset then has one event of the batch."""
 
-    template_fields = ("batch_id",)
-
-    def __init__(self, *, pipeline: "PipelineConfig", batch_id: Any, **settings: Any) -> None:
+    def __init__(self, *, pipeline: "PipelineConfig", **settings: Any) -> None:
         target = assets.name_target(pipeline)
         super().__init__(inlets=assets.name_sources(pipeline), outlets=[target], **settings)
         self.pipeline = pipeline
-        self.batch_id = batch_id
         self.target = target
         self.published: PublishedBatch | None = None
 
     @override
-    def execute(self, context: "Context") -> int:
-        """Publish, and return the id of the batch."""
-        with trace_step(Step.PUBLISH, self.pipeline.name, int(self.batch_id)) as span:
-            return self._publish(context, span)
+    def execute(self, context: "Context") -> None:
+        """Publish the batch of the run."""
+        with _in_airflow_terms():
+            batch_id = require_batch(self.pipeline)
+        with trace_step(Step.PUBLISH, self.pipeline.name, batch_id) as span:
+            self._publish(context, batch_id, span)
 
-    def _publish(self, context: "Context", span: "Span") -> int:
+    def _publish(self, context: "Context", batch_id: int, span: "Span") -> None:
         from batchledger.adapters.postgres.database import keep_connections
         from batchledger.interfaces.published import describe_published
         from batchledger.lifecycle import run_batch
 
         with _in_airflow_terms(), keep_connections():
             platform = _build_traced(self.pipeline)
-            batch = run_batch.publish(platform, int(self.batch_id), _run(), _stage_step(self.pipeline))
+            batch = run_batch.publish(platform, batch_id, _run(), _stage_step(self.pipeline))
             tell_batch(span, batch)
             if not platform.ledger.has_rows(batch.batch_id):
                 # at_most_once has lost them, or another process is about to commit them.
                 self.log.warning("%s has no rows, so it has no event", batch.label)
-                return batch.batch_id
+                return
         # The batch is published. Whatever is wrong here is tried again, so that a person has time to mend it.
         with keep_connections():
             self.published = describe_published(self.pipeline, batch.batch_id)
@@ -199,7 +197,6 @@ class PublishOperator(BaseOperator):
         if not assets.announce(context, self.target, self.published):
             self.log.info("the event of %s is there already, from an earlier try of this task", batch.label)
         lineage.let_through(self)
-        return batch.batch_id
 
     def get_openlineage_facets_on_complete(
         self, ti: "RuntimeTaskInstanceProtocol"
@@ -229,6 +226,11 @@ class ReportOperator(TriggerDagRunOperator):
     def execute(self, context: "Context") -> None:
         """Report, and start the run. Airflow knows it before this task is over."""
         report(self.pipeline)
+        with _in_airflow_terms():
+            note = describe_present_run(self.pipeline)
+        if note:
+            self.log.info("%s", note)
+            context["ti"].xcom_push(key=NOTE, value=note)
         if context["ti"].get_dr_count(dag_id=self.trigger_dag_id, states=[DagRunState.QUEUED.value]):
             self.log.info("a run of %s waits already", self.trigger_dag_id)
             return
@@ -238,14 +240,11 @@ class ReportOperator(TriggerDagRunOperator):
 class CatchUpOperator(TriggerDagRunOperator):
     """Start the pipeline's next run when the batch left records behind; skip otherwise."""
 
-    template_fields = (*TriggerDagRunOperator.template_fields, "batch_id")
-
-    def __init__(self, *, pipeline: "PipelineConfig", batch_id: Any, **settings: Any) -> None:
+    def __init__(self, *, pipeline: "PipelineConfig", **settings: Any) -> None:
         super().__init__(
             trigger_dag_id=pipeline.name, logical_date=None, openlineage_inject_parent_info=False, **settings
         )
         self.pipeline = pipeline
-        self.batch_id = batch_id
 
     @override
     def execute(self, context: "Context") -> None:
@@ -253,19 +252,26 @@ class CatchUpOperator(TriggerDagRunOperator):
         from batchledger.wiring import build_platform
 
         with _in_airflow_terms():
-            batch = build_platform(self.pipeline).ledger.load_batch(int(self.batch_id))
+            batch = build_platform(self.pipeline).ledger.load_batch(require_batch(self.pipeline))
             order = _read_request(self.pipeline).order
         if batch.lane is not Lane.LIVE:
-            raise AirflowSkipException("a replay moves no position, so there is nothing to go on with")
+            raise _skip("a replay moves no position, so there is nothing to go on with")
+        if batch.state is not BatchState.PUBLISHED:
+            raise _skip(f"{batch.label} is {batch.state}, and not visible, so there is nothing to go on with")
         left = batch.lag_left_records
         if left == 0:
-            raise AirflowSkipException("the batch took everything that was readable")
+            raise _skip(f"{batch.label} took everything that was readable")
         if isinstance(order, CatchUp) and order.max_records is not None:
-            raise AirflowSkipException(
-                f"one batch was asked for; {describe_count(left, 'record waits', 'records wait')} for the next run"
-            )
+            waits = describe_count(left, "record waits", "records wait")
+            raise _skip(f"one batch was asked for; {waits} for the next run")
         self.log.info("%d records were left behind; the next run starts now", left)
         super().execute(context)
+
+
+def _skip(reason: str) -> AirflowSkipException:
+    """Return what ends a task as skipped, and say why in its log: Airflow does not show its own reason there."""
+    logger.info("%s", reason)
+    return AirflowSkipException(reason)
 
 
 def _build_traced(pipeline: "PipelineConfig") -> "Platform":
@@ -316,10 +322,10 @@ def _plan_live(platform: "Platform", max_records: int | None, decision: "Decisio
     except PipelinePausedError as error:
         if max_records is not None:
             raise
-        raise AirflowSkipException(str(error)) from error
+        raise _skip(str(error)) from error
     if isinstance(found, Plan):
         idle = describe_idle(found, platform.rules.limits)
-        raise AirflowSkipException(f"{platform.rules.name}: nothing to do, {idle}")
+        raise _skip(f"{platform.rules.name}: nothing to do, {idle}")
     return found
 
 
@@ -335,7 +341,7 @@ def _rehearse(pipeline: "PipelineConfig", platform: "Platform", replay: "Replay"
         logger.info("%s", line)
     if found.objections:
         raise AirflowFailException(f"{pipeline.name}: it would not be published: {'; '.join(found.words)}")
-    raise AirflowSkipException(f"{pipeline.name}: a dry run, nothing was published")
+    raise _skip(f"{pipeline.name}: a dry run, nothing was published")
 
 
 def _read_request(pipeline: "PipelineConfig") -> Request:
@@ -376,7 +382,7 @@ def _in_airflow_terms(asked: Request | None = None) -> Iterator[None]:
     except BatchledgerError as error:
         error.__cause__, error.__suppress_context__ = None, True
         if isinstance(error, AtWorkError) and asked is not None and asked.is_catching_up:
-            raise AirflowSkipException(str(error)) from error
+            raise _skip(str(error)) from error
         if error.retryable:
             raise
         raise AirflowFailException(str(error)) from error

@@ -1,0 +1,133 @@
+"""The batch of a run of Airflow, and the note beside the run: which batch, how many rows, what a person has forced.
+
+A person may mark a task, clear it by itself, or run it alone. So no task believes the state of the one before it: each
+asks the run for its batch, and the ledger how far that is. The report task leaves the note as an XCom. Airflow's
+scheduler copies it to the run in the transaction that ends the run, because a task cannot write there.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import get_current_context
+from sqlalchemy.orm import object_session
+
+from batchledger.interfaces.airflow.tracing import PLAN
+from batchledger.model.balance import Balance
+from batchledger.model.batch import Batch, BatchState, Lane, Step
+from batchledger.model.counting import describe_count
+from batchledger.model.errors import DecisionRefusedError
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+
+    from batchledger.config.pipeline_file import PipelineConfig
+
+NOTE = "note"
+REPORT = "report"
+_SUCCESS = "success"
+_FORCED = "Its publish task was marked as a success by hand, and that publishes nothing."
+
+
+def require_batch(pipeline: "PipelineConfig") -> int:
+    """Return the batch that the plan task of this run has named. Raises DecisionRefusedError if it has named none."""
+    from batchledger.wiring import build_platform
+
+    found = _find_batch()
+    if found is None:
+        run = get_current_context()["dag_run"].run_id
+        raise no_batch(pipeline.name, run, build_platform(pipeline).ledger.find_open_batch(pipeline.name))
+    return found
+
+
+def describe_present_run(pipeline: "PipelineConfig") -> str:
+    """Return what has become of this run, with what a person has forced; empty if there was nothing to do."""
+    from batchledger.wiring import build_platform
+
+    context, found = get_current_context(), _find_batch()
+    run, asked = context["dag_run"].run_id, [PLAN, str(Step.PUBLISH)]
+    states = context["ti"].get_task_states(pipeline.name, task_ids=asked, run_ids=[run]).get(run, {})
+    if found is None:
+        return describe_run_without_batch(pipeline.name, states)
+    platform = build_platform(pipeline)
+    return describe_run(run, platform.ledger.load_batch(found), platform.decisions.load_balances(found), states)
+
+
+def _find_batch() -> int | None:
+    found = get_current_context()["ti"].xcom_pull(task_ids=PLAN)
+    return None if found is None else int(found)
+
+
+def no_batch(pipeline: str, run: str, open_batch: Batch | None) -> DecisionRefusedError:
+    """Say that a run has no batch to work on, and which one waits."""
+    waits = "" if open_batch is None else f" {open_batch.label} is open, and {open_batch.state}."
+    goes_on = "" if open_batch is None else f", which goes on with {open_batch.subject}"
+    return DecisionRefusedError(
+        f"Run {run} of {pipeline} has no batch. This step changes nothing.",
+        why=f"Its plan task has named none: a person has marked that task, or runs this one alone.{waits}",
+        advice="Clear the plan task of this run in Airflow with everything downstream.\n"
+        f"Or start another run{goes_on}: batchledger run {pipeline}",
+        batch_id=open_batch and open_batch.batch_id,
+        pipeline=pipeline,
+    )
+
+
+def describe_run(run: str, batch: Batch, balances: Sequence[Balance], states: Mapping[str, str]) -> str:
+    """Return what has become of the batch of a run; ``states`` has the state of each task.
+
+    It begins with a warning if Airflow shows the publish task as done, and nothing is visible.
+    """
+    if batch.state is BatchState.PUBLISHED:
+        return _describe_published(run, batch, balances)
+    if batch.state is BatchState.DISCARDED:
+        return f"{batch.subject} is discarded, so nothing of it is visible."
+    told = [f"{batch.subject} is {batch.state}, and not visible."]
+    if states.get(Step.PUBLISH) == _SUCCESS:
+        told.append(_FORCED)
+    if batch.state is BatchState.BLOCKED:
+        told.append(f"It waits for a person: batchledger batch {batch.batch_id}")
+    elif batch.lane is Lane.LIVE:
+        told.append(f"The next run goes on with it: batchledger run {batch.pipeline}")
+    else:
+        told.append(f"To go on with it: batchledger run {batch.pipeline} --batch {batch.batch_id}")
+    return " ".join(told)
+
+
+def describe_run_without_batch(pipeline: str, states: Mapping[str, str]) -> str:
+    """Return what to say of a run that has no batch; empty if there was nothing to do."""
+    forced = [each for each in (PLAN, str(Step.PUBLISH)) if states.get(each) == _SUCCESS]
+    if not forced:
+        return ""
+    return (
+        f"This run has no batch, so nothing became visible. Its {forced[-1]} task was marked as a success by hand. "
+        f"The next run goes on: batchledger run {pipeline}"
+    )
+
+
+def _describe_published(run: str, batch: Batch, balances: Sequence[Balance]) -> str:
+    """Count rows, and what has no row; a batch that another run has published counts as its."""
+    by = "" if batch.attempt_run == run else f" by run {batch.attempt_run}"
+    told = [f"{batch.subject}: {describe_count(sum(each.accepted for each in balances), 'row')} published{by}"]
+    duplicates = sum(each.duplicates for each in balances)
+    quarantined = sum(each.quarantined for each in balances)
+    told += [describe_count(duplicates, "duplicate") + " dropped"] if duplicates else []
+    told += [describe_count(quarantined, "record") + " quarantined"] if quarantined else []
+    left = batch.lag_left_records if batch.lane is Lane.LIVE else 0
+    told += [describe_count(left, "record") + " left for the next run"] if left else []
+    return ", ".join(told)
+
+
+def leave_note(dag_run: "DagRun") -> None:
+    """Show what the report task has said of a run beside it, unless a person has written a note.
+
+    Runs where Airflow ends a run, within its transaction. Runs of other DAGs have nothing that could be shown.
+    """
+    from airflow.models.xcom import XComModel
+
+    session: Any = object_session(dag_run)
+    written = dag_run.dag_run_note
+    if session is None or (written is not None and written.user_id is not None):
+        return
+    left = XComModel.get_many(run_id=dag_run.run_id, key=NOTE, task_ids=REPORT, dag_ids=dag_run.dag_id, limit=1)
+    said = session.scalar(left)
+    if said is not None:
+        dag_run.note = XComModel.deserialize_value(said)
