@@ -124,7 +124,7 @@ def test_history_its_batches_and_the_alert_are_seen_in_a_browser(
         for name in ("index", str(story.blocked)):
             page.goto((story.pages / NAME / f"{name}.html").as_uri())
             assert fits(page)
-    with open_page(height=220) as page:
+    with open_page(height=470) as page:
         page.set_content(story.mail)
         assert page.get_by_role("heading").inner_text() == story.title
         assert "blocked — no_missing_numbers" in story.title

@@ -4,14 +4,18 @@ import logging
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import pytest
 
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ChannelError, ConfigurationError
-from batchledger.model.incidents import Message
+from batchledger.model.findings import IncidentKind
+from batchledger.model.incidents import Condition, Event, Incident, Message
 from batchledger.monitoring.alerting import try_channel
+from batchledger.monitoring.messages import Links, compose, compose_trial
 from batchledger.ports import Channel
 from batchledger.wiring import open_channel
 from tests.endpoints import (
@@ -28,6 +32,7 @@ from tests.endpoints import (
 )
 from tests.support import wait_until
 
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PASSWORD = "s3cret"  # noqa: S105 -- what no alert may name
 MESSAGE = Message(
     "[batchledger] orders: blocked — no_unexplained_holes",
@@ -86,6 +91,28 @@ def test_mail_arrives_at_every_address_with_title_and_text(mailbox: Mailbox, mon
     (page,) = mailbox.pages
     assert "batch 17 of orders &lt;stays&gt; invisible" in page
     assert "orders[3]@1200" in page
+
+
+def test_mail_has_a_text_part_and_the_end_of_an_incident_answers_its_beginning(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect_mail(monkeypatch, "mail", mailbox.port)
+    begun = Incident(5, Condition.of(IncidentKind.FRESHNESS, "orders", lines=("2 records wait",)), NOON, NOON)
+    over = replace(begun, ended_at=NOON + timedelta(minutes=4))
+    for incident, event in ((begun, Event.OPENED), (begun, Event.OPENED), (over, Event.ENDED)):
+        open_channel("mail").send(compose(incident, event, Links()))
+    open_channel("mail").send(compose_trial("mail"))
+    first, again, end, trial = mailbox.received
+    assert first.get_content_type() == "multipart/alternative"
+    text = first.get_body(("plain",))
+    assert text is not None
+    assert "2 records wait" in text.get_content().splitlines()
+    assert first["Message-ID"] == "<batchledger.orders.5.202611211200000000.opened@example.com>"
+    assert again["Message-ID"] == first["Message-ID"] != end["Message-ID"]
+    assert (end["In-Reply-To"], end["References"]) == (first["Message-ID"], first["Message-ID"])
+    assert first["In-Reply-To"] is None
+    assert trial["Message-ID"].endswith("@example.com>")
+    assert first["Date"].datetime.tzinfo is not None
 
 
 def test_mail_that_is_refused_or_cannot_be_sent_is_told_by_its_code(

@@ -9,10 +9,10 @@ from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import Batch, BatchState, Lane, PartitionHealth
-from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome, Severity, Suite
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Offender, Outcome, Severity, Suite
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingError
 from batchledger.model.findings import IncidentKind, PipelineState
-from batchledger.model.incidents import Condition, Findings
+from batchledger.model.incidents import Condition, Findings, Incident, settle
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.quarantine import ErrorKind, summarise
 from batchledger.model.stored_facts import JudgedBatch, OpenIncident, StoredFacts
@@ -65,8 +65,92 @@ def test_blocked_batch_is_told_with_checks_numbers_coordinates_and_command() -> 
     assert told.lines == (
         "batch 17 of orders stays invisible: 300 offsets in orders[0] 1200..1500",
         "no_unexplained_holes: 2 offsets, for example orders[0]@1201",
+        "",
+        "Remove the cause, then take it again: batchledger run orders --batch 17",
+        "Or publish what is staged: batchledger accept 17 --reason WHY",
+        "Or let the next run plan its offsets again: batchledger discard 17 --reason WHY",
     )
     assert (told.command, told.batch_id, told.run) == ("batchledger batch 17", 17, "scheduled__1")
+
+
+WAITING = Threats(
+    1234,
+    (),
+    PartitionHealth(ORDERS_0, 1200, 2434, 2434, NOW - 2 * HOUR, NOW + 30 * HOUR),
+    PartitionHealth(ORDERS_0, 1200, 2434, 2434, NOW - 2 * HOUR, NOW + 30 * HOUR),
+)
+BLOCKED = PipelineHealth("orders", PipelineState.BLOCKED, "batch 17 of orders: batchledger batch 17", WAITING)
+
+
+def test_alert_of_a_blocked_batch_says_how_many_records_wait_and_when_the_oldest_may_expire() -> None:
+    blocked = JudgedBatch(state(BatchState.BLOCKED), (NO_HOLES,), blocked_since=NOW)
+    assert "1,234 records wait, the oldest may expire in 1 d 6 h" in only(find(StoredFacts((blocked,)), BLOCKED)).lines
+    # A replay holds nothing back.
+    replay = replace(blocked, batch=replace(blocked.batch, lane=Lane.REPLAY))
+    assert "1,234" not in repr(only(find(StoredFacts((replay,)), BLOCKED)).lines)
+
+
+def test_alert_has_each_range_and_each_example_on_a_line_of_its_own() -> None:
+    ranges = tuple(OffsetRange(TopicPartition("orders", number), 0, 10) for number in range(7))
+    offenders = [Offender(OffsetRange(ORDERS_0, at, at + 1)) for at in range(7)]
+    check = replace(NO_HOLES, detail="7 offsets").with_note("holes: markers 7").with_offenders("orders", offenders)
+    batch = replace(state(BatchState.BLOCKED), ranges=ranges)
+    lines = only(find(StoredFacts((JudgedBatch(batch, (check,), blocked_since=NOW),)))).facts
+    assert lines == (
+        "batch 17 of orders stays invisible: 70 offsets in 7 ranges",
+        *(f"    {each}" for each in ranges[:5]),
+        "    and 2 more",
+        "no_unexplained_holes: 7 offsets",
+        "  holes: markers 7",
+        "  for example",
+        *(f"    orders[0]@{at}" for at in range(5)),
+        "    and 2 more",
+        '  See the records with: batchledger records orders "orders[0] 0..7"',
+    )
+    assert check.public_detail not in lines
+
+
+BOTH = Deadlines(lag=HOUR, freshness=HOUR)
+SYMPTOMS = {IncidentKind.LAG, IncidentKind.FRESHNESS}
+
+
+@pytest.mark.parametrize("is_blocked", [True, False])
+def test_one_cause_is_one_message_lag_and_freshness_neither_begin_nor_end_beside_a_blocked_batch(
+    is_blocked: bool,
+) -> None:
+    """The negative control is a pipeline without a cause: it has both."""
+    blocked = JudgedBatch(state(BatchState.BLOCKED), (NO_HOLES,), blocked_since=NOW)
+    health = BLOCKED if is_blocked else replace(BLOCKED, state=PipelineState.LAGGING)
+    stored = StoredFacts((blocked,) if is_blocked else (), published_at=NOW - 2 * HOUR)
+    found = find(stored, health, BOTH)
+    assert {each.kind for each in found.found} == ({IncidentKind.BLOCKED} if is_blocked else SYMPTOMS)
+    opened = [
+        Incident(number, Condition.of(kind, "orders"), NOW - HOUR, NOW - HOUR)
+        for number, kind in enumerate(SYMPTOMS, start=1)
+    ]
+    settled = settle(opened, found, NOW)
+    assert settled.ended == ()
+    assert len(settled.continued) == (0 if is_blocked else 2)
+
+
+def test_blocked_replay_is_no_cause_of_a_lag() -> None:
+    replay = replace(state(BatchState.BLOCKED), lane=Lane.REPLAY)
+    stored = StoredFacts((JudgedBatch(replay, (NO_HOLES,), blocked_since=NOW),), published_at=NOW - 2 * HOUR)
+    found = find(stored, replace(BLOCKED, state=PipelineState.LAGGING), BOTH).found
+    assert {each.kind for each in found} == {IncidentKind.BLOCKED, *SYMPTOMS}
+
+
+@pytest.mark.parametrize(("waited", "is_told"), [(timedelta(seconds=1), False), (HOUR + timedelta(seconds=1), True)])
+def test_first_record_after_an_idle_day_is_not_late(waited: timedelta, is_told: bool) -> None:
+    first = PartitionHealth(ORDERS_0, 5, 6, 6, NOW - waited, None)
+    health = PipelineHealth("orders", PipelineState.LAGGING, "", Threats(1, (), first, None))
+    found = find(StoredFacts(published_at=NOW - 24 * HOUR), health, Deadlines(freshness=HOUR)).found
+    assert [each.kind for each in found] == [IncidentKind.FRESHNESS] * is_told
+
+
+def test_idle_topic_is_told_as_one_whose_producers_may_have_stopped() -> None:
+    told = only(find(StoredFacts(published_at=NOW - 24 * HOUR), deadlines=Deadlines(freshness=HOUR)))
+    assert told.lines[-1] == "nothing is unread: see whether the producers still write"
 
 
 def test_two_failed_checks_are_named_in_the_title_and_more_are_counted() -> None:
@@ -238,7 +322,7 @@ def test_stuck_transaction_is_told_with_how_to_end_it_and_another_one_is_not() -
     alive = OpenTransaction(TopicPartition("orders", 1), 5, 1, NOW, is_stuck=False)
     told = only(find(health=replace(CAUGHT_UP, threats=replace(CALM, transactions=(stuck, alive)))))
     assert (told.kind, told.subject) == (IncidentKind.STUCK_TRANSACTION, "orders[0]")
-    assert "kafka-transactions.sh abort --topic orders --partition 0 --start-offset 1200" in told.lines[0]
+    assert "kafka-transactions.sh abort --topic orders --partition 0 --start-offset 1200" in told.lines[-1]
 
 
 @pytest.mark.parametrize(

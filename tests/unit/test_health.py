@@ -391,7 +391,7 @@ def test_stuck_transaction_is_described_with_the_command_that_ends_it() -> None:
     position = Position(ORDERS_1, 0, 5, TopicIdentity("cluster", "topic"), held_back_at=10, held_back_since=since)
     threats = find_threats([health(ORDERS_1, high_watermark=1210)], [position], NOW)
     (line,) = describe_threats(threats, NOW)
-    assert line.startswith("orders[1]: an open transaction holds back 1,200 offsets, for 2 h at least. It is stuck: ")
+    assert line.startswith("orders[1]: an open transaction holds back 1,200 offsets, for 2 h at least.\nIt is stuck: ")
     assert "abort --topic orders --partition 1 --start-offset 10" in line
 
 

@@ -1,5 +1,6 @@
 """What people read: title, numbers, links and the command that answers."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from batchledger.model.checks import Severity
@@ -57,6 +58,18 @@ def test_document_holds_what_a_program_needs_and_a_text_for_chat_services() -> N
 
 def test_beginning_that_is_sent_late_says_when_it_ended() -> None:
     assert "over since 2026-11-21 12:14:00 UTC" in compose(ENDED, Event.OPENED, LINKS).text
+
+
+def test_ways_on_stand_in_the_beginning_alone() -> None:
+    """A command of the past would be run by a person who reads in a hurry."""
+    ways = ("", "Or publish what is staged: batchledger accept 17 --reason WHY")
+    begun = replace(OPENED, condition=replace(CONDITION, lines=(*CONDITION.lines, "    orders[3]@1200", *ways)))
+    ended = replace(begun, ended_at=ENDED.ended_at)
+    assert "\n    orders[3]@1200\n\nOr publish" in compose(begun, Event.OPENED, LINKS).text
+    told = compose(ended, Event.ENDED, LINKS)
+    assert "orders[3]@1200" in told.text
+    assert "accept" not in told.text
+    assert "accept" not in repr(told.document)
 
 
 def test_run_of_the_command_line_and_unknown_airflow_have_no_link() -> None:

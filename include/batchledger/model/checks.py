@@ -184,6 +184,10 @@ class RequestedCheck:
     on_failure: OnFailure = OnFailure.BLOCK
 
 
+_EXAMPLES = ", for example {}"
+_SEE_RECORDS = ". See the records with: {}"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """One judged check. ``detail`` gives numbers and example coordinates, for people to read.
@@ -219,6 +223,18 @@ class CheckResult:
             return "the table refuses the rows; its words are in the output of the command"
         return self.detail
 
+    def take_apart(self) -> tuple[str, Sequence[str], str]:
+        """Return the public detail, the example coordinates in it, and the command in it: for lines of their own.
+
+        What ``with_offenders`` puts together. A detail without them is whole.
+        """
+        detail, examples, command = self.public_detail, self.observed.get("coordinates", ()), ""
+        if asked := self.observed.get("command"):
+            rest = detail.removesuffix(_SEE_RECORDS.format(asked))
+            command, detail = ("", detail) if rest == detail else (asked, rest)
+        rest = detail.removesuffix(_EXAMPLES.format(", ".join(examples)))
+        return (detail, (), command) if rest == detail else (rest, examples, command)
+
     def with_note(self, note: str) -> "CheckResult":
         """Return the result with a note at the end of its detail; an empty note changes nothing."""
         return replace(self, detail=f"{self.detail.removesuffix('.')}; {note}") if note else self
@@ -231,7 +247,7 @@ class CheckResult:
         """Return the result with example coordinates such as ``orders[3]@1200`` in its detail."""
         if not coordinates:
             return self
-        detail = f"{self.detail}, for example {', '.join(coordinates)}"
+        detail = self.detail + _EXAMPLES.format(", ".join(coordinates))
         return replace(self, detail=detail).with_observed(coordinates=list(coordinates))
 
     def with_offenders(self, pipeline: str, offenders: Sequence[Offender]) -> "CheckResult":
@@ -240,7 +256,7 @@ class CheckResult:
             return self
         command = show_records(pipeline, [each.offsets for each in offenders])
         named = self.with_coordinates([str(each) for each in offenders])
-        detail = f"{named.detail}. See the records with: {command}"
+        detail = named.detail + _SEE_RECORDS.format(command)
         return replace(named, detail=detail).with_observed(command=command)
 
 

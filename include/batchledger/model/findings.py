@@ -50,6 +50,7 @@ class KindRow:
     ``happened`` begins its title. ``command`` shows or answers it, and names ``{pipeline}``, ``{subject}`` or
     ``{batch_id}``. ``state`` is the state of the pipeline meanwhile, if the kind has its own. ``is_of_batch``: its
     subject is a batch, and it ends with the batch. No message is sent if it ends within its ``patience``.
+    ``is_symptom``: it follows from every kind with a state of its own, and tells nothing new beside it.
     """
 
     name: str
@@ -60,6 +61,7 @@ class KindRow:
     state: PipelineState | None = None
     is_of_batch: bool = False
     patience: timedelta = timedelta()
+    is_symptom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,12 @@ class IncidentKind(_Catalogued):
     )
     FAILING = KindRow("failing", Place.LEDGER, "failing", _BATCH, state=PipelineState.FAILING, is_of_batch=True)
     FRESHNESS = KindRow(
-        "freshness", Place.LEDGER, "nothing published", "batchledger batches {pipeline}", Severity.WARNING
+        "freshness",
+        Place.LEDGER,
+        "nothing published",
+        "batchledger batches {pipeline}",
+        Severity.WARNING,
+        is_symptom=True,
     )
     UNREACHABLE = KindRow(
         "unreachable",
@@ -130,7 +137,7 @@ class IncidentKind(_Catalogued):
         "stuck_transaction", Place.THREATS, "stuck transaction", _PLAN, state=PipelineState.STUCK
     )
     EXPIRY_NEAR = KindRow("expiry_near", Place.THREATS, "unread records are about to expire", _PLAN)
-    LAG = KindRow("lag", Place.THREATS, "lag", _PLAN, Severity.WARNING)
+    LAG = KindRow("lag", Place.THREATS, "lag", _PLAN, Severity.WARNING, is_symptom=True)
     STALE_ATTEMPT = KindRow(
         "stale_attempt",
         Place.AUDIT,

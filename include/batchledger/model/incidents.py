@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any, Self
 
 from batchledger.model.checks import Severity
@@ -35,8 +36,9 @@ class Condition:
     """Something that people need to know, as one look has found it.
 
     ``subject`` tells incidents of one kind apart, for example ``batch 17`` or ``orders[3]``; empty if there can be only
-    one. ``title`` is a few words, ``lines`` give numbers and coordinates, ``command`` answers it. None of them holds a
-    record's value or a secret. ``run`` is the Airflow run of the batch, if there is one.
+    one. ``title`` is a few words. ``lines`` give numbers and coordinates and, after an empty line, the ways on.
+    ``command`` shows it, or answers it. None of them holds a record's value or a secret. ``run`` is the Airflow run of
+    the batch, if there is one.
     """
 
     pipeline: str
@@ -65,6 +67,11 @@ class Condition:
         row = kind.row
         command = row.command.format(pipeline=pipeline, subject=subject, batch_id=batch_id)
         return cls(pipeline, kind, subject, row.severity, row.happened + more, lines, command, batch_id, run)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The lines without the ways on, which only help while it lasts."""
+        return tuple(takewhile(bool, self.lines))
 
     @property
     def key(self) -> Key:

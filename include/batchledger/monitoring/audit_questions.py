@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import BatchState
 from batchledger.model.counting import describe_count
-from batchledger.model.findings import LedgerCheck, PipelineState, Place, list_kinds
+from batchledger.model.findings import IncidentKind, LedgerCheck, PipelineState, Place, list_kinds
 from batchledger.model.housekeeping import StagingTable
 from batchledger.model.incidents import Condition, Findings
 from batchledger.model.records.rules import SinkMode
@@ -82,12 +82,17 @@ def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadline
     if health.state is PipelineState.SOURCE_CHANGED:
         unasked.add(LedgerCheck.LOSS)
     for check in _SHARED:
-        if check in unasked:
+        if check in unasked or _is_hidden(check.row.kind, findings):
             continue
         found = tuple(_found_fact(each) for each in findings.found if each.kind is check.row.kind)
         unanswered = "" if check.row.kind in findings.looked_for else health.detail
         scope = _describe_scope(check, health, now)
         yield Question(check, scope, found or (Fact(scope, 0),), unanswered=unanswered)
+
+
+def _is_hidden(kind: IncidentKind, findings: Findings) -> bool:
+    """Whether it is a symptom beside its cause, so that nothing is said of it."""
+    return kind.row.is_symptom and kind in findings.looked_for and any(each is kind for _, each, _ in findings.unknown)
 
 
 def _describe_scope(check: LedgerCheck, health: PipelineHealth, now: datetime) -> str:
@@ -105,7 +110,8 @@ def _describe_scope(check: LedgerCheck, health: PipelineHealth, now: datetime) -
 
 
 def _found_fact(condition: Condition) -> Fact:
-    return Fact(condition.subject, 1, "; ".join(condition.lines), batch_id=condition.batch_id, run=condition.run)
+    detail = "; ".join(each.strip() for each in condition.facts)
+    return Fact(condition.subject, 1, detail, batch_id=condition.batch_id, run=condition.run)
 
 
 def _stale_fact(batch: OpenBatch, now: datetime) -> Fact:

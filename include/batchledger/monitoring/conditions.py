@@ -4,17 +4,19 @@ Nothing hangs on the memory of a run, so every run, the ledger's audit and the c
 exception that a transform, Spark or a table has raised is passed on: it may hold a record's values.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import Batch, BatchState, Lane
 from batchledger.model.checks import CheckResult, Outcome, Severity, sort_causes_first
+from batchledger.model.counting import describe_count
 from batchledger.model.findings import IncidentKind, PipelineState, Place, list_kinds
 from batchledger.model.incidents import Condition, Findings, Key
-from batchledger.model.offsets import count_offsets, describe_ranges
+from batchledger.model.offsets import count_offsets
 from batchledger.model.records.quarantine import QuarantineContent
+from batchledger.model.refusals import ways_out
 from batchledger.model.stored_facts import JudgedBatch, StoredFacts
 from batchledger.monitoring.health import PipelineHealth, Threats, describe_duration, describe_transaction
 
@@ -22,6 +24,7 @@ FAILURES_TO_TELL = 2
 # Retention deletes whole segments, so the last quarter of its time is the time to act.
 EXPIRY_SHARE = 0.25
 CHECKS_TOLD = 20
+PLACES_TOLD = 5
 _QUARANTINE_STEPS = (1, 100, 10_000, 1_000_000)
 NAMES_IN_TITLE = 2
 
@@ -29,18 +32,23 @@ NAMES_IN_TITLE = 2
 def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Deadlines, now: datetime) -> Findings:
     """Return everything that people are to know of the pipeline.
 
-    What the survey could not ask is left out of what was looked for, so that nothing ends because Kafka is silent.
+    What the survey could not ask is left out of what was looked for, so that nothing ends because Kafka is silent. A
+    symptom neither begins nor ends beside its cause: one cause is one message.
     """
     found = (
-        *_of_batches(stored, deadlines, now),
+        *_of_batches(stored, health.threats, deadlines, now),
         *_of_publication(stored),
         *_of_quarantine(stored.quarantine, health.pipeline),
-        *_of_freshness(stored, health.pipeline, deadlines, now),
+        *_of_freshness(stored, health, deadlines, now),
         *_of_survey(health),
         *(_of_threats(health.pipeline, health.threats, deadlines, now) if health.threats else ()),
     )
-    asked = list_kinds(Place.LEDGER) | _find_asked(health)
-    return Findings(found, asked, _find_unknown(stored), dict(_explain_ends(stored)))
+    asked, unknown = list_kinds(Place.LEDGER) | _find_asked(health), _find_unknown(stored)
+    if any(each.kind.row.state is health.state for each in found):
+        symptoms = {kind for kind in IncidentKind if kind.row.is_symptom}
+        found = tuple(each for each in found if each.kind not in symptoms)
+        unknown |= {(health.pipeline, kind, "") for kind in symptoms}
+    return Findings(found, asked, unknown, dict(_explain_ends(stored)))
 
 
 def _find_asked(health: PipelineHealth) -> frozenset[IncidentKind]:
@@ -89,16 +97,21 @@ def _explain_check(facts: JudgedBatch, check: CheckResult) -> str:
     return f"accepted in {facts.batch.subject}" if facts.is_accepted else "only recorded now"
 
 
-def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Iterator[Condition]:
+def _of_batches(
+    stored: StoredFacts, threats: Threats | None, deadlines: Deadlines, now: datetime
+) -> Iterator[Condition]:
     for facts in stored.open_batches:
         batch = facts.batch
+        # A replay holds no record back.
+        waiting = tell_waiting(threats, now) if batch.lane is Lane.LIVE else ()
         if facts.is_blocked:
-            yield _blocked(facts)
+            yield _blocked(facts, waiting)
             age = now - facts.blocked_since if facts.blocked_since else timedelta()
             if deadlines.blocked is not None and age > deadlines.blocked:
                 more = f" for more than {describe_duration(deadlines.blocked)}"
                 line = f"{batch.label} waits for a person since {facts.blocked_since:%Y-%m-%d %H:%M} UTC"
-                yield _of_batch(batch, IncidentKind.BLOCKED_TOO_LONG, more, (line, *_tell_retake(facts)))
+                lines = (line, *_tell_retake(facts), *waiting, *_tell_ways(facts))
+                yield _of_batch(batch, IncidentKind.BLOCKED_TOO_LONG, more, lines)
         else:
             # A critical check that could not run leaves the batch as it is.
             yield from _failed_checks(batch, (each for each in facts.checks if each.outcome is Outcome.NOT_RUN))
@@ -106,25 +119,54 @@ def _of_batches(stored: StoredFacts, deadlines: Deadlines, now: datetime) -> Ite
             attempts = f"{facts.failures_in_a_row} attempts of {batch.label} in a row have failed"
             lines = (
                 f"{attempts}, the newest in run {batch.attempt_run}",
-                f"the newest error is of its {facts.failed_step} step" if facts.failed_step else "",
+                *([f"the newest error is of its {facts.failed_step} step"] if facts.failed_step else []),
                 "the errors are in the output of the command below, and in the tasks' logs",
+                *waiting,
+                "",
+                f"Remove the cause, then try it again: batchledger run {batch.pipeline} --batch {batch.batch_id}",
             )
             more = f" — {facts.failures_in_a_row} attempts in a row"
-            yield _of_batch(batch, IncidentKind.FAILING, more, tuple(filter(None, lines)))
+            yield _of_batch(batch, IncidentKind.FAILING, more, lines)
 
 
-def _blocked(facts: JudgedBatch) -> Condition:
+def _blocked(facts: JudgedBatch, waiting: Iterable[str]) -> Condition:
     batch, failed = facts.batch, sort_causes_first(each for each in facts.checks if each.blocks)
     names = ", ".join(each.name for each in failed[:NAMES_IN_TITLE])
     more = f" and {len(failed) - NAMES_IN_TITLE} more" if len(failed) > NAMES_IN_TITLE else ""
-    count = count_offsets(batch.ranges)
-    offsets = f"{count:,} {'offset' if count == 1 else 'offsets'} in {describe_ranges(batch.ranges)}"
     lines = (
-        f"{batch.label} stays invisible: {offsets}",
+        *_tell_offsets(batch),
         *_tell_retake(facts),
-        *(_describe_check(each) for each in failed[:CHECKS_TOLD]),
+        *(line for each in failed[:CHECKS_TOLD] for line in _tell_check(each)),
+        *waiting,
+        *_tell_ways(facts),
     )
     return _of_batch(batch, IncidentKind.BLOCKED, f" — {names}{more}" if failed else "", lines)
+
+
+def _tell_offsets(batch: Batch) -> tuple[str, ...]:
+    """Say how much is invisible: one range beside the number, several on lines of their own."""
+    told = f"{batch.label} stays invisible: {describe_count(count_offsets(batch.ranges), 'offset')} in"
+    if len(batch.ranges) == 1:
+        return (f"{told} {batch.ranges[0]}",)
+    return f"{told} {len(batch.ranges):,} ranges", *tell_some([str(each) for each in batch.ranges])
+
+
+def _tell_ways(facts: JudgedBatch) -> tuple[str, ...]:
+    """Return the commands between which a person decides; a batch that was taken again has nothing to decide yet."""
+    return () if facts.is_taken_again else ("", *ways_out(facts.batch, facts.checks).splitlines())
+
+
+def tell_waiting(threats: Threats | None, now: datetime) -> tuple[str, ...]:
+    """Say how many records wait, and when the first of them may be gone; nothing if that is not known."""
+    if threats is None or not threats.unread_records:
+        return ()
+    first = threats.first_to_expire
+    expiry = f", the oldest may expire {_when(first.expires_at - now)}" if first and first.expires_at else ""
+    return (f"{describe_count(threats.unread_records, 'record waits', 'records wait')}{expiry}",)
+
+
+def _when(left: timedelta) -> str:
+    return f"in {describe_duration(left)}" if left > timedelta() else "at any moment"
 
 
 def _tell_retake(facts: JudgedBatch) -> tuple[str, ...]:
@@ -157,7 +199,7 @@ def _failed_checks(batch: Batch, checks: Iterable[CheckResult]) -> Iterator[Cond
         if check.severity is Severity.INFO or check.outcome not in (Outcome.FAILED, Outcome.NOT_RUN):
             continue
         pipeline, kind, subject = _key_of(batch, check)
-        lines = (f"{batch.label} is {batch.state}", _describe_check(check))
+        lines = (f"{batch.label} is {batch.state}", *_tell_check(check))
         named, run = f" — {check.name}", batch.attempt_run
         told = Condition.of(kind, pipeline, named, lines, subject=subject, batch_id=batch.batch_id, run=run)
         title = told.title if check.outcome is Outcome.FAILED else f"check could not run{named}"
@@ -170,13 +212,24 @@ def _key_of(batch: Batch, check: CheckResult) -> tuple[str, IncidentKind, str]:
     return batch.pipeline, IncidentKind.CHECK_FAILED, subject
 
 
-def _of_freshness(stored: StoredFacts, pipeline: str, deadlines: Deadlines, now: datetime) -> Iterator[Condition]:
-    """Before the first publication the time counts from the first plan."""
-    since, limit = stored.published_at or stored.known_since, deadlines.freshness
-    if since is not None and limit is not None and now - since > limit:
+def _of_freshness(
+    stored: StoredFacts, health: PipelineHealth, deadlines: Deadlines, now: datetime
+) -> Iterator[Condition]:
+    """Before the first publication the time counts from the first plan.
+
+    If records wait, it counts from the oldest of them at the earliest: the first one after an idle day is not late.
+    """
+    since, limit, threats = stored.published_at or stored.known_since, deadlines.freshness, health.threats
+    if since is None or limit is None:
+        return
+    oldest = threats and threats.oldest_unread and threats.oldest_unread.oldest_unread_at
+    if now - max(since, oldest or since) > limit:
         first = "the last publication was" if stored.published_at else "nothing was published since the first plan"
         line = f"{first} at {since:%Y-%m-%d %H:%M} UTC, {describe_duration(now - since)} ago"
-        yield Condition.of(IncidentKind.FRESHNESS, pipeline, f" for more than {describe_duration(limit)}", (line,))
+        idle = "nothing is unread: see whether the producers still write"
+        waiting = (idle,) if threats and not threats.unread_records else tell_waiting(threats, now)
+        more = f" for more than {describe_duration(limit)}"
+        yield Condition.of(IncidentKind.FRESHNESS, health.pipeline, more, (line, *waiting))
 
 
 def _of_survey(health: PipelineHealth) -> Iterator[Condition]:
@@ -189,14 +242,20 @@ def _of_threats(pipeline: str, threats: Threats, deadlines: Deadlines, now: date
     for each in threats.transactions:
         if each.is_stuck:
             kind, where = IncidentKind.STUCK_TRANSACTION, str(each.partition)
-            yield Condition.of(kind, pipeline, f" in {where}", (describe_transaction(each, now),), subject=where)
+            lines = tuple(describe_transaction(each, now).splitlines())
+            yield Condition.of(kind, pipeline, f" in {where}", lines, subject=where)
     expiring, oldest = threats.first_to_expire, threats.oldest_unread
     if expiring and expiring.expires_at and expiring.oldest_unread_at:
         left, retention = expiring.expires_at - now, expiring.expires_at - expiring.oldest_unread_at
         if left <= retention * EXPIRY_SHARE:
-            when = f"in {describe_duration(left)}" if left > timedelta() else "at any moment"
-            line = f"{expiring.partition}@{expiring.next_offset}: the oldest unread record may expire {when}"
-            yield Condition.of(IncidentKind.EXPIRY_NEAR, pipeline, lines=(line,))
+            lines = (
+                f"{expiring.partition}@{expiring.next_offset}: the oldest unread record may expire {_when(left)}",
+                *tell_waiting(threats, now),
+                "",
+                f"Let the pipeline run: batchledger run {pipeline} --until-caught-up",
+                "If it cannot, raise retention.ms of the topic first.",
+            )
+            yield Condition.of(IncidentKind.EXPIRY_NEAR, pipeline, lines=lines)
     if oldest and oldest.oldest_unread_at and deadlines.lag is not None:
         age = now - oldest.oldest_unread_at
         if age > deadlines.lag:
@@ -212,5 +271,16 @@ def _of_batch(batch: Batch, kind: IncidentKind, more: str, lines: tuple[str, ...
     return Condition.of(kind, batch.pipeline, more, lines, subject=batch.subject, batch_id=batch.batch_id, run=run)
 
 
-def _describe_check(check: CheckResult) -> str:
-    return f"{check.name}: {check.public_detail}"
+def _tell_check(check: CheckResult) -> tuple[str, ...]:
+    """Return what a check has found: the clauses of its detail, then its examples, each on a line of its own."""
+    detail, examples, command = check.take_apart()
+    first, *clauses = detail.split("; ")
+    told = [f"{check.name}: {first}", *(f"  {each}" for each in clauses)]
+    told += ["  for example", *tell_some(examples)] if examples else []
+    return (*told, f"  See the records with: {command}") if command else tuple(told)
+
+
+def tell_some(places: Sequence[str]) -> tuple[str, ...]:
+    """Return the first of some offsets, each on a line of its own, and how many more there are."""
+    more = len(places) - PLACES_TOLD
+    return (*(f"    {each}" for each in places[:PLACES_TOLD]), *([f"    and {more:,} more"] if more > 0 else []))

@@ -286,9 +286,10 @@ def describe_transaction(each: OpenTransaction, now: datetime) -> str:
     )
     if not each.is_stuck:
         return held_back
+    partition, offset = each.partition, each.last_stable_offset
     return (
-        f"{held_back}. It is stuck: the last stable offset stands still at {each.last_stable_offset}. Find its "
-        "producer with: kafka-transactions.sh find-hanging; when it is gone, end the transaction with: "
-        f"kafka-transactions.sh abort --topic {each.partition.topic} --partition {each.partition.partition} "
-        f"--start-offset {each.last_stable_offset}"
+        f"{held_back}.\nIt is stuck: the last stable offset stands still at {offset}.\n"
+        "Find its producer with: kafka-transactions.sh find-hanging\n"
+        "When it is gone, end the transaction with: kafka-transactions.sh abort "
+        f"--topic {partition.topic} --partition {partition.partition} --start-offset {offset}"
     )

@@ -47,7 +47,7 @@ def compose(incident: Incident, event: Event, links: Links) -> Message:
     how = f", {incident.ending}" if incident.ending else ""
     over = f": over after {describe_duration(incident.duration)}{how}" if is_over else ""
     title = _one_line(f"[batchledger] {condition.pipeline}: {condition.title}{over}")
-    lines = tuple(_one_line(each) for each in condition.lines)
+    lines = tuple(_one_line(each) for each in (condition.facts if is_over else condition.lines))
     run_url = links.to_run(condition.pipeline, condition.run)
     page_url = links.to_page(condition.pipeline, condition.batch_id)
     docs_url = links.to_docs(condition.pipeline, condition.batch_id)
@@ -97,6 +97,6 @@ def compose_trial(connection_id: str) -> Message:
 
 
 def _one_line(text: str) -> str:
-    """Return a text that breaks no header and no list, cut if it is very long."""
-    joined = " ".join(text.split())
+    """Return a text that breaks no header and no list, cut if it is very long. It keeps how far it is indented."""
+    joined = text[: len(text) - len(text.lstrip(" "))] + " ".join(text.split())
     return joined if len(joined) <= LINE_CHARACTERS else f"{joined[: LINE_CHARACTERS - 1]}…"

@@ -1,15 +1,20 @@
 """Connections of type ``smtp``: e-mail by Airflow's SMTP provider, with one more key in ``extra``: ``to_email``."""
 
 import html
+import re
 import smtplib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from email.message import EmailMessage
+from email.utils import format_datetime, localtime, make_msgid
+from typing import cast
 
 from airflow.providers.smtp.hooks.smtp import SmtpHook
 from typing_extensions import override
 
 from batchledger.adapters.channels.smtp_clients import BoundedSmtp, BoundedSmtpOverTls
 from batchledger.model.errors import ChannelError, ConfigurationError
-from batchledger.model.incidents import Message
+from batchledger.model.incidents import Event, Message
 from batchledger.ports import Channel
 
 SECONDS = 8
@@ -30,6 +35,10 @@ class _PromptHook(SmtpHook):
             # The hook would make an error of Airflow of it.
             raise ConnectionError(str(error)) from error
 
+    def deliver(self, mail: EmailMessage) -> None:
+        """Send a mail as it is: the provider's own have no text part. Needs an open connection."""
+        cast("smtplib.SMTP", self._smtp_client).send_message(mail)
+
 
 @dataclass(frozen=True)
 class MailChannel(Channel):
@@ -41,9 +50,7 @@ class MailChannel(Channel):
     def send(self, message: Message) -> None:
         try:
             with _PromptHook(self.connection_id) as hook:
-                hook.send_email_smtp(
-                    to=_addressees(hook), subject=message.title, html_content=render_page(message), mime_charset="utf-8"
-                )
+                hook.deliver(write_mail(message, str(hook.from_email), _addressees(hook)))
         except smtplib.SMTPResponseException as error:
             raise ChannelError(
                 f"The mail server of {self.connection_id} answered {error.smtp_code}.", subject=self.connection_id
@@ -58,6 +65,35 @@ class MailChannel(Channel):
                 f"The mail server of {self.connection_id} could not be used: {type(error).__name__}.",
                 subject=self.connection_id,
             ) from error
+
+
+def write_mail(message: Message, sender: str, addressees: Sequence[str]) -> EmailMessage:
+    """Return the message as a mail: its text, and the same as a page.
+
+    A message that is sent twice has the same id, so a mailbox may show it once. The end of an incident answers its
+    beginning, so both stand together.
+    """
+    mail = EmailMessage()
+    mail["Subject"], mail["From"], mail["To"] = message.title, sender, ", ".join(addressees)
+    mail["Date"] = format_datetime(localtime())
+    host = sender.rpartition("@")[2].strip(" >") or "localhost"
+    event = str(message.document.get("event"))
+    if "incident_id" in message.document:
+        mail["Message-ID"] = _name(message, event, host)
+        if message.is_good:
+            mail["In-Reply-To"] = mail["References"] = _name(message, str(Event.OPENED), host)
+    else:
+        mail["Message-ID"] = make_msgid(domain=host)
+    mail.set_content(message.text)
+    mail.add_alternative(render_page(message), subtype="html")
+    return mail
+
+
+def _name(message: Message, event: str, host: str) -> str:
+    """Return the id of an event of an incident. Incidents of two ledgers may have one number, not one beginning."""
+    pipeline, number, begun = (str(message.document[each]) for each in ("pipeline", "incident_id", "opened_at"))
+    words = (pipeline, number, re.sub(r"\D", "", begun), event)
+    return f"<batchledger.{'.'.join(words)}@{host}>"
 
 
 def render_page(message: Message) -> str:
