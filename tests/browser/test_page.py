@@ -19,7 +19,7 @@ from tests.pages import User, let_in, serving
 
 LOOKS: tuple[Look, ...] = ("light", "dark")
 PIPELINES = 120
-OTHERS = (PipelineState.LAGGING, PipelineState.CAUGHT_UP)
+OTHERS = (PipelineState.UNREAD, PipelineState.CAUGHT_UP)
 
 
 def list_standings() -> Iterator[Standing]:
@@ -121,7 +121,7 @@ def test_state_is_chosen_by_a_link_and_kept_in_the_address(page: Page, address: 
     page.get_by_role("link", name="Blocked 1").press("Enter")
     expect(page.locator("tbody th a")).to_have_text(["zebra"])
     expect(page.get_by_role("link", name="Blocked 1")).to_have_attribute("aria-current", "true")
-    page.goto(f"{address}/pipelines?state=lagging&sort=-name")
+    page.goto(f"{address}/pipelines?state=unread+records&sort=-name")
     expect_first(page, "orders-118")
     expect(page.get_by_role("columnheader", name="Pipeline")).to_have_attribute("aria-sort", "descending")
 

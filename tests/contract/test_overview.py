@@ -24,6 +24,7 @@ from batchledger.adapters.postgres.ledger.overview import (
     load_volumes,
 )
 from batchledger.model.batch import BatchState, DecisionKind, Position, Step, StepFailure
+from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome, Severity
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.monitoring.health import Book, CurrentBatch
 from batchledger.proof.coverage import Accounted, find_missing
@@ -155,6 +156,20 @@ def test_last_batch_of_each_pipeline_is_its_newest_of_either_lane(
     assert (last[other.pipeline].batch_id, last[other.pipeline].published_at) == (beside.batch_id, None)
     replay = life.store_replay(warehouse, FIRST)
     assert load_last_batches(warehouse.dsn, names)[warehouse.pipeline].batch_id == replay.batch_id
+
+
+def test_last_batch_names_the_fields_that_its_audit_complains_about(warehouse: PostgresWarehouse) -> None:
+    def find_unknown() -> list[str]:
+        return list(load_last_batches(warehouse.dsn, [warehouse.pipeline])[warehouse.pipeline].unknown_fields)
+
+    found = {"shipping": {"records": 1}, "discount": {"records": 7}}
+    complaint = CheckResult(IntegrityCheck.NO_UNKNOWN_FIELDS, Outcome.FAILED, "7 of 9", {"fields": found})
+    attempt = life.stage(warehouse, life.store(warehouse, FIRST))
+    life.audit(warehouse, attempt, replace(complaint, severity=Severity.WARNING))
+    assert find_unknown() == ["discount", "shipping"]
+    # The next batch has none any more.
+    life.store(warehouse, SECOND)
+    assert find_unknown() == []
 
 
 def publish_at(warehouse: PostgresWarehouse, batch_id: int, moment: datetime, rows: int = 0) -> None:

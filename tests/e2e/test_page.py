@@ -38,7 +38,7 @@ OpenView = Callable[..., AbstractContextManager[Page]]
 
 @dataclass(frozen=True)
 class Shop:
-    """Four pipelines: one caught up, one lagging with quarantine and a skip, one blocked, one that has lost records."""
+    """Four pipelines: caught up; with unread records, quarantine and a skip; blocked; one that has lost records."""
 
     clicks: TestPipeline
     purchases: TestPipeline
@@ -183,7 +183,7 @@ def test_each_view_can_be_read_by_everybody_in_both_looks(
 
 def test_pipelines_are_listed_the_worst_first_and_stay_up_to_date(open_view: OpenView, shop: Shop) -> None:
     with open_view("/batchledger/pipelines") as page:
-        expect(row_of(page, "purchases")).to_contain_text("lagging")
+        expect(row_of(page, "purchases")).to_contain_text("unread records")
         assert names_of(page) == ["shipments", "payments", "purchases", "clicks"]
         expect(row_of(page, "shipments")).to_contain_text(str(shop.lost))
         expect(row_of(page, "payments")).to_contain_text("blocked")
@@ -194,7 +194,7 @@ def test_pipelines_are_listed_the_worst_first_and_stay_up_to_date(open_view: Ope
         expect(page.locator("tbody th a")).to_have_text(["clicks"])
         shop.clicks.send(7)
         # The page is not reloaded.
-        expect(row_of(page, "clicks")).to_contain_text("lagging")
+        expect(row_of(page, "clicks")).to_contain_text("unread records")
         expect(row_of(page, "clicks").locator("td").nth(1)).to_have_text("7")
         publish(shop.clicks)
 
@@ -369,7 +369,7 @@ def test_page_survives_a_warehouse_that_is_down(open_view: OpenView, shop: Shop,
         expect(page.locator(".sum")).to_be_visible()
         expect(page).to_have_title(re.compile(r"^purchases: batch"))
         expect(third.locator(".ribbon").first).to_be_visible()
-        expect(row_of(other, "purchases")).to_contain_text("lagging")
+        expect(row_of(other, "purchases")).to_contain_text("unread records")
 
 
 def test_open_page_stays_and_says_that_it_is_old_while_something_else_answers(open_view: OpenView, shop: Shop) -> None:

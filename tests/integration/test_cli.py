@@ -169,7 +169,7 @@ def test_plan_and_status_tell_what_threatens_the_unread_records(workplace: Workp
     (tmp_path / pipeline.path.name).write_text(pipeline.path.read_text())
     here = {"BATCHLEDGER_LOCAL": str(SERVICES.home.local), "BATCHLEDGER_PIPELINES": str(tmp_path)}
     (found,) = ask("status", **here)["pipelines"]
-    assert (found["pipeline"], found["state"]) == (pipeline.name, "lagging")
+    assert (found["pipeline"], found["state"]) == (pipeline.name, "unread records")
     assert found["threats"]["unread_records"] == 5
     assert "holds back 3 offsets" in " ".join(batchledger("status", **here).stdout.split())
     producer.abort_transaction(30)

@@ -385,8 +385,8 @@ def test_overview_lists_the_worst_first_and_says_what_else_is_to_be_known(workpl
         (blocked.name, "blocked"),
         (paused.name, "paused"),
         ("refused", "unknown"),
-        (much.name, "lagging"),
-        (little.name, "lagging"),
+        (much.name, "unread records"),
+        (little.name, "unread records"),
         (caught_up.name, "caught up"),
     ]
     assert found[blocked.name].health.detail == f"batch {batch} of {blocked.name} waits for a person"
@@ -424,20 +424,20 @@ def test_attempt_of_a_run_that_is_over_is_not_at_work(workplace: Workplace, desk
         assert f">{told}<" in desk.get(f"/{pipeline.name}").text
         return told
 
-    assert state() == "lagging"
+    assert state() == "unread records"
     platform.ledger.open_attempt(batch.batch_id, "manual__1")
     run = (pipeline.name, "manual__1")
     for airflow_says, told in (
         ("running", "running"),
         ("queued", "running"),
-        ("failed", "lagging"),
-        ("success", "lagging"),
+        ("failed", "unread records"),
+        ("success", "unread records"),
     ):
         desk.airflow.state_by_run[run] = airflow_says
         assert state() == told, airflow_says
     # Airflow knows a run of this id, of another DAG.
     desk.airflow.state_by_run = {("another_dag", "manual__1"): "running"}
-    assert state() == "lagging"
+    assert state() == "unread records"
     # Airflow knows no run of the command line.
     platform.ledger.open_attempt(batch.batch_id, "cli__2026-11-22T10:00:00__ana@host")
     assert state() == "running"

@@ -142,7 +142,7 @@ def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
     monkeypatch.setattr(
         "batchledger.adapters.postgres.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN])
     )
-    report = Report(PipelineHealth("flights", PipelineState.LAGGING, "", None), Told(Settlement(), 2))
+    report = Report(PipelineHealth("flights", PipelineState.UNREAD, "", None), Told(Settlement(), 2))
     monkeypatch.setattr("batchledger.monitoring.alerting.report", lambda make, _: visit(make(), report))
     monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda each: each.name)

@@ -120,7 +120,7 @@ def test_one_cause_is_one_message_lag_and_freshness_neither_begin_nor_end_beside
 ) -> None:
     """The negative control is a pipeline without a cause: it has both."""
     blocked = JudgedBatch(state(BatchState.BLOCKED), (NO_HOLES,), blocked_since=NOW)
-    health = BLOCKED if is_blocked else replace(BLOCKED, state=PipelineState.LAGGING)
+    health = BLOCKED if is_blocked else replace(BLOCKED, state=PipelineState.UNREAD)
     stored = StoredFacts((blocked,) if is_blocked else (), published_at=NOW - 2 * HOUR)
     found = find(stored, health, BOTH)
     assert {each.kind for each in found.found} == ({IncidentKind.BLOCKED} if is_blocked else SYMPTOMS)
@@ -136,14 +136,14 @@ def test_one_cause_is_one_message_lag_and_freshness_neither_begin_nor_end_beside
 def test_blocked_replay_is_no_cause_of_a_lag() -> None:
     replay = replace(state(BatchState.BLOCKED), lane=Lane.REPLAY)
     stored = StoredFacts((JudgedBatch(replay, (NO_HOLES,), blocked_since=NOW),), published_at=NOW - 2 * HOUR)
-    found = find(stored, replace(BLOCKED, state=PipelineState.LAGGING), BOTH).found
+    found = find(stored, replace(BLOCKED, state=PipelineState.UNREAD), BOTH).found
     assert {each.kind for each in found} == {IncidentKind.BLOCKED, *SYMPTOMS}
 
 
 @pytest.mark.parametrize(("waited", "is_told"), [(timedelta(seconds=1), False), (HOUR + timedelta(seconds=1), True)])
 def test_first_record_after_an_idle_day_is_not_late(waited: timedelta, is_told: bool) -> None:
     first = PartitionHealth(ORDERS_0, 5, 6, 6, NOW - waited, None)
-    health = PipelineHealth("orders", PipelineState.LAGGING, "", Threats(1, (), first, None))
+    health = PipelineHealth("orders", PipelineState.UNREAD, "", Threats(1, (), first, None))
     found = find(StoredFacts(published_at=NOW - 24 * HOUR), health, Deadlines(freshness=HOUR)).found
     assert [each.kind for each in found] == [IncidentKind.FRESHNESS] * is_told
 
@@ -301,7 +301,7 @@ def test_pipeline_that_has_never_published_is_stale_since_its_first_plan(age: ti
 @pytest.mark.parametrize(("age", "is_told"), [(HOUR, False), (HOUR + timedelta(seconds=1), True)])
 def test_lag_is_the_age_of_the_oldest_unread_record(age: timedelta, is_told: bool) -> None:
     oldest = PartitionHealth(ORDERS_0, 1200, 1500, 1500, NOW - age, None)
-    health = replace(CAUGHT_UP, state=PipelineState.LAGGING, threats=Threats(300, (), oldest, None))
+    health = replace(CAUGHT_UP, state=PipelineState.UNREAD, threats=Threats(300, (), oldest, None))
     found = find(health=health, deadlines=Deadlines(lag=HOUR)).found
     assert [each.lines for each in found] == (
         [("300 unread offsets; the oldest record, orders[0]@1200, is 1 h 1 s old",)] if is_told else []
@@ -331,6 +331,7 @@ def test_stuck_transaction_is_told_with_how_to_end_it_and_another_one_is_not() -
         (PipelineState.LOSS, IncidentKind.LOSS),
         (PipelineState.SOURCE_CHANGED, IncidentKind.SOURCE_CHANGED),
         (PipelineState.UNKNOWN, IncidentKind.UNREACHABLE),
+        (PipelineState.AWAITING, IncidentKind.TOPIC_AWAITED),
     ],
 )
 def test_what_the_survey_says_is_told_in_its_words(pipeline_state: PipelineState, kind: IncidentKind) -> None:
@@ -341,14 +342,14 @@ def test_what_the_survey_says_is_told_in_its_words(pipeline_state: PipelineState
 def test_what_could_not_be_asked_was_not_looked_for() -> None:
     """Otherwise a loss would be over as soon as Kafka does not answer."""
     threats = {IncidentKind.LAG, IncidentKind.EXPIRY_NEAR, IncidentKind.STUCK_TRANSACTION}
-    source = {IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED}
+    source = {IncidentKind.LOSS, IncidentKind.SOURCE_CHANGED, IncidentKind.TOPIC_AWAITED}
     unknown = find(health=PipelineHealth("orders", PipelineState.UNKNOWN, "no broker answers", None)).looked_for
     lost = find(health=PipelineHealth("orders", PipelineState.LOSS, "gone", None)).looked_for
     assert not unknown & (threats | source)
     assert source <= lost
     assert not lost & threats
     changed = find(health=PipelineHealth("orders", PipelineState.SOURCE_CHANGED, "another topic", None)).looked_for
-    assert changed & (source | threats) == {IncidentKind.SOURCE_CHANGED}, "nobody knows what the old topic has lost"
+    assert changed & (source | threats) == source - {IncidentKind.LOSS}, "nobody knows what the old topic has lost"
     assert find().looked_for == unknown | source | threats
     assert {IncidentKind.BLOCKED, IncidentKind.UNREACHABLE} <= unknown
 

@@ -46,6 +46,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.ReplayRefusedError: (False, 2),
     errors.ExpiredError: (False, 3),
     errors.TopicChangedError: (False, 3),
+    errors.TopicAwaitedError: (False, 3),
     errors.TargetRefusedError: (False, 3),
     errors.TargetChangedError: (False, 3),
     errors.RowsRefusedError: (False, 3),

@@ -35,7 +35,7 @@ def test_state_belongs_to_one_kind_and_states_without_one_are_no_fault() -> None
     states = [each.row.state for each in IncidentKind if each.row.state]
     assert len(set(states)) == len(states)
     assert set(PipelineState) - set(states) == {
-        PipelineState.PAUSED, PipelineState.RUNNING, PipelineState.LAGGING, PipelineState.CAUGHT_UP
+        PipelineState.PAUSED, PipelineState.RUNNING, PipelineState.UNREAD, PipelineState.CAUGHT_UP
     }  # fmt: skip
 
 
@@ -50,6 +50,7 @@ def test_every_kind_but_these_warnings_is_critical() -> None:
         IncidentKind.FRESHNESS,
         IncidentKind.LAG,
         IncidentKind.UNREACHABLE,
+        IncidentKind.TOPIC_AWAITED,
         IncidentKind.CHANNEL_FAILING,
         IncidentKind.STALE_ATTEMPT,
         IncidentKind.ORPHANED_STAGING,

@@ -60,7 +60,7 @@ def state_of(world: World, now: datetime = NOW) -> PipelineState:
 
 def test_pipeline_lags_until_it_has_caught_up(world: World) -> None:
     found = survey(world.process(), NOW)
-    assert (found.state, found.threats and found.threats.unread_records) == (PipelineState.LAGGING, 6)
+    assert (found.state, found.threats and found.threats.unread_records) == (PipelineState.UNREAD, 6)
     catch_up(world)
     assert state_of(world) is PipelineState.CAUGHT_UP
 
@@ -155,7 +155,7 @@ def test_attempt_that_is_at_work_after_a_failed_one_is_not_failing(world: World)
     fail_at_staging(world, "the disk is full.")
     platform = world.process()
     platform.ledger.open_attempt(1, "next")
-    assert state_of(world) is PipelineState.LAGGING
+    assert state_of(world) is PipelineState.UNREAD
 
 
 def test_source_that_does_not_answer_is_unknown_with_the_error(world: World) -> None:
@@ -259,12 +259,18 @@ def hold_back_while_paused(world: World) -> None:
     pause(world.process(), Decision("ana@host", "wait"))
 
 
+def lose_topic(world: World) -> None:
+    catch_up(world)
+    world.broker.delete_topic("orders")
+
+
 STATES: dict[str, tuple[Callable[[World], object], PipelineState]] = {
-    "nothing read yet": (lambda world: None, PipelineState.LAGGING),
+    "nothing read yet": (lambda world: None, PipelineState.UNREAD),
     "caught up": (catch_up, PipelineState.CAUGHT_UP),
     "a loss": (lose, PipelineState.LOSS),
     "a loss in a partition that was added": (lose_beginning_of_new_partition, PipelineState.LOSS),
-    "no topic": (lambda world: world.broker.delete_topic("orders"), PipelineState.SOURCE_CHANGED),
+    "no topic yet": (lambda world: world.broker.delete_topic("orders"), PipelineState.AWAITING),
+    "no topic any more": (lose_topic, PipelineState.SOURCE_CHANGED),
     "another topic": (recreate_topic, PipelineState.SOURCE_CHANGED),
     "a position beyond the end": (go_beyond_the_end, PipelineState.SOURCE_CHANGED),
     "blocked": (block, PipelineState.BLOCKED),
@@ -274,7 +280,7 @@ STATES: dict[str, tuple[Callable[[World], object], PipelineState]] = {
     "stuck": (lambda world: hold_back(world, NOW - STUCK_AFTER - timedelta(seconds=1)), PipelineState.STUCK),
     "stuck and paused": (hold_back_while_paused, PipelineState.STUCK),
     "paused": (lambda world: pause(world.process(), Decision("ana@host", "wait")), PipelineState.PAUSED),
-    "audited": (lambda world: stage_and_audit(world.process(), "run"), PipelineState.LAGGING),
+    "audited": (lambda world: stage_and_audit(world.process(), "run"), PipelineState.UNREAD),
 }
 
 
@@ -304,7 +310,7 @@ def test_pipeline_whose_batch_is_at_work_is_running_unless_something_worse_is_to
     batch = plans.plan(world.process(), "run")
     assert batch is not None
     world.process().ledger.open_attempt(batch.batch_id, "run")
-    assert judge_world(world, NOW).state is PipelineState.LAGGING
+    assert judge_world(world, NOW).state is PipelineState.UNREAD
     judged = judge_world(world, NOW, is_at_work=True)
     assert (judged.state, judged.detail) == (PipelineState.RUNNING, "batch 1 of orders_copy, planned")
     pause(world.process(), Decision("ana@host", "wait"))

@@ -1,5 +1,6 @@
 """The integrity suite in Great Expectations: each expectation finds its fault, alone, and says it in its own words."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -55,6 +56,12 @@ def clean(each: OffsetRange) -> RangeFacts:
 
 
 CLEAN = facts_of(*map(clean, ORDERS))
+
+
+def test_great_expectations_writes_nothing_of_its_own_into_the_log_of_a_task(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        IntegrityAuditor().judge(facts_of(clean(OffsetRange(TopicPartition("orders", 0), 0, 10))))
+    assert [each.name for each in caplog.records if each.name.startswith("great_expectations")] == []
 
 
 def second(change: Callable[[RangeFacts], RangeFacts]) -> AttemptFacts:

@@ -62,7 +62,7 @@ def audit(questions: Iterable[Question], coverage: Coverage = WHOLE) -> LedgerAu
     checks = judge(asked)
     findings, health = (
         find_own("orders", asked, checks, coverage),
-        PipelineHealth("orders", PipelineState.LAGGING, "", None),
+        PipelineHealth("orders", PipelineState.UNREAD, "", None),
     )
     return LedgerAudit("orders", NOW, coverage, tuple(checks), findings, health)
 
@@ -296,7 +296,7 @@ def test_oldest_unread_record_expires_soon_in_the_last_quarter_of_its_retention(
 ) -> None:
     expiring = partition(NOW + left - timedelta(hours=4), NOW + left)
     threats = replace(CALM, unread_records=10, oldest_unread=expiring, first_to_expire=expiring)
-    found = audit(look(PipelineState.LAGGING, threats, Deadlines()))
+    found = audit(look(PipelineState.UNREAD, threats, Deadlines()))
     assert [each.name for each in found.failed] == [LedgerCheck.EXPIRY] * is_found
     (expiry,) = [each for each in found.checks if each.name == LedgerCheck.EXPIRY]
     assert "may expire in " in expiry.detail
@@ -306,8 +306,8 @@ def test_lag_beyond_its_deadline_is_found_and_nobody_asks_without_one() -> None:
     late, early = (partition(NOW - timedelta(minutes=minutes), None) for minutes in (11, 9))
     for oldest, names in ((late, [LedgerCheck.LAG]), (early, []), (None, [])):
         threats = replace(CALM, unread_records=10, oldest_unread=oldest)
-        assert [each.name for each in audit(look(PipelineState.LAGGING, threats)).failed] == names
-    undated = look(PipelineState.LAGGING, replace(CALM, oldest_unread=late), Deadlines())
+        assert [each.name for each in audit(look(PipelineState.UNREAD, threats)).failed] == names
+    undated = look(PipelineState.UNREAD, replace(CALM, oldest_unread=late), Deadlines())
     assert LedgerCheck.LAG not in {each.check for each in undated}
 
 

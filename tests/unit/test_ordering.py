@@ -59,8 +59,8 @@ def standing(name: str, state: PipelineState, unread: int | None) -> Standing:
 
 SHOP = [
     standing("payments", PipelineState.BLOCKED, 7),
-    standing("clicks", PipelineState.LAGGING, 90),
-    standing("orders", PipelineState.LAGGING, 20),
+    standing("clicks", PipelineState.UNREAD, 90),
+    standing("orders", PipelineState.UNREAD, 20),
     standing("archive", PipelineState.CAUGHT_UP, None),
 ]
 
@@ -134,12 +134,12 @@ def test_lines_are_sorted_stably_and_unknown_values_come_last(lines: list, is_de
 
 def test_pipelines_are_filtered_by_name_and_state_and_counted_the_worst_first() -> None:
     assert names(choose(SHOP, "CLI", "")) == ["clicks"]
-    assert names(choose(SHOP, "s", "lagging")) == ["clicks", "orders"]
+    assert names(choose(SHOP, "s", "unread records")) == ["clicks", "orders"]
     assert names(choose(SHOP, "", "")) == names(SHOP)
     assert choose(SHOP, "%' or 1=1", "") == []
     assert list(count_states(SHOP).items()) == [
         (PipelineState.BLOCKED, 1),
-        (PipelineState.LAGGING, 2),
+        (PipelineState.UNREAD, 2),
         (PipelineState.CAUGHT_UP, 1),
     ]
 

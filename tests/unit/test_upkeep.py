@@ -35,7 +35,7 @@ def audit_with(check: LedgerCheck, outcome: Outcome, coverage: Coverage | None =
         "orders", IncidentKind.LEDGER_FINDING, check, Severity.CRITICAL, "wrong", (), "batchledger verify"
     )
     told = (condition,) if failed else ()
-    health = PipelineHealth("orders", PipelineState.LAGGING, "", None)
+    health = PipelineHealth("orders", PipelineState.UNREAD, "", None)
     return LedgerAudit("orders", NOW, coverage or Coverage(), (result,), Findings(told), health)
 
 

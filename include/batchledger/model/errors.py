@@ -242,6 +242,10 @@ class TopicChangedError(BatchledgerError):
     """Set if the topic is another one."""
 
 
+class TopicAwaitedError(TopicChangedError):
+    """A topic that the pipeline has never read does not exist yet. Nothing can be lost."""
+
+
 class TargetRefusedError(BatchledgerError):
     """The target refuses the rows of a batch, and would refuse them again: a person has to change something."""
 

@@ -26,7 +26,8 @@ class PipelineState(StrEnum):
     PAUSED = "paused"
     UNKNOWN = "unknown"
     RUNNING = "running"
-    LAGGING = "lagging"
+    UNREAD = "unread records"
+    AWAITING = "waits for its topic"
     CAUGHT_UP = "caught up"
 
 
@@ -132,6 +133,14 @@ class IncidentKind(_Catalogued):
         "the topic is missing, or another one",
         _PLAN,
         state=PipelineState.SOURCE_CHANGED,
+    )
+    TOPIC_AWAITED = KindRow(
+        "topic_awaited",
+        Place.SURVEY,
+        "its topic is not there yet",
+        _PLAN,
+        Severity.WARNING,
+        PipelineState.AWAITING,
     )
     STUCK_TRANSACTION = KindRow(
         "stuck_transaction", Place.THREATS, "stuck transaction", _PLAN, state=PipelineState.STUCK

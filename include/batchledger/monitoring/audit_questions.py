@@ -77,7 +77,7 @@ def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadline
     unasked = {LedgerCheck.LAG} if deadlines.lag is None else set()
     if deadlines.blocked is None:
         unasked.add(LedgerCheck.BLOCKED)
-    if health.state in (PipelineState.SOURCE_CHANGED, PipelineState.LOSS):
+    if health.state in (PipelineState.SOURCE_CHANGED, PipelineState.LOSS, PipelineState.AWAITING):
         unasked |= {LedgerCheck.STUCK, LedgerCheck.EXPIRY, LedgerCheck.LAG}
     if health.state is PipelineState.SOURCE_CHANGED:
         unasked.add(LedgerCheck.LOSS)

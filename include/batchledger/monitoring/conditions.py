@@ -56,7 +56,7 @@ def _find_asked(health: PipelineHealth) -> frozenset[IncidentKind]:
     if health.state is PipelineState.UNKNOWN:
         return frozenset({IncidentKind.UNREACHABLE})
     if health.state is PipelineState.SOURCE_CHANGED:
-        return frozenset({IncidentKind.UNREACHABLE, IncidentKind.SOURCE_CHANGED})
+        return frozenset({IncidentKind.UNREACHABLE, IncidentKind.SOURCE_CHANGED, IncidentKind.TOPIC_AWAITED})
     return list_kinds(Place.SURVEY) if health.threats is None else list_kinds(Place.SURVEY, Place.THREATS)
 
 

@@ -20,7 +20,7 @@ from batchledger.model.batch import (
     StepFailure,
 )
 from batchledger.model.counting import describe_count
-from batchledger.model.errors import BatchledgerError, LossError, TopicChangedError
+from batchledger.model.errors import BatchledgerError, LossError, TopicAwaitedError, TopicChangedError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.quarantine import NOTHING, QuarantineContent
@@ -151,7 +151,7 @@ def _survey(platform: Platform, now: datetime) -> PipelineHealth:
     except LossError as error:
         return PipelineHealth(name, PipelineState.LOSS, str(error), None)
     except TopicChangedError as error:
-        return PipelineHealth(name, PipelineState.SOURCE_CHANGED, str(error), None)
+        return PipelineHealth(name, _tell_apart(error), str(error), None)
     except BatchledgerError as error:
         return PipelineHealth(name, PipelineState.UNKNOWN, str(error), None)
     return PipelineHealth(name, *_judge(open_batch, threats, pause), threats)
@@ -185,7 +185,7 @@ def _judge_book(
     except LossError as error:
         return PipelineHealth(rules.name, PipelineState.LOSS, str(error), None)
     except TopicChangedError as error:
-        return PipelineHealth(rules.name, PipelineState.SOURCE_CHANGED, str(error), None)
+        return PipelineHealth(rules.name, _tell_apart(error), str(error), None)
     held = log.log_by_partition
     looks = [look(each, held[each.partition], seen.get(each.partition)) for each in positions]
     threats = find_threats(looks, positions, now)
@@ -253,7 +253,11 @@ def _judge(
         )
     if open_batch is not None and open_batch.is_at_work:
         return PipelineState.RUNNING, f"{open_batch.label}, {open_batch.state}"
-    return (PipelineState.LAGGING if threats.unread_records else PipelineState.CAUGHT_UP), ""
+    return (PipelineState.UNREAD if threats.unread_records else PipelineState.CAUGHT_UP), ""
+
+
+def _tell_apart(error: TopicChangedError) -> PipelineState:
+    return PipelineState.AWAITING if isinstance(error, TopicAwaitedError) else PipelineState.SOURCE_CHANGED
 
 
 def _open(batch: Batch, failure: StepFailure | None) -> CurrentBatch:

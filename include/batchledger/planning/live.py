@@ -20,7 +20,7 @@ from batchledger.model.batch import (
     TopicIdentity,
 )
 from batchledger.model.counting import describe_count
-from batchledger.model.errors import LossError, TopicChangedError
+from batchledger.model.errors import LossError, TopicAwaitedError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges
 from batchledger.planning.batch_size import BatchSize
 
@@ -162,6 +162,8 @@ def check_topics(
 ) -> None:
     """Raise TopicChangedError when a topic is missing; a topic with a position cannot be replaced by a new one.
 
+    TopicAwaitedError, if the pipeline has read nothing at all.
+
     Sample records can be made for a pipeline whose values are JSON (``is_json``).
     """
     missing = [topic for topic in topics if topic not in log.identity_by_topic]
@@ -179,7 +181,7 @@ def check_topics(
             if is_json:
                 advice += f"\nFor a trial, create it and write records: batchledger produce {pipeline} --records 1000"
         named = ", ".join(missing)
-        raise TopicChangedError(
+        raise (TopicChangedError if positions else TopicAwaitedError)(
             f"Topic {named} does not exist in this Kafka cluster. Nothing was planned.",
             why=why,
             advice=advice,

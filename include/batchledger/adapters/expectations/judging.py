@@ -1,5 +1,6 @@
 """Lets Great Expectations judge, in memory only: it writes nothing to a disk, and shows no progress bar."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from great_expectations.expectations.expectation import Expectation
 
 
 def open_context() -> AbstractDataContext:
-    """Return a new context, without its usual temporary folder for pages."""
+    """Return a new context, without its usual temporary folder for pages, and without its chatter in a task's log."""
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
     config = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         progress_bars=ProgressBarsConfig(globally=False),

@@ -113,12 +113,15 @@ def fill_rows(standings: Iterable[Standing], facts: Facts) -> list[dict[str, Any
         first = each.health.detail.partition("\n")[0].partition(". ")[0].removesuffix(".")
         notes = [first, *warn(threats, datetime.now(UTC)), *each.notes]
         notes += describe_quarantine(each.health.quarantine)
+        last = facts.last.get(each.name)
+        if last is not None and last.unknown_fields:
+            notes.append(f"fields that source.schema does not declare: {', '.join(last.unknown_fields)}")
         rows.append(
             {
                 "standing": each,
                 "threats": threats,
                 "notes": [_shorten(note) for note in notes if note],
-                "last": facts.last.get(each.name),
+                "last": last,
                 "volume": volume,
                 "bars": draw_bars(volume.rows_by_hour, BAR_HEIGHT) if volume else (),
             }

@@ -9,11 +9,13 @@ from batchledger.adapters.postgres.ledger.history import list_decisions
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.overview import (
     Held,
+    LastBatch,
     QuarantinedOffsets,
     find_quarantined,
     list_given_up,
     list_holders,
     load_books,
+    load_last_batches,
 )
 from batchledger.adapters.postgres.ledger.requests import list_requests
 from batchledger.config.pipeline_file import PipelineConfig
@@ -117,6 +119,7 @@ class PipelineView:
     batches: BatchList
     decisions: Sequence[DecisionRecord]
     requests: int
+    last: LastBatch | None
     freshness: Freshness
 
 
@@ -157,6 +160,7 @@ def look_at_pipeline(
         batches=load_batches(seen.dsn, config.name, batches),
         decisions=list_decisions(seen.dsn, config.name, DECISIONS_SHOWN),
         requests=len(list_requests(seen.dsn, config.name)),
+        last=load_last_batches(seen.dsn, [config.name]).get(config.name),
         freshness=seen.freshness,
     )
 

@@ -25,13 +25,17 @@ _COMMITTED_WITHIN = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The newest batch of a pipeline, whichever its lane."""
+    """The newest batch of a pipeline, whichever its lane.
+
+    ``unknown_fields`` are the first fields of its records that the schema does not declare, if its audit complains.
+    """
 
     pipeline: str
     batch_id: int
     state: str
     planned_at: datetime
     published_at: datetime | None
+    unknown_fields: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 COLUMNS_IN_BALANCE = 2
 CHAIN_END_SHOWN = 16
 """So many hexadecimal digits tell two chains apart."""
+_STYLE_BY_PIPELINE_STATE = {PipelineState.CAUGHT_UP: "green", PipelineState.UNREAD: "", PipelineState.AWAITING: "dim"}
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
@@ -106,7 +107,7 @@ def describe_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> Sh
     """Show the state of each pipeline; people see the worst first."""
     table = new_table("Pipelines", "pipeline", "state", "unread", "what to know")
     for each in sorted(pipelines, key=lambda one: list(PipelineState).index(one.state)):
-        style = {PipelineState.CAUGHT_UP: "green", PipelineState.LAGGING: "yellow"}.get(each.state, "bold red")
+        style = _STYLE_BY_PIPELINE_STATE.get(each.state, "bold red")
         threats = describe_threats(each.threats, now) if each.threats else []
         detail = "see below" if each.missing_service else each.detail
         notes = [detail, *threats, *describe_quarantine(each.quarantine)]

@@ -16,10 +16,13 @@ where b.pipeline = any(%s) and b.lane = 'live' and b.state not in ('published', 
 
 -- name: list_last_batches
 -- One look into the index a pipeline. Dry runs change nothing, so they are no news.
-select name as pipeline, b.batch_id, b.state, b.planned_at, b.published_at
+select name as pipeline, b.batch_id, b.state, b.planned_at, b.published_at, array(
+    select jsonb_object_keys(c.observed -> 'fields') from batchledger.check_result c
+    where c.batch_id = b.batch_id and c.attempt = b.attempt and c.name = 'no_unknown_fields' and c.outcome = 'failed'
+    order by 1) as unknown_fields
 from unnest(%s::text[]) name
 cross join lateral (
-    select batch_id, state, planned_at, published_at
+    select batch_id, attempt, state, planned_at, published_at
     from batchledger.batch where pipeline = name and not is_dry_run order by batch_id desc limit 1) b
 
 -- name: list_held
