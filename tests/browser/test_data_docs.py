@@ -124,6 +124,14 @@ def test_history_its_batches_and_the_alert_are_seen_in_a_browser(
         for name in ("index", str(story.blocked)):
             page.goto((story.pages / NAME / f"{name}.html").as_uri())
             assert fits(page)
+        # What was found is in sight, and no row is taller than what it says.
+        for cell in page.locator("table.checks td.wide").all():
+            box = cell.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= 390
+        failed = page.locator("table.checks tbody tr").first
+        assert "numbers missing in what the producers have numbered" in failed.inner_text()
+        page.screenshot(path=pictures / "batch-phone.png", full_page=True)
     with open_page(height=470) as page:
         page.set_content(story.mail)
         assert page.get_by_role("heading").inner_text() == story.title

@@ -6,10 +6,20 @@ from datetime import timedelta
 
 import pytest
 
+from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept, accept_loss, discard, pause, rehearse, resume, rewind
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Attempt, Batch, BatchState, Decided, Decision, DecisionRecord, DeliveryMode
+from batchledger.model.batch import (
+    Attempt,
+    Batch,
+    BatchState,
+    Decided,
+    Decision,
+    DecisionKind,
+    DecisionRecord,
+    DeliveryMode,
+)
 from batchledger.model.errors import (
     BatchBlockedError,
     DecisionRefusedError,
@@ -69,6 +79,14 @@ def test_accepted_batch_is_published_as_it_is_staged_and_its_gaps_are_an_accepte
     assert len(world.times_published()) == 13
     assert world.database.committed.staging == {}
     assert_proved(world)
+
+
+def test_acceptance_says_that_the_batch_was_published_after_what_it_has_changed(world: World) -> None:
+    batch = block(world)
+    decided = accept(world.process(), batch.batch_id, BY_ANA)
+    shown = describe_decided(PIPELINE, DecisionKind.ACCEPT, decided, dry_run=False)
+    text = "".join(map(str, shown.parts[1:]))
+    assert text.startswith(f"Then {batch.label} was published.")
 
 
 def test_accepting_twice_says_so_and_changes_nothing(world: World) -> None:

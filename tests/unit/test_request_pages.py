@@ -56,12 +56,12 @@ def words(text: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
-def show_requests(name: str, rights: Collection[Verb] = ALL) -> str:
+def show_requests(name: str, rights: Collection[Verb] = ALL, opened: str | None = None) -> str:
     return show_text(
         "decisions.html.j2",
         titles=TITLES,
         hints=HINTS,
-        opened=None,
+        opened=opened,
         batch_id=None,
         ranges="",
         quarantined=0,
@@ -78,6 +78,15 @@ def find_buttons(page: str) -> list[str]:
     """Return what can be pressed, as request and step."""
     forms = re.findall(r'hx-post="/batchledger/pipelines/flights/requests/(\d+)"(.*?)</form>', page, re.DOTALL)
     return [f"{number} {step}" for number, form in forms for step in re.findall(r'name="step" value="(\w+)"', form)]
+
+
+def test_link_to_one_decision_shows_that_one_alone_and_the_way_to_all() -> None:
+    alone = show_requests("ben", opened="accept")
+    assert re.findall(r'<details id="([a-z-]+)"( open)?>', alone) == [("accept", " open")]
+    assert 'href="/batchledger/pipelines/flights/decisions">All decisions</a>' in alone
+    everything = show_requests("ben")
+    assert len(re.findall(r'<details id="[a-z-]+">', everything)) == len(TITLES)
+    assert "All decisions" not in everything
 
 
 def test_request_shows_who_asked_why_and_what_would_change() -> None:

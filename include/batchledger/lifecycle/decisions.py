@@ -81,10 +81,9 @@ def skip(platform: Platform, ranges: Sequence[OffsetRange], decision: Decision, 
 def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
     """Publish a blocked batch as it is staged. Unexplained offsets become an accepted loss.
 
-    An audited batch whose rows are visible already (at_least_once) can be accepted too: it then needs no record of
-    Kafka any more. The blocked attempt publishes it, so a newer attempt fences it. Repeated after a crash, it publishes
-    what was accepted. Raises DecisionRefusedError if the rows are wrong, or the target still refuses them;
-    StagingLostError if they are gone; and what ``run_batch.publish`` raises.
+    An audited batch whose rows are visible already (at_least_once) needs no record of Kafka any more. The blocked
+    attempt publishes it, so a newer one fences it; repeated after a crash, it publishes the same. Raises
+    DecisionRefusedError if rows are wrong or refused, StagingLostError, and what ``run_batch.publish`` raises.
     """
     require_reason(decision)
     batch = load_batch(platform, batch_id)
@@ -98,9 +97,10 @@ def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
         _require_acceptable(platform, attempt)
         decided = platform.decisions.accept(attempt, decision)
         log_decided(platform, decided)
-    if platform.decisions.is_kept:
-        run_batch.publish(platform, batch_id, str(batch.attempt_run))
-    return decided
+    if not platform.decisions.is_kept:
+        return decided
+    run_batch.publish(platform, batch_id, str(batch.attempt_run))
+    return replace(decided, means=(f"Then {batch.label} was published.",)) if decided.is_new else decided
 
 
 def discard(platform: Platform, batch_id: int, decision: Decision) -> Decided:

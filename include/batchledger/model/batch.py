@@ -244,8 +244,8 @@ class Decided:
     """What came of a decision: its record, and whether it ``is_new``. Else it stood already, and nothing was changed.
 
     ``record`` is None if nothing had to be changed and no such decision was ever made. ``warning`` names a consequence
-    outside the ledger. ``means`` says the effect in sentences, when an order is explained. ``code`` is what a second
-    person needs to confirm an erasure; nothing keeps it.
+    outside the ledger. ``means`` says the effect in sentences, when an order is explained, or what has followed.
+    ``code`` is what a second person needs to confirm an erasure; nothing keeps it.
     """
 
     record: DecisionRecord | None

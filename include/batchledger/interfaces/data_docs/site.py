@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 BATCHES_KEPT = 200
 # Part of each stamp: another number makes all pages anew, because they look different.
-_LOOK = 6
+_LOOK = 7
 MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 

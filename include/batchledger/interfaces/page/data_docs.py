@@ -7,12 +7,13 @@ may be behind a proxy's prefix.
 
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException, Request, status
 from fastapi import Path as InPath
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from batchledger.interfaces.data_docs.folder import POLICY, DocsFolder
 from batchledger.interfaces.data_docs.index import write_index
@@ -58,17 +59,26 @@ def _redirect_to_batch(request: Request, pipeline: Pipeline, run_id: str) -> Red
     summary = DocsFolder.of_environment().read_summary(pipeline) or {}
     batch_id = summary.get("batch_by_run", {}).get(run_id)
     if batch_id is None:
-        raise _missing(f"batchledger docs {pipeline}")
+        return _lead_to_ledger(request, f"{pipeline}/runs/{quote(run_id, safe='')}")
     return _lead(request, f"{pipeline}/{int(batch_id)}.html")
 
 
-def _show_page(pipeline: Pipeline, page: str) -> HTMLResponse:
-    return _send(_find(pipeline, page), f"batchledger docs {pipeline}")
+def _show_page(request: Request, pipeline: Pipeline, page: str) -> Response:
+    """Show a page. If the one of a batch was not written, lead to what the ledger has: an alert is no dead end."""
+    file, batch_id = _find(pipeline, page), page.removesuffix(".html")
+    if batch_id.isdecimal() and not file.is_file():
+        return _lead_to_ledger(request, f"{pipeline}/batches/{int(batch_id)}")
+    return _send(file, f"batchledger docs {pipeline}")
 
 
 def _lead(request: Request, page: str) -> RedirectResponse:
     """Lead to a page, below what the request's address has before the pages' own."""
     return RedirectResponse(f"{request.scope['root_path']}/docs/{page}")
+
+
+def _lead_to_ledger(request: Request, page: str) -> RedirectResponse:
+    """Lead to the page of a batch that is made from the ledger when it is asked for."""
+    return RedirectResponse(f"{request.scope['root_path']}/pipelines/{page}")
 
 
 def _find(pipeline: str, page: str) -> Path:
