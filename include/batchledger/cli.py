@@ -74,6 +74,7 @@ _COMMANDS = {
         decisions.erase,
         decisions.pause,
         decisions.resume,
+        decisions.retire,
         requests.confirm,
         requests.withdraw,
     ),

@@ -1,13 +1,10 @@
 """From configuration to concrete adapters: the only place that names concrete classes."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchledger.adapters.kafka.log import KafkaLog
@@ -20,6 +17,7 @@ from batchledger.adapters.postgres.ledger.history import load_published_history,
 from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.adapters.postgres.ledger.retiring import has_freed_target
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.sinks.topic import TopicSink
 from batchledger.adapters.spark.submit import submit_stage
@@ -28,7 +26,6 @@ from batchledger.config.connections import (
     SPARK_TYPES,
     Connection,
     check_extra,
-    find_missing_service,
     http_request,
     kafka_options,
     lake_catalog,
@@ -38,22 +35,20 @@ from batchledger.config.connections import (
     webhook_tls,
 )
 from batchledger.config.key_secret import read_key_secret
-from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
+from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
-from batchledger.lifecycle.platform import Deadlines, Platform, StageStep
-from batchledger.model.errors import BatchledgerError, ConfigurationError
-from batchledger.model.findings import PipelineState
-from batchledger.model.incidents import Incident
+from batchledger.lifecycle.platform import Platform, StageStep
+from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.contract import Contract
 from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
+from batchledger.model.records.rules import SinkMode
 from batchledger.monitoring.alerting import Alerting
-from batchledger.monitoring.health import PipelineHealth, survey
 from batchledger.monitoring.messages import Links
 from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stager, no_crash
-from batchledger.proof.proving import prove
+from batchledger.proof.proving import prove, prove_ledger
 from batchledger.proof.verification import Verification
 from batchledger.reading import (
     decode_records,
@@ -76,8 +71,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
-
-SURVEYS_AT_ONCE = 8
 
 
 def ledger_dsn(pipeline: PipelineConfig) -> str:
@@ -162,15 +155,24 @@ def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing)
 def verify_pipeline(pipeline: PipelineConfig) -> Verification:
     """Prove the invariants over the whole history of a pipeline, and compare its target with the ledger.
 
-    Raises UnsettledError if replays keep it from an end.
+    A retired pipeline that has given up its target is proved by the ledger alone. Raises UnsettledError if replays keep
+    it from an end.
     """
     dsn = ledger_dsn(pipeline)
+    if has_freed_target(dsn, pipeline.name):
+        why = "a person has retired the pipeline, and freed it"
+        return prove_ledger(pipeline.name, load_published_history(dsn, pipeline.name), pipeline.sink.sink_mode, why)
     return prove(
         pipeline.name,
         partial(load_published_history, dsn, pipeline.name),
         partial(build_sink(pipeline, dsn).count_target, pipeline.name),
         pipeline.sink.sink_mode,
     )
+
+
+def verify_history(dsn: str, pipeline: str) -> Verification:
+    """Prove what a ledger shows of a pipeline whose file is gone: only the file says where the target is."""
+    return prove_ledger(pipeline, load_published_history(dsn, pipeline), SinkMode.APPEND, "the pipeline file is gone")
 
 
 def find_records(pipeline: PipelineConfig, ranges: Sequence[OffsetRange], limit: int) -> FoundRecords:
@@ -248,46 +250,6 @@ def open_channel(connection_id: str) -> Channel:
                 advice="Change its type, or name another connection under alerts in the pipeline file.",
                 subject=connection_id,
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Surveyed:
-    """How a pipeline stands, its deadlines, and the database of its ledger; None if its file is refused."""
-
-    health: PipelineHealth
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    dsn: str | None = field(default=None, repr=False)
-
-
-def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveyed]:
-    """Return how each pipeline of the folder stands, or of these ``names``; a refused file is ``unknown``."""
-
-    def look(path: Path) -> Surveyed:
-        try:
-            pipeline = read_pipeline_file(path)
-            health = survey(build_platform(pipeline), now)
-            return Surveyed(health, pipeline.deadlines.rules, ledger_dsn(pipeline))
-        except BatchledgerError as error:
-            missing = find_missing_service(error)
-            return Surveyed(PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None, missing_service=missing))
-
-    with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
-        return list(pool.map(look, (each for each in find_pipeline_files() if not names or each.stem in names)))
-
-
-def list_open_incidents() -> list[Incident]:
-    """Return the open incidents of every pipeline of the folder. A ledger that cannot be asked adds none."""
-
-    def look(path: Path) -> Sequence[Incident]:
-        try:
-            pipeline = read_pipeline_file(path)
-            return PostgresIncidents(ledger_dsn(pipeline)).list_open(pipeline.name)
-        except BatchledgerError:
-            # The survey says what is wrong with the pipeline.
-            return []
-
-    with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
-        return [each for found in pool.map(look, find_pipeline_files()) for each in found]
 
 
 def _airflow_url() -> str | None:

@@ -1,6 +1,6 @@
 """The Decisions port in memory, with every refusal of the real one."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,6 +25,7 @@ from batchledger.model.batch import (
 from batchledger.model.claims import TargetClaim
 from batchledger.model.erasure import ErasureKey, Holding, describe_doubtful, find_holding
 from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, intersect, merge_ranges
+from batchledger.model.pauses import is_retired, left_open, never_planned
 from batchledger.model.refusals import (
     adopted_by_another,
     closed,
@@ -39,6 +40,7 @@ from batchledger.model.requests import VALID_FOR, ended_already
 from batchledger.planning.rewind import ResolvedRewind, require_checked, require_present
 from batchledger.ports import Decisions, EraseRows, TargetAccess, Truncate
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
+from tests.fakes.incidents import end_incidents
 from tests.fakes.ledger import now
 from tests.fakes.stored import (
     discard_batch,
@@ -260,7 +262,7 @@ class MemoryDecisions(Decisions):
             standing = tables.pauses.get(pipeline)
             if standing is not None:
                 return Decided(standing, is_new=False)
-            effect = effects.pausing(is_paused=True)
+            effect = effects.pausing()
             record = record_decision(tables, pipeline, DecisionKind.PAUSE, decision, self.clock(), effect)
             tables.pauses[pipeline] = record
             return Decided(record)
@@ -268,10 +270,39 @@ class MemoryDecisions(Decisions):
     @override
     def resume(self, pipeline: str, decision: Decision) -> Decided:
         with self._decide() as tables:
-            if tables.pauses.pop(pipeline, None) is None:
+            standing = tables.pauses.pop(pipeline, None)
+            if standing is None:
                 return Decided(None, is_new=False)
-            effect = effects.pausing(is_paused=False)
+            effect = effects.ending(standing)
             return Decided(record_decision(tables, pipeline, DecisionKind.RESUME, decision, self.clock(), effect))
+
+    @override
+    def retire(
+        self, pipeline: str, decision: Decision, *, discard: Collection[int] = (), free_target: bool = False
+    ) -> Decided:
+        with self._decide() as tables:
+            mine = [each for each in tables.batches.values() if each.batch.pipeline == pipeline]
+            if not mine and not any(name == pipeline for name, _ in tables.positions):
+                raise never_planned(pipeline)
+            freed = tables.target_by_pipeline.get(pipeline) if free_target else None
+            standing = tables.pauses.get(pipeline)
+            if is_retired(standing) and freed is None:
+                return Decided(standing, is_new=False)
+            still_open = [each for each in mine if not each.batch.state.is_final]
+            kept = [each.batch for each in still_open if each.batch.batch_id not in discard]
+            if kept:
+                raise left_open(pipeline, kept)
+            for each in still_open:
+                if each.has_rows:
+                    raise rows_visible(each.batch)
+                discard_batch(tables, each.batch, decision, self.clock())
+            effect = effects.retiring([each.batch for each in still_open], freed)
+            record = record_decision(tables, pipeline, DecisionKind.RETIRE, decision, self.clock(), effect)
+            tables.pauses[pipeline] = record
+            if freed is not None:
+                del tables.target_by_pipeline[pipeline]
+            end_incidents(tables, pipeline, "the pipeline is retired", record.decided_at)
+            return Decided(record)
 
     @override
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:

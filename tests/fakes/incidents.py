@@ -127,6 +127,12 @@ def _list_open(tables: Tables, pipeline: str) -> list[Incident]:
     return [each for each in mine if each.ended_at is None]
 
 
+def end_incidents(tables: Tables, pipeline: str, ending: str, now: datetime) -> None:
+    for each in _list_open(tables, pipeline):
+        tables.incidents[each.incident_id] = replace(each, ended_at=now, ending=ending)
+        _notify_of_end(tables, each, now)
+
+
 def _notify(tables: Tables, incident_id: int, channel: str, event: Event, now: datetime) -> None:
     number = max(tables.notifications, default=0) + 1
     tables.notifications[number] = StoredNotification(incident_id, channel, event, now)

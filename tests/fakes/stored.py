@@ -10,8 +10,9 @@ from batchledger.model.batch import Batch, BatchState, Decision, DecisionKind, D
 from batchledger.model.effects import Effect, discarding
 from batchledger.model.errors import UnknownBatchError
 from batchledger.model.offsets import OffsetRange
+from batchledger.model.pauses import paused_by
 from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
-from batchledger.model.refusals import outcome_pending, paused_by, plan_overtaken
+from batchledger.model.refusals import outcome_pending, plan_overtaken
 from batchledger.model.requests import Confirmation, require_confirmable
 from tests.fakes.database import StoredBatch, Tables
 

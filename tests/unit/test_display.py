@@ -23,8 +23,8 @@ from batchledger.interfaces.cli.display.batches import (
     checks_parts,
     describe_pipelines,
     describe_plan,
-    describe_verification,
 )
+from batchledger.interfaces.cli.display.verifications import describe_verification
 from batchledger.interfaces.cli.printing import Shown, label_parts, show, standard_error
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import DeliveryMode, HeldRange

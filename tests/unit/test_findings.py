@@ -35,7 +35,8 @@ def test_state_belongs_to_one_kind_and_states_without_one_are_no_fault() -> None
     states = [each.row.state for each in IncidentKind if each.row.state]
     assert len(set(states)) == len(states)
     assert set(PipelineState) - set(states) == {
-        PipelineState.PAUSED, PipelineState.RUNNING, PipelineState.UNREAD, PipelineState.CAUGHT_UP
+        PipelineState.PAUSED, PipelineState.RUNNING, PipelineState.UNREAD, PipelineState.CAUGHT_UP,
+        PipelineState.RETIRED,
     }  # fmt: skip
 
 

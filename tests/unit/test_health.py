@@ -8,6 +8,8 @@ import pytest
 
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import pause, resume
+from batchledger.lifecycle.execution import retire
+from batchledger.lifecycle.orders import Retire
 from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import (
     Attempt,
@@ -264,6 +266,12 @@ def lose_topic(world: World) -> None:
     world.broker.delete_topic("orders")
 
 
+def retire_without_topic(world: World) -> None:
+    catch_up(world)
+    world.broker.delete_topic("orders")
+    retire(world.process().decisions, PIPELINE, Retire(), Decision("ana@host", "orders has moved"))
+
+
 STATES: dict[str, tuple[Callable[[World], object], PipelineState]] = {
     "nothing read yet": (lambda world: None, PipelineState.UNREAD),
     "caught up": (catch_up, PipelineState.CAUGHT_UP),
@@ -281,6 +289,7 @@ STATES: dict[str, tuple[Callable[[World], object], PipelineState]] = {
     "stuck and paused": (hold_back_while_paused, PipelineState.STUCK),
     "paused": (lambda world: pause(world.process(), Decision("ana@host", "wait")), PipelineState.PAUSED),
     "audited": (lambda world: stage_and_audit(world.process(), "run"), PipelineState.UNREAD),
+    "retired, whatever else": (retire_without_topic, PipelineState.RETIRED),
 }
 
 

@@ -46,7 +46,7 @@ from batchledger.model.refusals import (
 )
 from batchledger.planning.live import check_identity, check_topics, choose_first_positions, find_losses
 from batchledger.planning.rewind import ResolvedRewind, Rewind, check_truncation, list_read_again, resolve_rewind
-from batchledger.ports import TargetAccess
+from batchledger.ports import Decisions, TargetAccess
 from batchledger.proof.adoption import require_proved
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def accept(platform: Platform, batch_id: int, decision: Decision) -> Decided:
         attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
         _require_acceptable(platform, attempt)
         decided = platform.decisions.accept(attempt, decision)
-        log_decided(platform, decided)
+        log_decided(platform.decisions, decided)
     if not platform.decisions.is_kept:
         return decided
     run_batch.publish(platform, batch_id, str(batch.attempt_run))
@@ -112,7 +112,7 @@ def discard(platform: Platform, batch_id: int, decision: Decision) -> Decided:
     batch = load_batch(platform, batch_id)
     decided = platform.decisions.discard(batch_id, decision)
     _drop_discarded(platform, batch)
-    return log_decided(platform, decided)
+    return log_decided(platform.decisions, decided)
 
 
 def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
@@ -153,7 +153,7 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     except OutcomeUnknownError as error:
         raise (_emptied_perhaps(rules.name, error) if asked.truncate else error) from error
     _drop_discarded(platform, open_batch)
-    return log_decided(platform, replace(decided, warning=once_more))
+    return log_decided(platform.decisions, replace(decided, warning=once_more))
 
 
 def adopt_target(platform: Platform, decision: Decision) -> Decided:
@@ -183,7 +183,7 @@ def adopt_target(platform: Platform, decision: Decision) -> Decided:
         logger.warning("adopt-target of %s: %s", name, warning)
     effect = effects.proving(proof.rows, proof.batches, proof.newest_found)
     decided = platform.decisions.adopt_target(name, found, decision, effect)
-    return log_decided(platform, replace(decided, warning=warning))
+    return log_decided(platform.decisions, replace(decided, warning=warning))
 
 
 def drop_quarantined(platform: Platform, ranges: Sequence[OffsetRange] | None, decision: Decision) -> Decided:
@@ -191,19 +191,19 @@ def drop_quarantined(platform: Platform, ranges: Sequence[OffsetRange] | None, d
     require_reason(decision)
     name = platform.rules.name
     found = merge_ranges(each.range for each in platform.ledger.find_quarantined(name, ranges))
-    return log_decided(platform, platform.decisions.drop_quarantined(name, found, decision))
+    return log_decided(platform.decisions, platform.decisions.drop_quarantined(name, found, decision))
 
 
 def pause(platform: Platform, decision: Decision) -> Decided:
     """Plan nothing new until ``resume``. A run may finish the batch that it has planned."""
     require_reason(decision)
-    return log_decided(platform, platform.decisions.pause(platform.rules.name, decision))
+    return log_decided(platform.decisions, platform.decisions.pause(platform.rules.name, decision))
 
 
 def resume(platform: Platform, decision: Decision) -> Decided:
     """End a pause."""
     require_reason(decision)
-    return log_decided(platform, platform.decisions.resume(platform.rules.name, decision))
+    return log_decided(platform.decisions, platform.decisions.resume(platform.rules.name, decision))
 
 
 def _give_up(
@@ -236,7 +236,7 @@ def _give_up(
         discard=discard,
     )
     _drop_discarded(platform, open_batch)
-    return log_decided(platform, decided)
+    return log_decided(platform.decisions, decided)
 
 
 def _require_allowed(
@@ -375,10 +375,10 @@ def _require_replaceable(platform: Platform) -> None:
         )
 
 
-def log_decided(platform: Platform, decided: Decided) -> Decided:
+def log_decided(decisions: Decisions, decided: Decided) -> Decided:
     """Log a change. A rehearsal or a repetition changes nothing."""
     record = decided.record
-    if record is not None and decided.is_new and platform.decisions.is_kept:
+    if record is not None and decided.is_new and decisions.is_kept:
         where = record.pipeline if record.batch_id is None else f"{record.pipeline}, batch {record.batch_id}"
         logger.warning("%s of %s by %s: %s", record.subject, where, record.people, record.reason)
     return decided

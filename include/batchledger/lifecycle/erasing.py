@@ -26,4 +26,4 @@ def erase(platform: Platform, key: ErasureKey, decision: Decision) -> Decided:
     decided = platform.decisions.erase(name, key, decision, lambda access: platform.sink.erase(access, key))
     if decided.warning and platform.decisions.is_kept:
         logger.warning("erase of %s: %s.", name, decided.warning)
-    return log_decided(platform, decided)
+    return log_decided(platform.decisions, decided)

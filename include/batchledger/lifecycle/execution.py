@@ -19,6 +19,7 @@ from batchledger.lifecycle.orders import (
     Pause,
     Resume,
     Retake,
+    Retire,
     Skip,
 )
 from batchledger.lifecycle.ownership import load_batch
@@ -39,6 +40,7 @@ from batchledger.model.offsets import count_offsets
 from batchledger.model.refusals import never_published
 from batchledger.model.requests import ended_already, has_moved
 from batchledger.planning.rewind import Rewind
+from batchledger.ports import Decisions
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +69,9 @@ def carry_out(platform: Platform, order: AtOnce, decision: Decision) -> Decided:
     code = secrets.token_urlsafe(_CODE_BYTES) if isinstance(order, Erase) else ""
     written = write_erasure(order.key, code) if isinstance(order, Erase) else write_order(order)
     requested = platform.decisions.request(platform.rules.name, written, decision, effect, batch_id)
-    return decisions.log_decided(platform, replace(requested, means=found.means, warning=found.warning, code=code))
+    return decisions.log_decided(
+        platform.decisions, replace(requested, means=found.means, warning=found.warning, code=code)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ def withdraw(platform: Platform, request: DecisionRecord, decision: Decision) ->
     Raises DecisionRefusedError if it was confirmed.
     """
     decisions.require_reason(decision)
-    return decisions.log_decided(platform, platform.decisions.withdraw(request, decision))
+    return decisions.log_decided(platform.decisions, platform.decisions.withdraw(request, decision))
 
 
 def _read_requested(request: DecisionRecord, repeated: RepeatedKey | None) -> TwoPerson | Erase:
@@ -180,6 +184,17 @@ def _do(platform: Platform, order: AtOnce, decision: Decision) -> Decided:  # no
             return decisions.drop_quarantined(platform, ranges, decision)
         case Erase(key):
             return erasing.erase(platform, key, decision)
+
+
+def retire(ledger: Decisions, pipeline: str, order: Retire, decision: Decision) -> Decided:
+    """End a pipeline by its ledger alone: its file may be gone, and with it what a platform is built from.
+
+    Housekeeping removes the staging of what it discards. With the rehearsal of the port it changes nothing. Raises what
+    ``Decisions.retire`` raises.
+    """
+    decisions.require_reason(decision)
+    decided = ledger.retire(pipeline, decision, discard=order.discard, free_target=order.free_target)
+    return decisions.log_decided(ledger, decided)
 
 
 def explain(platform: Platform, order: AtOnce | Retake, decision: Decision) -> Decided:

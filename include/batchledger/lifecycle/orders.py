@@ -90,6 +90,19 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Retire:
+    """End a pipeline, whose file may be gone. Its history stays.
+
+    ``discard`` are the open batches that may lose what they have staged. ``free_target``: another pipeline may take the
+    target.
+    """
+
+    kind: ClassVar[DecisionKind] = DecisionKind.RETIRE
+    discard: tuple[int, ...] = ()
+    free_target: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DropQuarantined:
     """Remove the records of the ranges from quarantine for good; all records if the ranges are None."""
 

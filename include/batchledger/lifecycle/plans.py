@@ -15,9 +15,10 @@ from batchledger.model.batch import Batch, BatchState, Decision, DecisionKind, L
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import DecisionRefusedError, PositionConflictError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, describe_ranges, split_ranges
+from batchledger.model.pauses import paused_by
 from batchledger.model.records.comparison import ReplacedRows, describe_once_more, describe_replaced
 from batchledger.model.records.times import Searched
-from batchledger.model.refusals import blocked, never_published, paused_by
+from batchledger.model.refusals import blocked, never_published
 from batchledger.planning.batch_size import PACES_CONSIDERED, BatchSize, choose_size
 from batchledger.planning.live import (
     Plan,

@@ -20,7 +20,7 @@ def status(as_json: AsJson = False) -> None:
     machine.
     """
     from batchledger.config.exposure import warn_of_exposed
-    from batchledger.wiring import list_open_incidents, survey_pipelines
+    from batchledger.interfaces.surveys import list_open_incidents, survey_pipelines
 
     services, now = commands.look(), datetime.now(UTC)
     if not as_json:

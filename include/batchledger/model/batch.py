@@ -181,6 +181,7 @@ class DecisionKind(StrEnum):
     ADOPT_TARGET = "adopt-target"
     PAUSE = "pause"
     RESUME = "resume"
+    RETIRE = "retire"
     RETRY = "retry"
     TRIGGER = "trigger"
     REPLAY = "replay"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchledger.model.balance import Balance
-from batchledger.model.batch import Batch, BatchState, Target
+from batchledger.model.batch import Batch, BatchState, DecisionKind, DecisionRecord, Target
 from batchledger.model.offsets import OffsetRange, TopicPartition
 
 
@@ -118,9 +118,23 @@ def proving(rows: int, batches: int, newest_found: int) -> Effect:
     return Effect({}, {"rows_found": rows, "batches_proved": batches, "newest_batch_found": newest_found})
 
 
-def pausing(is_paused: bool) -> Effect:
-    """The pipeline is ``is_paused`` from now on."""
-    return Effect({"paused": not is_paused}, {"paused": is_paused})
+def pausing() -> Effect:
+    """The pipeline is paused from now on."""
+    return Effect({"paused": False}, {"paused": True})
+
+
+def retiring(discarded: Sequence[Batch], freed: Target | None) -> Effect:
+    """The pipeline is over, and with it the open batches. ``freed`` is the target that it gives up."""
+    named = {} if freed is None else {"target": freed.name}
+    states = {str(each.batch_id): each.state for each in discarded}
+    batches = ({"batch": states}, {"batch": dict.fromkeys(states, BatchState.DISCARDED)}) if states else ({}, {})
+    return Effect({"retired": False, **named, **batches[0]}, {"retired": True, **dict.fromkeys(named), **batches[1]})
+
+
+def ending(pause: DecisionRecord) -> Effect:
+    """The pause, or the retirement, is over: the pipeline goes on where it stood."""
+    what = "retired" if pause.kind == DecisionKind.RETIRE else "paused"
+    return Effect({what: True}, {what: False})
 
 
 def _losses(balances: Iterable[Balance]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class PipelineState(StrEnum):
     UNREAD = "unread records"
     AWAITING = "waits for its topic"
     CAUGHT_UP = "caught up"
+    RETIRED = "retired"
 
 
 class Place(Enum):

@@ -6,7 +6,7 @@ Each function returns the error for its caller to raise, or the words that sever
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from batchledger.model.batch import Attempt, Batch, BatchState, DecisionRecord, Lane, Target
+from batchledger.model.batch import Attempt, Batch, BatchState, Lane, Target
 from batchledger.model.checks import (
     ACCEPTED_BY_TARGET,
     CHECKS_NEVER_ACCEPTED,
@@ -22,7 +22,6 @@ from batchledger.model.errors import (
     DecisionRefusedError,
     FencedError,
     OutcomePendingError,
-    PipelinePausedError,
     PlanOvertakenError,
     PositionConflictError,
     PredecessorPendingError,
@@ -256,16 +255,6 @@ def plan_overtaken(
         pipeline=pipeline,
         ranges=tuple(moved),
         found=found,
-    )
-
-
-def paused_by(pause: DecisionRecord) -> PipelinePausedError:
-    """Say who paused the pipeline, and why."""
-    return PipelinePausedError(
-        f"{pause.pipeline} is paused, so nothing new is planned.",
-        why=f"{pause.actor} paused it on {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}",
-        advice=f"To go on: batchledger resume {pause.pipeline} --reason WHY",
-        pipeline=pause.pipeline,
     )
 
 

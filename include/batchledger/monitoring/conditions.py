@@ -34,7 +34,10 @@ def find_conditions(stored: StoredFacts, health: PipelineHealth, deadlines: Dead
 
     What the survey could not ask is left out of what was looked for, so that nothing ends because Kafka is silent. A
     symptom neither begins nor ends beside its cause: one cause is one message.
+    People need to know nothing of a retired pipeline.
     """
+    if health.state is PipelineState.RETIRED:
+        return Findings((), list_kinds(Place.LEDGER, Place.SURVEY, Place.THREATS))
     found = (
         *_of_batches(stored, health.threats, deadlines, now),
         *_of_publication(stored),

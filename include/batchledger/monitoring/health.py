@@ -23,6 +23,7 @@ from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError, LossError, TopicAwaitedError, TopicChangedError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
+from batchledger.model.pauses import is_retired
 from batchledger.model.records.quarantine import NOTHING, QuarantineContent
 from batchledger.planning.live import check_source, choose_first_positions
 
@@ -146,6 +147,8 @@ def _survey(platform: Platform, now: datetime) -> PipelineHealth:
         batch = platform.ledger.find_open_batch(name)
         open_batch = None if batch is None else _open(batch, platform.ledger.find_failure(batch))
         pause = platform.decisions.find_pause(name)
+        if pause is not None and is_retired(pause):
+            return _retired(pause)
         planned = plans.preview(platform)
         threats = read_threats(platform, now, planned.first_positions)
     except LossError as error:
@@ -179,6 +182,8 @@ def _judge_book(
     seen: Mapping[TopicPartition, PartitionHealth],
     now: datetime,
 ) -> PipelineHealth:
+    if book.pause is not None and is_retired(book.pause):
+        return _retired(book.pause)
     positions = find_positions(rules, book, log)
     try:
         check_source(rules.name, positions, log, rules.topics, is_json=rules.is_json)
@@ -247,10 +252,7 @@ def _judge(
     if any(each.is_stuck for each in threats.transactions):
         return PipelineState.STUCK, ""
     if pause is not None:
-        return (
-            PipelineState.PAUSED,
-            f"by {pause.actor} since {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}",
-        )
+        return PipelineState.PAUSED, _describe_pause(pause)
     if open_batch is not None and open_batch.is_at_work:
         return PipelineState.RUNNING, f"{open_batch.label}, {open_batch.state}"
     return (PipelineState.UNREAD if threats.unread_records else PipelineState.CAUGHT_UP), ""
@@ -258,6 +260,15 @@ def _judge(
 
 def _tell_apart(error: TopicChangedError) -> PipelineState:
     return PipelineState.AWAITING if isinstance(error, TopicAwaitedError) else PipelineState.SOURCE_CHANGED
+
+
+def _retired(pause: DecisionRecord) -> PipelineHealth:
+    """Nothing is asked of the source: it may be gone as well."""
+    return PipelineHealth(pause.pipeline, PipelineState.RETIRED, _describe_pause(pause), None)
+
+
+def _describe_pause(pause: DecisionRecord) -> str:
+    return f"by {pause.actor} since {pause.decided_at:%Y-%m-%d %H:%M} UTC: {pause.reason}"
 
 
 def _open(batch: Batch, failure: StepFailure | None) -> CurrentBatch:

@@ -1,6 +1,6 @@
 """The ledger: plans, attempts, audits, positions, and what people decide about them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -326,10 +326,20 @@ class Decisions(Protocol):
         """
 
     def pause(self, pipeline: str, decision: Decision) -> Decided:
-        """Let nothing new be planned; attempts of batches that are planned go on."""
+        """Let nothing new be planned; attempts of batches that are planned go on. A retirement that stands stays."""
 
     def resume(self, pipeline: str, decision: Decision) -> Decided:
-        """End a pause."""
+        """End a pause, or a retirement."""
+
+    def retire(
+        self, pipeline: str, decision: Decision, *, discard: Collection[int] = (), free_target: bool = False
+    ) -> Decided:
+        """Let nothing new be planned, and end every incident. ``resume`` takes the pipeline up again.
+
+        With ``free_target``, another pipeline may take the target. Raises UnknownPipelineError if the ledger has
+        nothing of the pipeline. Raises DecisionRefusedError while a batch is open that ``discard`` does not name, or
+        whose rows are visible already; OutcomePendingError while one is committing.
+        """
 
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
         """Remove for good what quarantine has of the ranges; the balance keeps how many there were.

@@ -47,6 +47,11 @@ def prove(
     return conclude(pipeline, history, target, mode, [each for found in confirmed.values() for each in found])
 
 
+def prove_ledger(pipeline: str, history: PublishedHistory, mode: SinkMode, why: str) -> Verification:
+    """Prove what the ledger itself shows: nothing is compared with the target, and ``why`` says so."""
+    return conclude(pipeline, history, TargetCounts({}), mode, (), not_compared=why)
+
+
 def _unsettled(
     pipeline: str, doubts: Mapping[TargetKey, tuple[Finding, ...]], confirmed: Mapping[TargetKey, tuple[Finding, ...]]
 ) -> UnsettledError:

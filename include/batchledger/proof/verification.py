@@ -131,7 +131,7 @@ class Verification:
     (0: none).
 
     ``decisions`` is how many decisions about the pipeline there are, and ``chain_end`` the hash of the newest one in
-    hexadecimal digits.
+    hexadecimal digits. ``not_compared`` says why the ledger alone was proved; it is empty if the target was counted.
     """
 
     pipeline: str
@@ -152,6 +152,7 @@ class Verification:
     decisions: int = 0
     chain_end: str = ""
     rows_erased: int = 0
+    not_compared: str = ""
 
     @property
     def holds(self) -> bool:
@@ -172,6 +173,8 @@ class Verification:
     @property
     def proved_of_target(self) -> str:
         """What is proved of the target when nothing was found there; the last sentence has no full stop."""
+        if self.not_compared:
+            return f"the target was not compared: {self.not_compared}"
         match self.mode:
             case SinkMode.APPEND:
                 return "the target holds what the ledger says"
@@ -217,8 +220,13 @@ def conclude(
     target: TargetCounts,
     mode: SinkMode,
     in_target: Iterable[Finding],
+    *,
+    not_compared: str = "",
 ) -> Verification:
-    """Put what was found in the target together with what the ledger itself shows, which is of one moment."""
+    """Put what was found in the target together with what the ledger itself shows, which is of one moment.
+
+    ``not_compared``: why the target was not counted.
+    """
     live = [each for each in history.ranges if each.lane is Lane.LIVE]
     claims = _sum_claims(history.ranges, mode)
     findings = (
@@ -252,6 +260,7 @@ def conclude(
         decisions=len(history.decisions.decisions),
         chain_end=history.decisions.end,
         rows_erased=sum(each.rows_erased_left for each in history.ranges),
+        not_compared=not_compared,
     )
 
 

@@ -12,7 +12,7 @@ import typer
 from batchledger.interfaces import notation
 from batchledger.model.actors import UNKNOWN_USER, Actor
 from batchledger.model.batch import Decision
-from batchledger.model.errors import ConfigurationError
+from batchledger.model.errors import ConfigurationError, UnknownPipelineError
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.replay import Window
 
@@ -25,6 +25,9 @@ MaybeName = Annotated[
 ]
 BatchId = Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")]
 Connection = Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")]
+IfGone = Annotated[
+    str, typer.Option(help="If the pipeline file is gone: the Airflow connection of the ledger's database.")
+]
 OwnersLogin = Annotated[
     str | None,
     typer.Option(
@@ -41,6 +44,27 @@ def load_pipeline(name: str) -> "PipelineConfig":
     from batchledger.config.pipeline_file import load_pipeline
 
     return load_pipeline(name)
+
+
+def find_known(name: str, connection: str) -> "tuple[PipelineConfig | None, str]":
+    """Return a pipeline with the connection string of its ledger; if its file is gone, of the connection's ledger.
+
+    Raises UnknownPipelineError if neither a file nor that ledger has the name.
+    """
+    from batchledger.adapters.postgres.ledger.retiring import is_known
+    from batchledger.wiring import ledger_dsn
+
+    try:
+        config = load_pipeline(name)
+    except UnknownPipelineError as unknown:
+        try:
+            dsn = find_ledger(connection)
+            if is_known(dsn, name):
+                return None, dsn
+        except ConfigurationError:
+            raise unknown from None
+        raise
+    return config, ledger_dsn(config)
 
 
 def find_ledger(connection: str, option: str = "--connection") -> str:

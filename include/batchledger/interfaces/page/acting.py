@@ -69,7 +69,7 @@ HINTS: dict[DecisionKind, str] = {
     DecisionKind.SKIP: "Goes on without offsets that could be read; recorded for ever.",
     DecisionKind.REWIND: "Reads again from further back. What is read replaces the rows that are there.",
     DecisionKind.PAUSE: "No batch is planned, by Airflow or by hand, until a person resumes. A planned batch may end.",
-    DecisionKind.RESUME: "Ends the pause.",
+    DecisionKind.RESUME: "Ends the pause, or takes a retired pipeline up again.",
 }
 """What each of them does, in a line."""
 HINTS_WHERE_NOTHING_IS_REPLACED: Mapping[DecisionKind, str] = HINTS | {

@@ -5,7 +5,7 @@ that a decision comes before a publication or after it. Under these locks it com
 position or the epoch that the decision was made for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from batchledger.adapters.postgres.database import ranges_as_arrays, read_statem
 from batchledger.adapters.postgres.ledger.erasures import drop_held, drop_left, forget_quoted, require_none_open
 from batchledger.adapters.postgres.ledger.publication import PostgresTargetAccess, discard_batch
 from batchledger.adapters.postgres.ledger.requests import add_request, find_end, withdraw_request
+from batchledger.adapters.postgres.ledger.retiring import retire_pipeline
 from batchledger.adapters.postgres.ledger.rewinding import (
     holds_anything,
     offsets_as_arrays,
@@ -278,7 +279,7 @@ class PostgresDecisions(Decisions):
             standing = find_pause(cursor, pipeline)
             if standing is not None:
                 return Decided(standing, is_new=False)
-            record = insert_decision(cursor, pipeline, DecisionKind.PAUSE, decision, effects.pausing(is_paused=True))
+            record = insert_decision(cursor, pipeline, DecisionKind.PAUSE, decision, effects.pausing())
             cursor.execute(
                 "update batchledger.pipeline set pause_id = %s where name = %s", [record.decision_id, pipeline]
             )
@@ -288,11 +289,18 @@ class PostgresDecisions(Decisions):
     def resume(self, pipeline: str, decision: Decision) -> Decided:
         with self._decide(f"resume {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
-            if find_pause(cursor, pipeline) is None:
+            standing = find_pause(cursor, pipeline)
+            if standing is None:
                 return Decided(None, is_new=False)
             cursor.execute("update batchledger.pipeline set pause_id = null where name = %s", [pipeline])
-            effect = effects.pausing(is_paused=False)
-            return Decided(insert_decision(cursor, pipeline, DecisionKind.RESUME, decision, effect))
+            return Decided(insert_decision(cursor, pipeline, DecisionKind.RESUME, decision, effects.ending(standing)))
+
+    @override
+    def retire(
+        self, pipeline: str, decision: Decision, *, discard: Collection[int] = (), free_target: bool = False
+    ) -> Decided:
+        with self._decide(f"retire {pipeline}") as cursor:
+            return retire_pipeline(cursor, pipeline, decision, discard, free_target=free_target)
 
     @override
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:

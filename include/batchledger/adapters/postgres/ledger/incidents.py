@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -79,11 +79,8 @@ class PostgresIncidents(Incidents):
         channels: Sequence[str],
         now: datetime,
     ) -> Settlement:
-        """The lock is released with the transaction."""
         with transaction(self.dsn, f"settle the incidents of {pipeline}") as cursor:
-            cursor.execute(
-                "select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"batchledger incidents of {pipeline}"]
-            )
+            _lock_incidents(cursor, pipeline)
             settlement = settle(_list_open(cursor, pipeline), findings, now)
             opened = [_open(cursor, each, now) for each in settlement.opened]
             for incident in (*settlement.continued, *settlement.ended):
@@ -222,6 +219,20 @@ def _open(cursor: Cursor, condition: Condition, now: datetime) -> Incident:
     cursor.execute(read_statement(__package__, "insert_incident"), {**_as_row(condition), "now": now})
     ((incident_id,),) = cursor.fetchall()
     return Incident(incident_id, condition, now, now)
+
+
+def end_incidents(cursor: Cursor, pipeline: str, ending: str, now: datetime) -> None:
+    """End every incident of a pipeline; a look that goes on meanwhile comes before it or after it."""
+    _lock_incidents(cursor, pipeline)
+    ended = [replace(each, ended_at=now, ending=ending) for each in _list_open(cursor, pipeline)]
+    for incident in ended:
+        _update(cursor, incident)
+    _notify_of_ends(cursor, ended, now)
+
+
+def _lock_incidents(cursor: Cursor, pipeline: str) -> None:
+    """The lock is released with the transaction."""
+    cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"batchledger incidents of {pipeline}"])
 
 
 def _update(cursor: Cursor, incident: Incident) -> None:

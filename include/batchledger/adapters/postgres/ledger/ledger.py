@@ -65,10 +65,11 @@ from batchledger.model.batch import (
 from batchledger.model.checks import CheckResult
 from batchledger.model.effects import leaving_out
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.pauses import paused_by
 from batchledger.model.records.comparison import DryRunOutcome
 from batchledger.model.records.quarantine import NOTHING, QuarantineContent
 from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
-from batchledger.model.refusals import closed, fenced_by, outcome_pending, paused_by
+from batchledger.model.refusals import closed, fenced_by, outcome_pending
 from batchledger.planning.batch_size import Pace
 from batchledger.planning.live import Plan
 from batchledger.ports import Ledger, RecentBatch

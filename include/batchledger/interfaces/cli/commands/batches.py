@@ -9,9 +9,11 @@ from batchledger.interfaces.cli.command_line import (
     AsJson,
     BatchId,
     Connection,
+    IfGone,
     Name,
     OwnersLogin,
     decide,
+    find_known,
     find_ledger,
     find_ledger_of,
     load_pipeline,
@@ -20,6 +22,7 @@ from batchledger.interfaces.cli.command_line import (
 from batchledger.interfaces.cli.commands.looks import note_look
 from batchledger.interfaces.cli.display import batches as display
 from batchledger.interfaces.cli.display.progress import build_followed
+from batchledger.interfaces.cli.display.verifications import describe_verification
 from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState
@@ -113,13 +116,13 @@ def _count_quarantined(platform: Platform, batch: Batch) -> int:
 def batches(
     pipeline: Name,
     limit: Annotated[int, typer.Option(min=1, help="How many batches.")] = 20,
+    connection: IfGone = "warehouse",
     as_json: AsJson = False,
 ) -> None:
     """List the batches of a pipeline and the decisions about them, the newest first."""
     from batchledger.adapters.postgres.ledger.history import list_batches, list_decisions
-    from batchledger.wiring import ledger_dsn
 
-    dsn = ledger_dsn(load_pipeline(pipeline))
+    _, dsn = find_known(pipeline, connection)
     decisions = list_decisions(dsn, pipeline, limit)
     show(display.describe_batches(pipeline, list_batches(dsn, pipeline, limit), decisions), as_json)
 
@@ -143,15 +146,16 @@ def batch(
     show(display.describe_batch(history, quoted), as_json)
 
 
-def verify(pipeline: Name, as_json: AsJson = False) -> None:
+def verify(pipeline: Name, connection: IfGone = "warehouse", as_json: AsJson = False) -> None:
     """Prove I1, I2, I7 and I8 over the whole history, and compare the target with the ledger.
 
+    If the pipeline file is gone, the target cannot be found, and the ledger alone is proved.
     Exit code 1 if there is a finding.
     """
-    from batchledger.wiring import verify_pipeline
+    from batchledger.wiring import verify_history, verify_pipeline
 
-    config = load_pipeline(pipeline)
-    verification = verify_pipeline(config)
-    show(display.describe_verification(verification, config.delivery), as_json)
+    config, dsn = find_known(pipeline, connection)
+    verification = verify_history(dsn, pipeline) if config is None else verify_pipeline(config)
+    show(describe_verification(verification, config.delivery if config else None), as_json)
     if not verification.holds:
         raise typer.Exit(1)

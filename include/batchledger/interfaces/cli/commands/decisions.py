@@ -8,8 +8,10 @@ from batchledger.interfaces.cli.command_line import (
     AsJson,
     BatchId,
     Connection,
+    IfGone,
     Name,
     decide,
+    find_known,
     find_ledger,
     load_pipeline,
     parse_range,
@@ -17,7 +19,7 @@ from batchledger.interfaces.cli.command_line import (
 )
 from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.interfaces.cli.printing import show
-from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Erase, Pause, Resume, Skip
+from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Erase, Pause, Resume, Retire, Skip
 from batchledger.model.batch import Decided
 from batchledger.model.erasure import ErasureKey
 from batchledger.planning.rewind import Rewind
@@ -124,8 +126,38 @@ def pause(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: A
 
 
 def resume(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """End a pause."""
+    """End a pause, or take up a retired pipeline again where it stood."""
     _give(load_pipeline(pipeline), Resume(), reason, dry_run, as_json)
+
+
+def retire(
+    pipeline: Name,
+    *,
+    reason: Reason,
+    discard_batch: Annotated[
+        list[int] | None, typer.Option(metavar="ID", help="Also discard this open batch. Repeat it for several.")
+    ] = None,
+    free_target: Annotated[
+        bool,
+        typer.Option("--free-target", help="Let another pipeline take the target. It has to be emptied by you first."),
+    ] = False,
+    connection: IfGone = "warehouse",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a pipeline, also after its file was removed. Its history stays and can be verified; its incidents end.
+
+    Rows stay where they are, and the target stays the pipeline's own,
+    unless you free it. `resume` takes the pipeline up again.
+    """
+    from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
+    from batchledger.lifecycle.execution import retire as carry_out
+
+    _, dsn = find_known(pipeline, connection)
+    decisions = PostgresDecisions(dsn)
+    order = Retire(tuple(discard_batch or ()), free_target)
+    decided = carry_out(decisions.rehearsal if dry_run else decisions, pipeline, order, decide(reason))
+    show(describe_decided(pipeline, order.kind, decided, dry_run=dry_run), as_json)
 
 
 def erase(

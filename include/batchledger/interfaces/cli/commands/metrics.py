@@ -59,7 +59,7 @@ def _look(names: Sequence[str]) -> "Look":
     """Look at these pipelines, or at all. Raises UnknownPipelineError and ConfigurationError for a name."""
     from batchledger.interfaces.metrics.families import Look, WatchedPipeline
     from batchledger.interfaces.metrics.totals import ask_ledgers
-    from batchledger.wiring import survey_pipelines
+    from batchledger.interfaces.surveys import survey_pipelines
 
     for name in names:
         load_pipeline(name)

@@ -1,4 +1,4 @@
-"""What the command line shows about pipelines, batches, the next batch, and a proof."""
+"""What the command line shows about pipelines, batches, and the next batch."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from batchledger.interfaces.cli.display.schemas import differences_table
 from batchledger.interfaces.cli.printing import Part, Shown, new_table, number, pick
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME, as_sentence
 from batchledger.model.balance import BALANCE_LINES
-from batchledger.model.batch import Batch, BatchState, DecisionRecord, DeliveryMode, Lane
+from batchledger.model.batch import Batch, BatchState, DecisionRecord, Lane
 from batchledger.model.checks import CheckResult, Outcome, Severity, Suite
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import AtWorkError
@@ -23,19 +23,20 @@ from batchledger.model.offsets import count_offsets
 from batchledger.model.records.comparison import ReplacedRows
 from batchledger.model.records.contract import Difference
 from batchledger.model.records.quarantine import QuarantineContent
-from batchledger.model.records.rules import SinkMode
 from batchledger.model.refusals import outcome_pending, ways_out
 from batchledger.monitoring.health import PipelineHealth, Threats, describe_quarantine, describe_threats
 from batchledger.planning.live import Plan
-from batchledger.proof.verification import Verification
 
 if TYPE_CHECKING:
     from batchledger.adapters.postgres.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 
 COLUMNS_IN_BALANCE = 2
-CHAIN_END_SHOWN = 16
-"""So many hexadecimal digits tell two chains apart."""
-_STYLE_BY_PIPELINE_STATE = {PipelineState.CAUGHT_UP: "green", PipelineState.UNREAD: "", PipelineState.AWAITING: "dim"}
+_STYLE_BY_PIPELINE_STATE = {
+    PipelineState.CAUGHT_UP: "green",
+    PipelineState.UNREAD: "",
+    PipelineState.AWAITING: "dim",
+    PipelineState.RETIRED: "dim",
+}
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
@@ -342,57 +343,3 @@ def _duplicates_table(history: "BatchHistory") -> Table:
         first = f"{each.first_topic}[{each.first_partition}]@{each.first_offset}"
         table.add_row(f"{each.topic}[{each.partition}]@{each.offset}", first)
     return table
-
-
-def describe_verification(verification: Verification, delivery: DeliveryMode) -> Shown:
-    """Show what was proved, or every finding."""
-    document = {**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds}
-    # Only a sentence uses these; scripts rely on the other keys.
-    del document["taken_over"], document["quarantine_dropped"], document["rows_erased"]
-    return Shown(document, list(_verification_parts(verification, delivery)))
-
-
-def _describe_size(found: Verification) -> str:
-    """Say how much was proved, and what became of the offsets that have no row."""
-    size = (
-        f"{describe_count(found.batches, 'batch', 'batches')}, {describe_count(found.ranges, 'range')}, "
-        f"{describe_count(found.offsets, 'offset')}, {describe_count(found.rows, 'row')}, "
-        f"{found.quarantined:,} quarantined"
-    )
-    if found.quarantine_dropped:
-        size += f", {found.quarantine_dropped:,} dropped from quarantine"
-    if found.rows_erased:
-        size += f", {found.rows_erased:,} erased"
-    if found.accepted_loss:
-        size += f", {found.accepted_loss:,} accepted as lost"
-    if found.mode is SinkMode.APPEND and (without := found.offsets_without_row) > 0:
-        size += f", {without:,} without a row (holes, tombstones, duplicates, filtered)"
-    return size
-
-
-def _verification_parts(found: Verification, delivery: DeliveryMode) -> Iterator[Part]:
-    if not found.batches and found.holds:
-        yield f"[yellow]{found.pipeline} has published nothing yet[/]: there is nothing to prove."
-        return
-    size = _describe_size(found)
-    if found.holds:
-        yield f"[green]{found.pipeline} is exact[/]: {size}."
-        yield "Contiguous (I1), disjoint (I2), balanced (I7), each offset held once (I8);"
-        yield f"{found.proved_of_target}."
-        if found.decisions:
-            stand = describe_count(found.decisions, "decision stands as it was", "decisions stand as they were")
-            yield f"{stand} recorded; the chain ends in {found.chain_end[:CHAIN_END_SHOWN]}."
-        if found.incomplete_until:
-            yield (
-                f"Not proved: that no record of batches up to {found.incomplete_until} is missing, nor of any replay; "
-                "the topic removes records by its own retention or compaction."
-            )
-        return
-    if delivery is not DeliveryMode.EXACTLY_ONCE:
-        anomaly = "repeat rows" if delivery is DeliveryMode.AT_LEAST_ONCE else "lose rows"
-        yield f"[yellow]delivery: {delivery}[/] allows a crash to {anomaly}; only exactly_once promises neither."
-    findings = describe_count(len(found.findings), "finding")
-    table = new_table(f"{found.pipeline}: {findings} in {size}", "breaks", "where", "finding")
-    for finding in found.findings:
-        table.add_row(Text(finding.invariant, "bold red"), Text(finding.where), Text(finding.detail))
-    yield table
