@@ -31,7 +31,7 @@ from batchledger.model.errors import ServiceUnavailableError, SetupError
 from tests.modes import STRANGER, list_open_paths, try_as
 from tests.support import wait_until
 
-SERVICES = ("kafka", "postgres", "spark")
+SERVICES = ("log-keeper", "kafka", "postgres", "spark")
 
 
 def free_ports() -> Ports:

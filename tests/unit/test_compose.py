@@ -21,7 +21,7 @@ from airflow.cli import cli_parser
 
 from batchledger import cli
 from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
-from batchledger.local.stack import database_roles, defaults
+from batchledger.local.stack import database_roles, defaults, log_keeper
 from batchledger.local.stack.airflow_components import ADMIN, REVIEWER, VIEWER, airflow_configuration
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.home import Credentials, Home, Ports, port_variable
@@ -322,3 +322,8 @@ def test_everything_that_the_image_copies_exists_and_nothing_else_reaches_it() -
 
 def without(settings: Mapping[str, str], names: set[str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if name not in names}
+
+
+def test_log_of_each_container_is_bounded_as_on_a_developers_machine() -> None:
+    bounds = {each["logging"]["driver"]: each["logging"]["options"] for each in SERVICES.values()}
+    assert bounds == {"local": {"max-size": f"{log_keeper.MOST_BYTES_OF_A_LOG >> 20}m", "max-file": "2"}}

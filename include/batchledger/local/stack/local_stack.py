@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,29 +13,40 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 import psutil
 
-from batchledger.local.stack import processes
+from batchledger.local.stack import log_keeper, processes
 from batchledger.local.stack.airflow_components import airflow_services, configure_airflow, migrate_airflow
 from batchledger.local.stack.database_roles import create_databases
 from batchledger.local.stack.defaults import DATABASE_USER, LEDGER_USER, WAREHOUSE_DATABASE
-from batchledger.local.stack.home import Credentials, Home, Ports, locked, read_settings, settings, write_private
+from batchledger.local.stack.home import (
+    Credentials,
+    Home,
+    Ports,
+    locked,
+    private_folder,
+    read_settings,
+    settings,
+    write_private,
+)
 from batchledger.local.stack.kafka_broker import kafka_service
 from batchledger.local.stack.machine import check_disk, check_ports
 from batchledger.local.stack.patience import StartPatience
 from batchledger.local.stack.postgres_server import connection_string, database_server, postgres_service
-from batchledger.local.stack.processes import ServiceRecord, find_error, measure_log, tail_log
+from batchledger.local.stack.processes import Launch, ServiceRecord, find_error, measure_log, tail_log
 from batchledger.local.stack.schema_registry import registry_service
 from batchledger.local.stack.service import Service
 from batchledger.local.stack.spark_connect import spark_service
 from batchledger.model.errors import ServiceUnavailableError, SetupError
 
 AIRFLOW_SERVICES = ("api-server", "scheduler", "dag-processor", "triggerer")
-USUAL_SERVICES = ("kafka", "postgres", "spark", *AIRFLOW_SERVICES)
+LOG_KEEPER = "log-keeper"
+USUAL_SERVICES = (LOG_KEEPER, "kafka", "postgres", "spark", *AIRFLOW_SERVICES)
 REGISTRY_SERVICE = "registry"
 ALL_SERVICES = (*USUAL_SERVICES, REGISTRY_SERVICE)
 """The registry starts only when asked for: it costs memory, and a download of 106 MB."""
 
 # In the order of starting. A step runs as soon as the steps that it needs are done, if these run at all.
 _NEEDS: Mapping[str, tuple[str, ...]] = {
+    LOG_KEEPER: (),
     "kafka": (),
     "postgres": (),
     "spark": (),
@@ -62,6 +74,7 @@ def list_services(home: Home, ports: Ports, credentials: Credentials, advertised
         spark_service(home, ports, credentials),
         *airflow_services(home, ports),
         registry_service(home, ports),
+        Service(LOG_KEEPER, (), lambda: _keep_logs(home), lambda record: record.is_alive),
     ]
 
 
@@ -113,7 +126,7 @@ def down(home: Home) -> list[str]:
     with _alone(home):
         found = processes.find_members(home, ALL_SERVICES)
         _end(home, [*AIRFLOW_SERVICES, ""], signal.SIGTERM, 4)
-        _end(home, ["kafka", "spark", REGISTRY_SERVICE], signal.SIGTERM, 15)
+        _end(home, ["kafka", "spark", REGISTRY_SERVICE, LOG_KEEPER], signal.SIGTERM, 15)
         _end(home, ["postgres"], signal.SIGINT, 60)  # SIGINT is its fast shutdown: no wait for clients, no recovery.
         home.settings_file.unlink(missing_ok=True)
         return [name for name in ALL_SERVICES if found[name]]
@@ -144,6 +157,13 @@ def _start(home: Home, service: Service, progress: Progress, stopping: threading
             progress(service.name, patience.describe(service.name, now, error, last))
         if stopping.wait(_POLL_SECONDS):
             return
+
+
+def _keep_logs(home: Home) -> Launch:
+    """Return how the keeper of the logs is started. It is a script that imports nothing of this package."""
+    tasks = home.local / "airflow" / "logs"
+    argv = (sys.executable, "-I", "-S", log_keeper.__file__, str(home.local / "log"), str(tasks))
+    return Launch(argv=argv, folder=private_folder(home.local / "log"), environment={})
 
 
 def _prepare_databases(ports: Ports, credentials: Credentials, set_up_ledger: SetUpLedger) -> None:
