@@ -206,13 +206,17 @@ def test_discarded_replay_changes_nothing(world: World) -> None:
     assert_proved(world)
 
 
-def test_batch_of_another_pipeline_is_left_alone(world: World) -> None:
+def test_batch_of_another_pipeline_is_left_alone_and_answered_as_one_that_is_not_there(world: World) -> None:
     batch = block(world)
     platform = world.process()
     other = replace(platform, rules=replace(platform.rules, name="other"))
     for decide in (accept, discard):
-        with pytest.raises(UnknownBatchError, match=f"a batch of pipeline {platform.rules.name}"):
-            decide(other, batch.batch_id, BY_ANA)
+        said = []
+        for number in (batch.batch_id, 404):
+            with pytest.raises(UnknownBatchError, match=f"other has no batch {number}") as refused:
+                decide(other, number, BY_ANA)
+            said.append(str(refused.value).replace(str(number), "N"))
+        assert said[0] == said[1]
     with pytest.raises(UnknownBatchError):
         plans.retake(other, batch.batch_id, "by-hand", BY_ANA)
 

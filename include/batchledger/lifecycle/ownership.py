@@ -1,6 +1,7 @@
 """Who may go on with a batch: its present attempt, if it is this run's own. An error names the owner to others (I4)."""
 
 import logging
+from contextlib import suppress
 
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, Batch, BatchState, Step
@@ -18,16 +19,21 @@ logger = logging.getLogger(__name__)
 
 
 def load_batch(platform: Platform, batch_id: int) -> Batch:
-    """Load a batch of this pipeline. Rows of another pipeline would go into the wrong table."""
-    batch = platform.ledger.load_batch(batch_id)
-    if batch.pipeline != platform.rules.name:
-        raise UnknownBatchError(
-            f"{platform.rules.name} has no batch {batch_id}. Nothing was changed.",
-            why=f"It is a batch of pipeline {batch.pipeline}.",
-            batch_id=batch_id,
-            pipeline=platform.rules.name,
-        )
-    return batch
+    """Load a batch of this pipeline. Rows of another pipeline would go into the wrong table.
+
+    Raises UnknownBatchError, also then and in the same words: who may see this pipeline need not see others.
+    """
+    name = platform.rules.name
+    with suppress(UnknownBatchError):
+        batch = platform.ledger.load_batch(batch_id)
+        if batch.pipeline == name:
+            return batch
+    raise UnknownBatchError(
+        f"{name} has no batch {batch_id}. Nothing was changed.",
+        advice=f"List its batches: batchledger batches {name}",
+        batch_id=batch_id,
+        pipeline=name,
+    )
 
 
 def own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState) -> Attempt:
