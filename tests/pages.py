@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import uvicorn
@@ -68,8 +69,8 @@ class Auth:
     def get_authorized_dag_ids(self, *, user: User) -> Collection[str]:
         return user.dags or frozenset()
 
-    def get_url_login(self, **_: Any) -> str:
-        return "/auth/login"
+    def get_url_login(self, next_url: str, **_: Any) -> str:
+        return f"/auth/login?next={quote(next_url, safe='')}"
 
 
 class NoTeams:

@@ -149,6 +149,14 @@ def test_person_without_a_login_is_led_to_it_and_a_program_gets_json(lets_in: An
         assert browser.get("/pipelines").json() == {"detail": "Not authenticated"}
 
 
+def test_link_to_the_login_comes_back_to_the_address_and_names_no_host_that_a_client_has_made_up(lets_in: Any) -> None:
+    lets_in()
+    with TestClient(build_app(), follow_redirects=False) as browser:
+        page = browser.get("/pipelines?page=2", headers={**HTML, "host": "forged.example"})
+        assert "forged.example" not in page.text
+        assert "next=%2Fpipelines%3Fpage%3D2" in page.text
+
+
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "'; drop table x --", "..%2f..%2fetc%2fpasswd", "a%00b"])
 def test_what_an_address_says_is_shown_as_text_or_not_at_all(lets_in: Any, text: str) -> None:
     """There is no pipeline 1, so most is refused unread; below a real one: tests/integration/test_page.py."""

@@ -116,7 +116,9 @@ def _show_refusal(request: Request, error: AnyHTTPError) -> Response:
         error.status_code, "This was refused"
     )
     if error.status_code == status.HTTP_401_UNAUTHORIZED:
-        link = (get_auth_manager().get_url_login(next_url=str(request.url)), "Log in to Airflow", True)
+        # Without a host: a client may name any.
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        link = (get_auth_manager().get_url_login(next_url=here), "Log in to Airflow", True)
     return show(
         request,
         "message.html.j2",
