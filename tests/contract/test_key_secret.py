@@ -289,7 +289,12 @@ def test_server_that_logs_all_statements_and_parameters_logs_no_secret(
 ) -> None:
     name = sql.Identifier(str(ask(warehouse, "select current_database()")[0][0]))
     with psycopg.connect(as_superuser(warehouse.dsn), autocommit=True) as connection:
-        for setting in ("log_statement = 'all'", "log_min_duration_statement = 0", "log_parameter_max_length = -1"):
+        for setting in (
+            "log_statement = 'all'",
+            "log_min_duration_statement = 0",
+            "log_parameter_max_length = -1",
+            "log_error_verbosity = default",
+        ):
             connection.execute(sql.SQL("alter database {} set " + setting).format(name))
     rekey(warehouse.dsn, SECRET)
     take(warehouse, OffsetRange(ORDERS_0, 0, 1), ANA)

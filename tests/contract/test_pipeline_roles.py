@@ -24,7 +24,7 @@ from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.proof.decision_chain import find_break
 from tests.conftest import as_superuser
 from tests.contract import life
-from tests.contract.decided import BY_ANA, BY_BEN, record_of
+from tests.contract.decided import BY_ANA, BY_BEN, record_of, rewind
 from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import PostgresWarehouse, create_role, role_of
 
@@ -137,6 +137,16 @@ def test_missing_right_on_the_target_blocks_no_batch_and_goes_with_the_grant(tea
     change("grant insert on {} to {}")
     life.publish(teams.mine, attempt)
     assert teams.mine.prove().findings == ()
+
+
+def test_role_empties_a_target_of_another_owner_with_the_right_to_truncate_it_alone(teams: Teams) -> None:
+    with pytest.raises(ConfigurationError, match=REFUSED):
+        rewind(teams.mine, {ORDERS_0: 0}, truncate=True)
+    with psycopg.connect(teams.owner.dsn) as connection:
+        table, role = sql.Identifier(teams.owner.schema, "orders"), sql.Identifier(teams.role)
+        connection.execute(sql.SQL("grant truncate on {} to {}").format(table, role))
+    assert rewind(teams.mine, {ORDERS_0: 0}, truncate=True).is_new
+    assert life.target_coordinates(teams.owner) == []
 
 
 def test_role_erases_rows_of_its_pipeline_and_its_replays_keep_them_away(teams: Teams) -> None:

@@ -41,9 +41,9 @@ from tests.second_server import SecondServer, serve_second_postgres
 from tests.support import wait_until
 
 ROLES = (DATABASE_USER, LEDGER_USER, AIRFLOW_DATABASE_USER, DATABASE_SUPERUSER)
-DATABASES = (WAREHOUSE_DATABASE, AIRFLOW_DATABASE, "postgres")
+DATABASES = (WAREHOUSE_DATABASE, AIRFLOW_DATABASE, "postgres", "template1")
 REACHED = {
-    *((role, database) for role in (DATABASE_USER, LEDGER_USER) for database in (WAREHOUSE_DATABASE, "postgres")),
+    *((role, WAREHOUSE_DATABASE) for role in (DATABASE_USER, LEDGER_USER)),
     (AIRFLOW_DATABASE_USER, AIRFLOW_DATABASE),
     *((DATABASE_SUPERUSER, database) for database in DATABASES),
 }
@@ -219,9 +219,11 @@ def test_with_the_rules_of_an_earlier_version_each_role_reaches_each_database(se
         (file,) = connection.execute("show hba_file").fetchone() or ("",)
         try:
             Path(file).write_text(RULES_OF_AN_EARLIER_VERSION)
+            connection.execute("grant connect on database postgres, template1 to public")
             connection.execute("select pg_reload_conf()")
             wait_until(lambda: len(find_reached(server)) == len(ROLES) * len(DATABASES))
         finally:
+            connection.execute("revoke connect on database postgres, template1 from public")
             Path(file).write_text(HOST_RULES)
             connection.execute("select pg_reload_conf()")
     wait_until(lambda: find_reached(server) == REACHED)

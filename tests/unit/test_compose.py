@@ -28,6 +28,7 @@ from batchledger.local.stack.home import Credentials, Home, Ports, port_variable
 from batchledger.local.stack.kafka_broker import client_options, java_options, server_properties
 from batchledger.local.stack.local_stack import AIRFLOW_SERVICES
 from batchledger.local.stack.machine import OLDEST_JAVA
+from batchledger.local.stack.postgres_server import WITHOUT_VALUES
 from batchledger.local.stack.spark_connect import spark_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,7 +185,9 @@ def test_databases_have_the_roles_and_rules_of_the_local_ones() -> None:
             expected = f"{defaults.AIRFLOW_DATABASE_USER}@postgres:5432/{defaults.AIRFLOW_DATABASE}"
             assert environment(name)[f"AIRFLOW__DATABASE__{key}"] == f"postgresql+{dialect}://{expected}"
     (mounted,) = SERVICES["postgres"]["configs"]
-    assert SERVICES["postgres"]["command"][-1] == f"hba_file={mounted['target']}"
+    assert f"--hba_file={mounted['target']}" in SERVICES["postgres"]["command"]
+    logged = dict(each.removeprefix("--").split("=") for each in SERVICES["postgres"]["command"][1:])
+    assert logged.items() >= WITHOUT_VALUES.items()
     rules = yaml.safe_load(TEXT)["configs"][mounted["source"]]["content"]
     assert rules == "local all all scram-sha-256\n" + database_roles.host_rules("all")
 

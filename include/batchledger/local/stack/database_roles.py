@@ -152,23 +152,25 @@ def create_databases(server: DatabaseServer) -> None:
         for role in server.password_by_role:
             if role not in roles:
                 _create_role(connection, server, role)
-        _require_ours(server)
         owners = connection.execute("select datname, datdba::regrole::text from pg_database").fetchall()
         found: dict[str, str] = dict(owners)
+        _require_ours(server, WAREHOUSE_DATABASE if WAREHOUSE_DATABASE in found else _MAINTENANCE_DATABASE)
         for database, owner in OWNER_BY_DATABASE.items():
             if database not in found:
                 names = map(sql.Identifier, (database, owner))
                 connection.execute(sql.SQL("create database {} owner {}").format(*names))
+        # No role needs them. What it left there, the superuser would meet, or every new database would have.
+        connection.execute(f"revoke connect on database {_MAINTENANCE_DATABASE}, template1 from public")
     for database, owner in OWNER_BY_DATABASE.items():
         if found.get(database, owner) != owner:
             _give_away(server, database, owner)
     _let_create(server)
 
 
-def _require_ours(server: DatabaseServer) -> None:
+def _require_ours(server: DatabaseServer, database: str) -> None:
     """Give nothing away to a role of that name that a person has made."""
     try:
-        psycopg.connect(server.dsn(LEDGER_USER, _MAINTENANCE_DATABASE)).close()
+        psycopg.connect(server.dsn(LEDGER_USER, database)).close()
     except psycopg.OperationalError as error:
         raise SetupError(
             f"PostgreSQL has a role {LEDGER_USER} that does not log in by its password here. No database was changed.",

@@ -70,6 +70,10 @@ def public_dsn(home: Home, ports: Ports, database: str, dialect: str = "postgres
     return f"{dialect}://{role}@{HOST}:{ports.postgres}/{database}?passfile={passfile}"
 
 
+WITHOUT_VALUES = {"log_min_messages": "log", "log_min_error_statement": "panic", "log_error_verbosity": "terse"}
+"""An error quotes rows, values and statements, so its client alone has it. Starts and refused logins are logged."""
+
+
 def server_configuration(ports: Ports) -> str:
     """Durable as by default (fsync, synchronous commit); sized for one person's machine; no socket file.
 
@@ -93,6 +97,7 @@ def server_configuration(ports: Ports) -> str:
         "jit": "off",
         "timezone": "'UTC'",
         "log_timezone": "'UTC'",
+        **WITHOUT_VALUES,
     }
     return "".join(f"{key} = {value}\n" for key, value in settings.items())
 

@@ -1,7 +1,7 @@
 """The rights of a role that runs pipelines: the least that runs need, and for one pipeline a row that keeps it to this.
 
 The policies of migration 0028 hold a role that ``pipeline_role`` names to its pipelines. A role without a row there is
-held by its grants alone. What only people do stays with the ledger's owner: a migration, ``rewind --truncate``.
+held by its grants alone. What only people do is not granted: a migration, and emptying a target that others own.
 """
 
 from collections.abc import Mapping, Sequence
