@@ -24,8 +24,11 @@ from batchledger.adapters.decoding.meaning import UnfitError
 MOST_LEVELS = 100
 """How deep arrays, maps and records may be nested within a value."""
 
-MOST_EMPTY_ITEMS = 1_000_000
-"""How many items without a byte of their own all arrays of a value may have: their number alone takes memory."""
+MOST_EMPTY_ITEMS = 1_000
+"""How many items and fields without a byte of their own all arrays of a value may have.
+
+A few bytes ask for any number of them, and each takes memory and time.
+"""
 
 EMPTY = "the value is empty"
 LEFT_OVER = "the value has bytes behind its last field"
@@ -97,7 +100,10 @@ class WireReader:
             raise MalformedError(TOO_DEEP_IN_AVRO)
         found: list[Any] = []
         if isinstance(type_, AvroRecord):
+            start = self._place
             found.extend(self._read(field.type) for field in type_.fields)
+            if self._place == start:
+                self._count_empty(len(type_.fields))
         else:
             self._read_blocks(type_, found)
         self._levels -= 1
@@ -117,12 +123,12 @@ class WireReader:
                 else:
                     found.append(self._read(type_.items))
                 if self._place == start:
-                    self._count_empty()
+                    self._count_empty(1)
             if end is not None and self._place != end:
                 raise MalformedError("a block of another size than it says")
 
-    def _count_empty(self) -> None:
-        self._empty_items += 1
+    def _count_empty(self, count: int) -> None:
+        self._empty_items += count
         if self._empty_items > MOST_EMPTY_ITEMS:
             raise MalformedError(f"more than {MOST_EMPTY_ITEMS} items without a byte")
 
