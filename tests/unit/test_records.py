@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from batchledger.adapters.decoding.objects import NOT_ONE_OBJECT
 from batchledger.interfaces.cli.commands.records import describe_records
 from batchledger.interfaces.cli.printing import show
 from batchledger.model.batch import PartitionLog
@@ -83,6 +84,31 @@ def test_records_for_scripts_have_everything(capsys: pytest.CaptureFixture[str])
     assert (shown["key"], shown["value"], shown["quarantined"]) == ("k", "v", "bad")
     assert document["expired"] == [{"topic": "orders", "partition": 0, "start": 0, "until": 1}]
     assert document["invisible"] == document["unwritten"] == []
+
+
+def test_value_on_80_columns_is_one_line_to_be_copied(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    value = json.dumps({"id": 1, "note": "a long sentence " * 30}).encode()[:-1]
+    broken = Record(ORDERS_0, 1, "2026-11-27T20:00:00+00:00", b"k", value, (("trace", b"t1"),), NOT_ONE_OBJECT)
+    show(describe_records("orders", FoundRecords((broken, record(2)))), as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "Records of orders",
+        "",
+        "orders[0]@1  2026-11-27T20:00:00+00:00",
+        "in quarantine: the value is not exactly one JSON object",
+        f"it ends early, after {len(value)} bytes",
+        "key: k",
+        "header trace: t1",
+        value.decode(),
+        "",
+        "orders[0]@2  2026-11-21T10:00:00+00:00",
+        "key: k",
+        "v",
+    ]
+    show(describe_records("orders", FoundRecords((broken,))), as_json=True)
+    assert json.loads(capsys.readouterr().out)["records"][0]["fault"] == f"it ends early, after {len(value)} bytes"
 
 
 def test_offsets_without_a_record_are_explained(capsys: pytest.CaptureFixture[str]) -> None:

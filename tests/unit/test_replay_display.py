@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from batchledger.adapters.decoding.objects import NOT_ONE_OBJECT
 from batchledger.adapters.postgres.ledger.history import (
     BatchHistory,
     BatchSummary,
@@ -171,5 +172,10 @@ def test_payload_is_shown_only_when_asked_for_and_cannot_command_a_terminal(
     assert "secret" not in capsys.readouterr().out
     show(describe_quarantine("orders", found, show_payload=True), as_json=False)
     assert r"\x1b[31m[bold]secret" in shown(capsys)
+    long = replace(line, value=b'{"note": "' + b"x" * 200, error=NOT_ONE_OBJECT)
+    show(describe_quarantine("orders", QuarantineList([long], 1), show_payload=True), as_json=False)
+    printed = capsys.readouterr().out
+    assert f'\norders[0]@5\n{{"note": "{"x" * 200}\n' in printed
+    assert f"{NOT_ONE_OBJECT}: it ends early, after 210 bytes" in " ".join(printed.split())
     assert escape("é\x9b".encode()) == r"\xc3\xa9\xc2\x9b"
     assert escape(None) == "(no value)"

@@ -17,6 +17,7 @@ from batchledger.interfaces.cli.commands.replays import (
     require_reason,
 )
 from batchledger.interfaces.cli.display.decisions import describe_decided
+from batchledger.interfaces.cli.display.payloads import find_fault, whole_bytes
 from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
 from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.orders import DropQuarantined
@@ -113,7 +114,7 @@ def drop_records(
 
 
 def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload: bool) -> Shown:
-    """Show one record a line; with ``show_payload`` its value below."""
+    """Show one record a line; with ``show_payload`` the values below, each on a line that no terminal wraps."""
     document = {
         "pipeline": pipeline,
         "total": found.total,
@@ -122,14 +123,16 @@ def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload:
     if not found.total:
         return Shown(document, [f"{pipeline} has nothing in quarantine."])
     table = new_table(f"Quarantine of {pipeline}", "record", "batch", "since UTC", "bytes", "error")
+    payloads: list[Text] = []
     for each in found.lines:
-        error = Text(each.error)
-        if show_payload:
-            error.append(f"\n{escape(each.value) if each.payload_kept else _NOT_KEPT}", "dim")
+        error = Text(": ".join(filter(None, (each.error, find_fault(each.error, each.value)))))
         size = "" if each.value is None else f"{len(each.value):,}"
         table.add_row(str(each), str(each.batch_id), f"{each.quarantined_at:%m-%d %H:%M}", size, error)
+        shown = whole_bytes("", each.value) if each.payload_kept else Text(_NOT_KEPT, "dim")
+        payloads += [Text(str(each), "bold"), shown, Text()]
     is_cut = found.total > len(found.lines)
-    return Shown(document, [table, f"{len(found.lines):,} of {found.total:,}; more with --limit." if is_cut else None])
+    more = f"{len(found.lines):,} of {found.total:,}; more with --limit." if is_cut else None
+    return Shown(document, [table, *(payloads if show_payload else ()), more])
 
 
 def describe_replayed_records(pipeline: str, history: "BatchHistory") -> Shown:
@@ -162,6 +165,7 @@ def _line_as_json(line: "QuarantineLine", show_payload: bool) -> dict[str, objec
             line, "topic", "partition", "offset", "timestamp", "error", "batch_id", "quarantined_at", "payload_kept"
         ),
         "value_bytes": size,
+        "fault": find_fault(line.error, line.value),
         **(payload if show_payload else {}),
     }
 

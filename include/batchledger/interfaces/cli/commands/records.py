@@ -1,5 +1,6 @@
 """``batchledger records``: show the records that a failed check names, on your own terminal."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -7,7 +8,8 @@ from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range
 from batchledger.interfaces.cli.commands.looks import note_look
-from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
+from batchledger.interfaces.cli.display.payloads import find_fault, whole, whole_bytes
+from batchledger.interfaces.cli.printing import Shown, pick, show
 from batchledger.interfaces.notation import parse_coordinate
 from batchledger.interfaces.wording import escape, escape_json
 from batchledger.model.offsets import OffsetRange, describe_ranges
@@ -46,29 +48,39 @@ def records(
 
 
 def describe_records(pipeline: str, found: FoundRecords) -> Shown:
-    """Show the records, and why other offsets have none. Bytes other than ASCII are escaped."""
+    """Show the records, and why other offsets have none. Bytes other than ASCII are escaped.
+
+    Key, headers and value stand on lines of their own, which are not wrapped: a person copies them whole.
+    """
     without_record = pick(found, *_REASONS)
-    table = new_table(f"Records of {pipeline}", "record", "time UTC", "key", "value")
-    for each in found.records:
-        value = Text(escape(each.value) if each.decoded is None else escape_json(each.decoded))
-        if each.decoded is not None:
-            value.append(f"\nbytes: {escape(each.value)}", "dim")
-        if each.undecoded is not None:
-            value.append(f"\nnot decoded: {escape_json(each.undecoded)}", "yellow")
-        for name, content in each.headers:
-            value.append(f"\n{escape(name.encode())}: {escape(content)}", "dim")
-        if each.error:
-            value.append(f"\nin quarantine: {each.error}", "yellow")
-        table.add_row(str(each), each.timestamp or "", "" if each.key is None else escape(each.key), value)
     records = [_as_json(each) for each in found.records]
     return Shown(
         {"pipeline": pipeline, "records": records, "is_cut": found.is_cut, **without_record},
         [
-            table if found.records else None,
+            Text(f"Records of {pipeline}", "bold") if found.records else None,
+            *(line for each in found.records for line in _describe(each)),
             *(Text(f"{_REASONS[why]}: {describe_ranges(ranges)}") for why, ranges in without_record.items() if ranges),
             f"The first {len(found.records):,}; more with --limit." if found.is_cut else None,
         ],
     )
+
+
+def _describe(record: Record) -> Iterator[Text]:
+    yield Text()
+    yield Text.assemble((str(record), "bold"), f"  {record.timestamp}" if record.timestamp else "")
+    if record.error:
+        yield Text(f"in quarantine: {record.error}", "yellow")
+    if (fault := find_fault(record.error, record.value)) is not None:
+        yield Text(fault, "yellow")
+    if record.undecoded is not None:
+        yield Text(f"not decoded: {escape_json(record.undecoded)}", "yellow")
+    if record.key is not None:
+        yield whole_bytes("key: ", record.key)
+    for name, content in record.headers:
+        yield whole_bytes(f"header {escape(name.encode())}: ", content)
+    if record.decoded is not None:
+        yield whole("", escape_json(record.decoded))
+    yield whole_bytes("" if record.decoded is None else "bytes: ", record.value)
 
 
 def _as_json(record: Record) -> dict[str, Any]:
@@ -80,6 +92,7 @@ def _as_json(record: Record) -> dict[str, Any]:
         "value": None if record.value is None else escape(record.value),
         "headers": [[name, None if content is None else escape(content)] for name, content in record.headers],
         "quarantined": record.error,
+        "fault": find_fault(record.error, record.value),
         **pick(record, "decoded", "undecoded"),
     }
 
