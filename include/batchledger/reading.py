@@ -1,6 +1,6 @@
 """Wires what a pipeline reads: the decoder of its records, and the schemas that they were written with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -21,14 +21,17 @@ from batchledger.model.batch import Attempt, Batch
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.hashing import fingerprint_of, make_hash
+from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.columns import REST, Column
-from batchledger.model.records.contract import Sample, with_added
+from batchledger.model.records.contract import FAULTS_SHOWN, Sample, with_added
 from batchledger.model.records.lookup import Record, choose_newest
 from batchledger.model.records.protection import ColumnProtection, describe_form
 from batchledger.model.records.rules import SinkMode, UnknownFieldPolicy
 from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from batchledger.adapters.decoding.decoder import RecordDecoder
     from batchledger.adapters.decoding.protecting import Protector
     from batchledger.adapters.decoding.registered import FindSchema, RegisteredDecoder
@@ -181,11 +184,19 @@ def sample_topics(
             advice="Correct the name, or create the topic.",
             subject=topics[0],
         )
-    batches = read_share(options, choose_newest(log.log_by_partition, records))
+    places: list[str] = []
+
+    def read() -> "Iterator[pa.RecordBatch]":
+        for batch in read_share(options, choose_newest(log.log_by_partition, records)):
+            names = zip(*(batch[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+            places.extend(f"{TopicPartition(topic, number)}@{offset}" for topic, number, offset in names)
+            yield batch
+
     if registered is not None:
-        found, unreadable = registered.count_schemas(batches)
-        return look_at_schemas(found, columns, unreadable, registered.find_reader())
-    return look_at((value for batch in batches for value in batch["value"].to_pylist()), columns)
+        found, why_by_number = registered.count_schemas(read())
+        faults = [(places[number], why_by_number[number]) for number in sorted(why_by_number)[:FAULTS_SHOWN]]
+        return look_at_schemas(found, columns, len(why_by_number), registered.find_reader(), faults)
+    return look_at((value for batch in read() for value in batch["value"].to_pylist()), columns, places)
 
 
 def sample_records(

@@ -193,11 +193,17 @@ def test_table_of_another_kind_is_breaking_and_one_that_takes_the_rows_is_no_dif
 
 def test_pipeline_file_is_proposed_for_a_topic_and_works_as_it_stands(workplace: Workplace) -> None:
     pipeline = workplace.create(partitions=3)
-    documents = [{"order": n, "amount": 1.5, "on": "2026-11-25", "deep": {"a": [1]}, "a b": 1} for n in range(9)]
+    documents = [
+        {"order": n, "amount": 1.5, "on": "2026-11-25", "deep": {"a": [1]}, "a b": 1, "@at": n} for n in range(9)
+    ]
     pipeline.send_raw((n % 3, json.dumps(each).encode()) for n, each in enumerate(documents))
+    pipeline.send_raw([(0, b'{"order": 1')])
     shown = ask("schema", "--topic", pipeline.name)
-    assert shown["proposal"] == "order bigint, amount double, on date, deep string"
+    assert shown["proposal"] == "order bigint, amount double, on date, deep string, @at as at bigint"
     assert [each["column"] for each in shown["left_out"]] == ["a b"]
+    (where, why), *others = shown["sample"]["faults"]
+    assert (where, others) == (f"{pipeline.name}[0]@3", [])
+    assert why == "the value is not exactly one JSON object: it ends early, after 11 bytes"
     text = batchledger("schema", "--topic", pipeline.name).stdout
     (workplace.folder / f"{pipeline.name}.yaml").write_text(text[text.index("name: ") :])
     run_batch.run_once(pipeline.platform(), "first")

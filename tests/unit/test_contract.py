@@ -104,13 +104,13 @@ def test_value_that_does_not_fit_is_widening_if_a_wider_type_holds_all_and_else_
     assert "1 of 2 values does not fit" in found.told
 
 
-def test_name_that_no_column_can_have_is_told_and_not_proposed() -> None:
+def test_name_that_no_column_can_have_gets_an_alias_unless_no_path_leads_there() -> None:
     contract = compare("id bigint", {"id": 1, "a b": 2, "_rest": 3, "xmin": 3, "fine": 4})
-    assert contract.proposal == "id bigint, fine bigint"
+    assert contract.proposal == "id bigint, _rest as rest bigint, xmin as xmin_2 bigint, fine bigint"
     assert [(each.column, each.declare) for each in contract.differences] == [
         ("a b", None),
-        ("_rest", None),
-        ("xmin", None),
+        ("_rest", "_rest as rest bigint"),
+        ("xmin", "xmin as xmin_2 bigint"),
         ("fine", "fine bigint"),
     ]
 

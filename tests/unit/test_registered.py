@@ -199,8 +199,10 @@ def test_ids_and_guids_stand_side_by_side_and_each_record_has_its_own_schema() -
     assert found.rows.to_pylist() == [{"id": 5}, {"id": 6}, {"id": 5}]
     assert dict(found.errors) == {3: "schema 00000000-0000-0000-0000-000000000000 is unknown"}
     assert [(names, places.tolist()) for names, places in found.undeclared] == [({"tax"}, [0, 2]), ({"customer"}, [1])]
-    counts, unreadable = decoder.count_schemas([pa.record_batch({"value": values, "headers": headers})])
-    assert (counts, unreadable) == ({(schemas[1], FIRST_MESSAGE): 2, (schemas[GUID], FIRST_MESSAGE): 1}, 1)
+    batch = pa.record_batch({"value": values, "headers": headers})
+    counts, faults = decoder.count_schemas([batch, batch])
+    assert counts == {(schemas[1], FIRST_MESSAGE): 4, (schemas[GUID], FIRST_MESSAGE): 2}
+    assert faults == dict.fromkeys((3, 8), "schema 00000000-0000-0000-0000-000000000000 is unknown")
 
 
 def test_guid_names_the_schema_of_a_key() -> None:

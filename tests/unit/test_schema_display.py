@@ -128,6 +128,49 @@ def test_list_of_writers_loses_nothing_on_80_columns(
     assert [each for each in expected if each not in text] == []
 
 
+def test_values_that_cannot_be_read_are_named_by_coordinates_and_reasons(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    values = [b'{"id": 1}', b"\0\0\0\0\7x", None, *[b'{"id": 1'] * 12]
+    sample = look_at(values, (), [f"orders[0]@{number}" for number in range(len(values))])
+    named = (
+        "orders[0]@1: the value is not exactly one JSON object: byte 1 of 6: invalid character. "
+        "It begins like Avro or Protobuf with the id of a schema "
+        "orders[0]@3: the value is not exactly one JSON object: it ends early, after 8 bytes orders[0]@4: "
+    )
+    show(describe_proposal("orders", "shop", sample), as_json=False)
+    proposed = " ".join(capsys.readouterr().out.split())
+    assert f"Values that cannot be read: 13. {named}" in proposed
+    assert ("orders[0]@11" in proposed, "orders[0]@12" in proposed) == (True, False)
+    assert named in printed(Contract((), sample), tmp_path, capsys)
+    unknown = look_at_schemas({}, (), 1, faults=[("orders[0]@5", "schema 7 is unknown to the registry")])
+    assert "orders[0]@5: schema 7 is unknown to the registry" in printed(Contract((), unknown), tmp_path, capsys)
+    refused = WriterSchema(8, SchemaType.AVRO, '"int"')
+    broken = look_at_schemas({(refused, FIRST_MESSAGE): 3}, ())
+    assert broken.faults == (("schema 8", "the writer's schema is not a record, and columns are the fields of one"),)
+
+
+def test_field_whose_name_no_column_can_have_is_proposed_by_an_alias(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["@timestamp", "timestamp", "trace-id", "7up", "ctid", "#", "a b", "a.b", "it's", 'q"', "_private"]
+    sample = look_at([json.dumps(dict.fromkeys(names, 1)).encode()], ())
+    contract = Contract((), sample)
+    assert contract.proposal == (
+        "@timestamp as timestamp_2 bigint, timestamp bigint, trace-id as trace_id bigint, 7up as field_7up bigint, "
+        "ctid as ctid_2 bigint, # as field_ bigint, _private as private bigint"
+    )
+    assert [each.column for each in contract.differences if each.declare is None] == ["a b", "a.b", "it's", 'q"']
+    assert "alias: @timestamp as timestamp_2 bigint" in contract.differences[0].told
+    show(describe_proposal("orders", "shop", sample), as_json=False)
+    text = capsys.readouterr().out
+    path = tmp_path / "orders.yaml"
+    path.write_text(text[text.index("name: ") :])
+    columns = read_pipeline_file(path).source.columns
+    assert [(each.name, each.path) for each in columns][:2] == [("timestamp_2", ("@timestamp",)), ("timestamp", ())]
+
+
 def test_topic_that_is_no_json_gets_no_proposal_and_is_told_how_to_get_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -195,10 +195,14 @@ class RegisteredDecoder:
             raise ValueError("it has bytes behind its message indexes")
         return _Writer(schema_id, indexes)
 
-    def count_schemas(self, batches: Iterable[pa.RecordBatch]) -> tuple[Mapping[Written, int], int]:
-        """Return how many values were written with each schema, and how many name none that is known."""
+    def count_schemas(self, batches: Iterable[pa.RecordBatch]) -> tuple[Mapping[Written, int], Mapping[int, str]]:
+        """Return how many values were written with each schema, and why others name none that is known.
+
+        The others are called by the number of the record, from 0 through all batches.
+        """
         counts: dict[Written, int] = {}
-        unreadable = 0
+        faults: dict[int, str] = {}
+        before = 0
         for batch in batches:
             errors: dict[int, str] = {}
             for writer, found, _ in self._group(batch["value"], batch["headers"], errors):
@@ -207,9 +211,17 @@ class RegisteredDecoder:
                     written = schema, writer.message
                     counts[written] = counts.get(written, 0) + len(found)
                 else:
-                    unreadable += len(found)
-            unreadable += len(errors)
-        return counts, unreadable
+                    errors.update(dict.fromkeys(found.tolist(), self._explain_schema(writer.schema_id, schema)))
+            faults.update({before + place: why for place, why in errors.items()})
+            before += batch.num_rows
+        return counts, faults
+
+    def _explain_schema(self, schema_id: SchemaId, schema: WriterSchema | str) -> str:
+        """Return why a schema does not help to read records."""
+        if isinstance(schema, str):
+            return schema
+        named = "its schema" if self.framing is Framing.NONE else f"schema {schema_id}"
+        return f"{named} is of type {schema.type}, not {self.type}"
 
     def _put_in_order(self, parts: Sequence[pa.RecordBatch], places: Sequence[np.ndarray]) -> pa.RecordBatch:
         if not parts:
@@ -228,10 +240,8 @@ class RegisteredDecoder:
     def _make_decoder(self, writer: _Writer) -> _Known | str:
         schema = self._find_schema(writer.schema_id)
         named = "its schema" if self.framing is Framing.NONE else f"schema {writer.schema_id}"
-        if isinstance(schema, str):
-            return schema
-        if schema.type is not self.type:
-            return f"{named} is of type {schema.type}, not {self.type}"
+        if isinstance(schema, str) or schema.type is not self.type:
+            return self._explain_schema(writer.schema_id, schema)
         try:
             decoder = make_datum_decoder(schema, self.columns, writer.message, self.find_reader())
             columns = decoder.written_columns if isinstance(decoder, ResolvingDecoder) else self.columns

@@ -20,11 +20,11 @@ from batchledger.adapters.decoding.nested import (
     make_path_reader,
     parse_fields,
 )
-from batchledger.adapters.decoding.objects import parse_object
+from batchledger.adapters.decoding.objects import explain_fault, parse_object
 from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.adapters.decoding.registered import Written, find_undeclared, make_datum_decoder, propose_columns
 from batchledger.model.records.columns import Column, decimal_size
-from batchledger.model.records.contract import Sample, SampledField
+from batchledger.model.records.contract import FAULTS_SHOWN, Sample, SampledField
 from batchledger.model.records.nested import (
     WITHIN,
     ArrayOf,
@@ -138,19 +138,26 @@ def _open(column: Column, token: bytes) -> Iterator[tuple[str, bytes]]:
             pass
 
 
-def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample:
-    """Return what the values of records have; tombstones are passed over."""
+def look_at(values: Iterable[bytes | None], columns: Sequence[Column], named: Sequence[str] = ()) -> Sample:
+    """Return what the values of records have; tombstones are passed over.
+
+    ``named`` is what the records are called. The names may come while the values do, each no later than its value.
+    """
     declared = declare_fields(_without_parts(columns)).fields or {}
     places = {column.name: (column.source[0], _begin_declared(column)) for column in columns}
     fields: dict[str, _Place] = {}
     records = unreadable = 0
-    for value in values:
+    faults: list[tuple[str, str]] = []
+    for number, value in enumerate(values):
         if value is None:
             continue
         try:
             parsed = dict(parse_object(value))
-        except UnfitError:
+        except UnfitError as error:
             unreadable += 1
+            if len(faults) < FAULTS_SHOWN:
+                why = ": ".join(filter(None, (str(error), explain_fault(str(error), value))))
+                faults.append((named[number] if number < len(named) else "a value", why))
             continue
         records += 1
         for name, place in places.values():
@@ -166,6 +173,7 @@ def look_at(values: Iterable[bytes | None], columns: Sequence[Column]) -> Sample
         unreadable,
         {name: each.describe() for name, (_, each) in places.items() if each.records},
         {name: each.describe() for name, each in fields.items()},
+        faults=tuple(faults),
     )
 
 
@@ -199,11 +207,14 @@ def look_at_schemas(
     columns: Sequence[Column],
     unreadable: int = 0,
     reader: WriterSchema | None = None,
+    faults: Sequence[tuple[str, str]] = (),
 ) -> Sample:
     """Return what the schemas of records say of their values; ``found`` has the number of records by schema.
 
-    ``reader`` is the schema of Avro that a pipeline reads them with.
+    ``reader`` is the schema of Avro that a pipeline reads them with. ``faults`` are places of records without a schema,
+    with the reasons.
     """
+    refused: list[tuple[str, str]] = []
     records = 0
     places: dict[str, list[_SchemaPart]] = {}
     fields: dict[str, list[_SchemaPart]] = {}
@@ -211,8 +222,9 @@ def look_at_schemas(
         schema, message = written
         try:
             proposed = propose_columns(schema, message)
-        except (AvroSchemaError, ProtobufSchemaError):
+        except (AvroSchemaError, ProtobufSchemaError) as error:
             unreadable += count
+            refused.append((f"schema {schema.id}", str(error)))
             continue
         records += count
         whole = put_together(StructOf(tuple(StructField(each.name, each.type) for each in proposed)))
@@ -242,6 +254,7 @@ def look_at_schemas(
         },
         {name: _propose(each, if_json="jsonb") for name, each in fields.items()},
         has_values=False,
+        faults=tuple([*faults, *refused][:FAULTS_SHOWN]),
     )
 
 

@@ -30,10 +30,16 @@ from batchledger.model.records.outer import OuterColumns
 from batchledger.model.records.unknown_fields import write_name
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+# What a path has as one name, also within the quotes of a pipeline file.
+_PATH = re.compile(r"[^\s,<>().\"'\\]+")
+_MOST_ALIASES = 100
 _NO_TYPE = "no type holds its values"
 
 MOST_ADDED = 500
 """A pipeline gets no more columns by itself: so many names are values of a producer rather than fields."""
+
+
+FAULTS_SHOWN = 10
 
 
 class SchemaChange(StrEnum):
@@ -109,6 +115,21 @@ def explain_name(name: str) -> str | None:
     return explain_columns([name])
 
 
+def find_alias(name: str, used: Collection[str]) -> str | None:
+    """Return a name that a column can have for a field whose own name it cannot have; None if no path leads there.
+
+    ``used`` are names in small letters that others have. Example: ``timestamp`` for ``@timestamp``.
+    """
+    if _PATH.fullmatch(name) is None or not name.isprintable():
+        return None
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+    plain = plain if plain[:1].isalpha() else f"field_{plain}"
+    for candidate in (plain, *(f"{plain}_{number}" for number in range(2, _MOST_ALIASES))):
+        if candidate.lower() not in used and explain_name(candidate) is None:
+            return candidate
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class SampledField:
     """What the sampled records have in a column, under a name that is not declared, or at a place within a column.
@@ -142,6 +163,8 @@ class Sample:
     fields: Mapping[str, SampledField]
     noun: str = "record"
     has_values: bool = True
+    faults: tuple[tuple[str, str], ...] = ()
+    """Where the first unreadable ones are, and why they are."""
 
     @property
     def _is_by_records(self) -> bool:
@@ -268,15 +291,28 @@ class Contract:
         by_lower = {column.name.lower(): column.name for column in self.declared}
         declared = {column.name for column in self.declared}
         taken = {name.lower() for name in self.taken}
-        for name, found in self._looked.fields.items():
-            fault = explain_name(name) or (None if found.type else _NO_TYPE)
-            other = by_lower.setdefault(name.lower(), name)
-            fault = fault or (None if other == name else f"{other} has the same letters")
+        fields = self._looked.fields
+        used = {*by_lower, *taken, *(name.lower() for name in fields)}
+        for name, found in fields.items():
+            fault, column = explain_name(name), name
+            if fault is not None and (alias := find_alias(name, used)) is not None:
+                fault, column = None, alias
+                used.add(alias.lower())
+            fault = fault or (None if found.type else _NO_TYPE)
+            other = by_lower.setdefault(column.lower(), column)
+            fault = fault or (None if other == column else f"{other} has the same letters")
             if name in declared:
                 fault = "a column of its name takes another field"
             if name.lower() in taken:
                 fault = "a column of key or headers has its name; give that one another name"
-            yield self._new(write_name(name), found, fault and f"column: {fault}", f"{name} {found.type}")
+            path = () if column == name else (name,)
+            declare = write_columns([Column(column, found.type or "", path)])
+            new = self._new(write_name(name), found, fault and f"column: {fault}", declare)
+            yield (
+                replace(new, told=f"{new.told}. A column takes it by an alias: {declare}")
+                if path and not fault
+                else new
+            )
 
     def _differences_of_table(self) -> Iterator[Difference]:
         for each in self.table or ():

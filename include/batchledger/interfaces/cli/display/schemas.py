@@ -41,6 +41,7 @@ def describe_contract(
     differences = contract.differences
     notes = [
         _describe_sample(contract.sample) if contract.sample else None,
+        *_describe_faults(contract.sample),
         None if contract.table is not None else _explain_missing_table(config.sink.target, config.transform),
         None if differences else _describe_agreement(contract),
     ]
@@ -88,6 +89,7 @@ def describe_proposal(topic: str, connection: str, sample: Sample) -> Shown:
         document,
         [
             Text(_describe_sample(sample)),
+            *(Text(each) for each in _describe_faults(sample)),
             differences_table("Fields that cannot be columns", left_out),
             Text("A pipeline file:" if contract.proposal else "No field was found, so there is nothing to propose."),
             _unbroken(file) if contract.proposal else None,
@@ -142,6 +144,11 @@ def _describe_sample(sample: Sample) -> str:
     return f"Compared {seen}, and looked at no value: one may be absent, or not fit its column.{unreadable}"
 
 
+def _describe_faults(sample: Sample | None) -> list[str]:
+    """Return a line for each of the first values that cannot be read."""
+    return [] if sample is None else [f"  {place}: {why}" for place, why in sample.faults]
+
+
 def _name_sampled(sample: Sample | None) -> str:
     return "these records" if sample is None or sample.has_values else "the fields of these schemas"
 
@@ -162,7 +169,7 @@ def _explain_missing_table(target: str, transform: str | None) -> str:
 
 
 def _count(sample: Sample | None) -> dict[str, Any] | None:
-    return None if sample is None else pick(sample, "records", "unreadable")
+    return None if sample is None else pick(sample, "records", "unreadable", "faults")
 
 
 def _yaml(schema: str) -> str:
