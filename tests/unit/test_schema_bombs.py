@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from subprocess import CompletedProcess
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -117,6 +118,19 @@ def test_union_of_many_types_is_named_by_the_first() -> None:
         AvroSchemaError, match="a union of an array, an array, an array, an array, an array and 4 more,"
     ):
         decode(avro({"name": "top", "type": union}), "top.within as it int")
+
+
+def test_union_of_any_number_of_types_is_passed_over_by_the_types_that_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step costs as much for a type that no value has."""
+    looks, find = [], np.flatnonzero
+    monkeypatch.setattr("numpy.flatnonzero", lambda found: looks.append(1) or find(found))
+    types = ["null", *({"type": "fixed", "name": f"F{n}", "size": 1} for n in range(5_000))]
+    schema = avro({"name": "top", "type": types}, {"name": "id", "type": "int"})
+    rows, _ = decode(schema, "id int", b"\0\2", b"\2x\4", b"\4y\6")
+    assert rows == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert len(looks) < 50
 
 
 def test_decimal_has_as_many_digits_as_a_column_of_postgresql() -> None:

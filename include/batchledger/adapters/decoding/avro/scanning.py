@@ -148,9 +148,10 @@ class Scanner:
                 lanes.read_places(len(type_.symbols))
             case AvroUnion():
                 places = lanes.read_places(len(type_.branches))
-                for place, branch in enumerate(type_.branches):
-                    picked = np.flatnonzero((places == place) & ~lanes.is_doubtful)
-                    if len(picked) and branch != _NULL:
+                # Only the branches that are there: a union may have any number.
+                for place in np.unique(places[~lanes.is_doubtful]).tolist():
+                    picked, branch = np.flatnonzero((places == place) & ~lanes.is_doubtful), type_.branches[place]
+                    if branch != _NULL:
                         inner = lanes.pick(picked)
                         self.skip(branch, inner)
                         lanes.put(picked, inner)
