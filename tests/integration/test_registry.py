@@ -302,7 +302,6 @@ def test_wrong_path_is_not_an_unknown_id(registry_url: str, path: str) -> None:
         (Answer(200, ""), "other than a JSON object"),
         (Answer(200, '{"schema": "{}", "references": [{"name": "x"}]}'), "references that cannot be read"),
         (Answer(200, '{"schema": "{}", "references": 7}'), "references that cannot be read"),
-        (Answer(302, "", (("Location", "http://127.0.0.1:1/elsewhere"),)), "status 302"),
         (Answer(400, '{"error_code": 40403}'), "status 400"),
         (Answer(429, ""), "status 429"),
         (Answer(500, '{"error_code": 50001, "message": "store"}'), "status 500 and code 50001"),
@@ -317,6 +316,16 @@ def test_any_other_answer_may_pass_and_is_asked_for_twice_at_most(gate: Gate, an
     assert told.retryable
     assert words in told.why
     assert len(gate.asked) <= 2
+
+
+def test_id_that_is_led_elsewhere_is_refused_alone_while_the_registry_answers_by_itself(gate: Gate) -> None:
+    led_away = Answer(302, "", (("Location", "http://127.0.0.1:1/elsewhere"),))
+    gate.answers = [led_away]
+    assert "leads to another address" in refused(through(gate), SchemaRefusedError).why
+    gate.answers = [led_away] * 4
+    told = refused(through(gate), ServiceUnavailableError)
+    assert told.retryable
+    assert "status 302" in told.why
 
 
 def test_one_failure_of_a_gateway_is_not_noticed(registry: Registry, gate: Gate) -> None:

@@ -84,6 +84,10 @@ class Session:
             return None
         if status == httpx.codes.OK and found is not None:
             return found
+        if method == "GET" and httpx.codes.is_redirect(status) and self.look_at("/schemas/types")[0] == httpx.codes.OK:
+            # Else one record that names this schema would stop the pipeline for good.
+            advice = "Let it answer by itself: a redirection could lead the login elsewhere, so none is followed."
+            raise self.fail(SchemaRefusedError, "leads to another address for this one, and answers for others", advice)
         raise self._judge(status, found)
 
     def look_at(self, path: str) -> tuple[int, int | None]:
