@@ -18,6 +18,7 @@ from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
 from batchledger.adapters.postgres.ledger.presence import PostgresPresences
 from batchledger.adapters.postgres.ledger.retiring import has_freed_target
+from batchledger.adapters.postgres.sinks.strangers import knows_batch
 from batchledger.adapters.postgres.sinks.table import PostgresSink
 from batchledger.adapters.postgres.sinks.topic import TopicSink
 from batchledger.adapters.spark.submit import submit_stage
@@ -270,6 +271,7 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
                 sink_options(pipeline, sink),
                 sink.topic,
                 pipeline.name,
+                partial(knows_batch, dsn, pipeline.name),
                 sink.transaction_timeout,
                 sink.accept_older_transactions,
                 sink.headers,

@@ -82,7 +82,13 @@ class Output:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return {"options": self.options, "name": self.name, "pipeline": self.pipeline}
+        known = {"knows": lambda *_: True}
+        return {"options": self.options, "name": self.name, "pipeline": self.pipeline, **known}
+
+    def topic_of(self, *attempts: Attempt) -> "TopicOfRecords":
+        """The adapter for a ledger that has the batches of these attempts alone."""
+        known = {(each.batch.batch_id, each.batch.planned_at) for each in attempts}
+        return self.topic(knows=lambda *batch: batch in known)
 
     def attempt(self, batch_id: int = 1, until: int = 100, number: int = 1, lane: Lane = Lane.LIVE) -> Attempt:
         """An attempt of a batch that has the offsets from 0 of every source partition."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from batchledger.lifecycle.tracing import trace_nothing
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import ConfigurationError, StagingLostError, TargetChangedError, TargetRefusedError
 from tests.contract import life
-from tests.contract.life import FIRST
+from tests.contract.life import FIRST, SECOND
 from tests.contract.messages import BY_ID, Messages
 from tests.contract.topic_warehouse import TopicWarehouse
 from tests.contract.warehouses import PostgresWarehouse, Warehouse
@@ -34,6 +35,16 @@ def test_batch_is_not_staged_for_a_topic_that_has_one_that_the_ledger_does_not_k
     warehouse.sink.topic.commit(lost, [], 0)
     with pytest.raises(TargetRefusedError, match=r"(?s)batch=0 .*restored from a backup"):
         life.stage(warehouse, batch)
+
+
+def test_batch_that_was_planned_while_the_clock_was_ahead_stops_no_later_one(warehouse: TopicWarehouse) -> None:
+    ahead = life.store(warehouse, FIRST)
+    warehouse.plan_at(ahead.batch_id, ahead.planned_at + timedelta(hours=10))
+    for batch in (warehouse.ledger.load_batch(ahead.batch_id), None):
+        staged = life.stage(warehouse, batch or life.store(warehouse, SECOND))
+        life.audit(warehouse, staged)
+        life.publish(warehouse, staged)
+    assert warehouse.prove().findings == ()
 
 
 @pytest.fixture

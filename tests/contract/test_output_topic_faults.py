@@ -113,19 +113,22 @@ def test_batch_of_the_same_number_in_another_ledger_is_no_answer(output: Output,
     output.topic().commit(output.attempt(lane=lane), output.records(3), 3)
     attempt = planned_later(output.attempt(lane=lane), -1)
     with pytest.raises(TargetRefusedError, match="restored from a backup") as refused:
-        output.topic().find_commit(attempt)
+        output.topic_of(attempt).find_commit(attempt)
     assert refused.value.subject == group_of(attempt.batch)
     assert "It is unknown whether" in str(refused.value)
 
 
-@pytest.mark.parametrize(("theirs", "minutes"), [(18, 0), (5, 61)], ids=["higher number", "planned later"])
+@pytest.mark.parametrize(
+    ("theirs", "minutes"), [(18, 0), (5, 61), (5, -61)], ids=["higher number", "planned later", "planned earlier"]
+)
 def test_commit_that_another_ledger_has_covered_with_its_own_is_no_answer(
     output: Output, theirs: int, minutes: int
 ) -> None:
+    attempt = output.attempt(17, number=2)
     output.topic().commit(output.attempt(17), output.records(3), 3)
     output.topic().commit(planned_later(output.attempt(theirs), minutes), output.records(3), 3)
     with pytest.raises(TargetRefusedError, match="restored from a backup") as refused:
-        output.topic().find_commit(output.attempt(17, number=2))
+        output.topic_of(attempt).find_commit(attempt)
     assert refused.value.subject == output.group("sink")
     assert "delete the group" in str(refused.value)
     output.forget_offsets()
@@ -137,6 +140,17 @@ def test_earlier_batches_and_replays_that_overtook_one_another_are_no_strangers(
     assert not output.topic().find_commit(planned_later(output.attempt(18), 1))
     output.topic().commit(planned_later(output.attempt(20, lane=Lane.REPLAY), 3), output.records(3), 3)
     assert not output.topic().find_commit(output.attempt(19, lane=Lane.REPLAY))
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_batch_that_was_planned_while_the_clock_was_ahead_stops_no_later_one(output: Output, lane: Lane) -> None:
+    ahead, attempt = planned_later(output.attempt(1, lane=lane), 600), output.attempt(2, lane=lane)
+    topic = output.create().topic_of(ahead, attempt)
+    topic.commit(ahead, output.records(3), 3)
+    topic.require_usable(attempt)
+    assert not topic.find_commit(attempt)
+    topic.commit(attempt, output.records(3), 3)
+    assert topic.find_commit(attempt)
 
 
 @pytest.mark.parametrize("metadata", [None, "batchledger/1 batch=9 attempt=1 planned=1"])

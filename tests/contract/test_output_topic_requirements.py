@@ -100,7 +100,7 @@ def test_group_of_a_ledger_that_knows_more_is_refused_before_anything_is_staged(
     planned_at = attempt.batch.planned_at + timedelta(hours=1)
     attempt = replace(attempt, batch=replace(attempt.batch, planned_at=planned_at))
     with pytest.raises(TargetRefusedError, match="restored from a backup") as refused:
-        output.topic().require_usable(attempt)
+        output.topic_of(attempt).require_usable(attempt)
     assert (refused.value.batch_id, refused.value.subject) == (ours, output.name)
     assert "delete the group" in str(refused.value)
     output.topic().require_usable(output.attempt(theirs + 1))
@@ -109,8 +109,8 @@ def test_group_of_a_ledger_that_knows_more_is_refused_before_anything_is_staged(
 @pytest.mark.parametrize("lane", list(Lane))
 def test_group_of_earlier_batches_is_its_own_as_long_as_the_ledger_knows_them(output: Output, lane: Lane) -> None:
     output.create()
-    output.topic().commit(output.attempt(1, lane=lane), output.records(3), 3)
-    attempt = output.attempt(40, lane=lane)
-    output.topic().require_usable(attempt, {1, 40}.__contains__)
+    earlier, attempt = output.attempt(1, lane=lane), output.attempt(40, lane=lane)
+    output.topic().commit(earlier, output.records(3), 3)
+    output.topic_of(earlier, attempt).require_usable(attempt)
     with pytest.raises(TargetRefusedError, match=r"(?s)batch=1 .*restored from a backup"):
-        output.topic().require_usable(attempt, {40}.__contains__)
+        output.topic_of(attempt).require_usable(attempt)

@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
+from batchledger.adapters.postgres.sinks.strangers import knows_batch
 from batchledger.adapters.postgres.sinks.topic import TopicSink
 from batchledger.model.records.rules import SinkMode
 from batchledger.proof.proving import prove
@@ -31,7 +32,7 @@ class TopicWarehouse(PostgresWarehouse):
 
     @property
     def sink(self) -> TopicSink:  # type: ignore[override]  # One over the same database.
-        topic = KafkaOutputTopic(self.options, self.topic, self.pipeline)
+        topic = KafkaOutputTopic(self.options, self.topic, self.pipeline, partial(knows_batch, self.dsn, self.pipeline))
         return TopicSink(self.dsn, topic, self.key, self.deduplication, self.sequence, read_secret=self.read_secret)
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:

@@ -219,6 +219,7 @@ def test_order_of_the_positions_does_not_matter() -> None:
         pytest.param(10, 10.0, True, id="enough"),
         pytest.param(9, 60.0, True, id="too little, but waited the whole delay"),
         pytest.param(9, None, True, id="nothing was ever published: no reason to wait"),
+        pytest.param(9, -3600.0, True, id="published while the clock was ahead: nothing is known of the wait"),
         pytest.param(0, LONG_AGO_SECONDS, False, id="nothing at all stays nothing"),
     ],
 )

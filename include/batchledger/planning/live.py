@@ -233,9 +233,12 @@ def plan_batch(
 
 
 def is_enough(unread_records: int, limits: Limits, seconds_since_published: float | None) -> bool:
-    """Whether so many records make a batch: ``min_records``, or any after ``max_delay_seconds`` without a batch."""
-    has_waited = seconds_since_published is None or seconds_since_published >= limits.max_delay_seconds
-    return unread_records > 0 and (unread_records >= limits.min_records or has_waited)
+    """Whether so many records make a batch: ``min_records``, or any after ``max_delay_seconds`` without a batch.
+
+    Negative seconds come from a clock that was ahead. They say nothing of the wait, and records wait for no clock.
+    """
+    has_to_wait = seconds_since_published is not None and 0 <= seconds_since_published < limits.max_delay_seconds
+    return unread_records > 0 and (unread_records >= limits.min_records or not has_to_wait)
 
 
 def describe_idle(planned: Plan, limits: Limits) -> str:

@@ -1,6 +1,6 @@
 """A topic that rows go to: a foreign target, which commits by itself and is asked afterwards what became of a batch."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,11 +53,11 @@ class OutputTopic(Protocol):
     name: str
     """The topic's name."""
 
-    def require_usable(self, attempt: Attempt, knows: Callable[[int], bool] = lambda _: True) -> str:
+    def require_usable(self, attempt: Attempt) -> str:
         """Make the topic exist, and return what tells it from another of the same name.
 
-        ``knows`` says whether the ledger has a batch of that id of the pipeline: others are not to write to it. Raises
-        TargetRefusedError when the topic cannot take the batch, with the reason and what to do.
+        Raises TargetRefusedError when the topic cannot take the batch, with the reason and what to do: also when a
+        pipeline of another ledger has written to it.
         """
 
     def identify(self) -> str | None:

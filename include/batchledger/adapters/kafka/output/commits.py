@@ -15,7 +15,7 @@ batch. It then answers for a newer one that was committed between.
 import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException
@@ -23,7 +23,6 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from batchledger.adapters.kafka.clients import OUTSIDE_OF_GROUPS, client_options
 from batchledger.adapters.kafka.output.log import describe_topics
-from batchledger.adapters.kafka.output.search import CLOCKS_DIFFER_BY
 from batchledger.adapters.kafka.requests import Isolation
 from batchledger.model.batch import Attempt, Batch, Lane
 from batchledger.model.errors import TargetRefusedError
@@ -31,6 +30,10 @@ from batchledger.model.offsets import TopicPartition
 
 ANSWER_SECONDS = 10.0
 
+KnowsBatch = Callable[[int, datetime], bool]
+"""Whether the pipeline's ledger has a batch of that id that was planned at that moment."""
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _METADATA = re.compile(
     r"batchledger/1 batch=(?P<batch>\d+) attempt=(?P<attempt>\d+) planned=(?P<planned>\d+)", re.ASCII
 )
@@ -46,6 +49,14 @@ class Mark(NamedTuple):
     def of(cls, batch: Batch) -> "Mark":
         """The mark of a batch: its id, and its time of planning in microseconds."""
         return cls(batch.batch_id, round(batch.planned_at.timestamp() * 1_000_000))
+
+    def is_known(self, knows: KnowsBatch) -> bool:
+        """Whether the ledger has the batch."""
+        try:
+            return knows(self.batch_id, _EPOCH + timedelta(microseconds=self.planned))
+        except OverflowError:
+            # No batch was planned then.
+            return False
 
 
 NOTHING = Mark(0, 0)
@@ -123,18 +134,17 @@ def read_metadata(
 
 
 def find_foreign(
-    metadata_by_partition: Mapping[TopicPartition, str], batch: Batch, knows: Callable[[int], bool] = lambda _: True
+    metadata_by_partition: Mapping[TopicPartition, str], batch: Batch, knows: KnowsBatch
 ) -> dict[TopicPartition, str]:
-    """Return what other clients have committed, as far as that shows: no pipeline, or one of another ledger.
+    """Return what other clients have committed: no pipeline, or one of another ledger. No clock decides."""
+    own = Mark.of(batch)
 
-    ``knows`` says whether the batch's ledger has a batch of that id.
-    """
-    own, found = Mark.of(batch), {each: read_mark(text) for each, text in metadata_by_partition.items()}
-    return {
-        each: metadata_by_partition[each]
-        for each, mark in found.items()
-        if mark is None or (mark != NOTHING and (_is_foreign(mark, own, batch.lane) or not knows(mark.batch_id)))
-    }
+    def is_foreign(mark: Mark | None) -> bool:
+        if mark is None:
+            return True
+        return mark not in (NOTHING, own) and (_is_later(mark, own, batch.lane) or not mark.is_known(knows))
+
+    return {each: text for each, text in metadata_by_partition.items() if is_foreign(read_mark(text))}
 
 
 def advise(foreign: Mapping[TopicPartition, str], batch: Batch) -> str:
@@ -148,15 +158,12 @@ def advise(foreign: Mapping[TopicPartition, str], batch: Batch) -> str:
     )
 
 
-def _is_foreign(mark: Mark, own: Mark, lane: Lane) -> bool:
-    """Whether the batch's own ledger cannot have made the mark before it commits the batch.
+def _is_later(mark: Mark, own: Mark, lane: Lane) -> bool:
+    """Whether the batch's own ledger makes such a mark only after it has committed the batch.
 
     Live batches of a pipeline are planned and published one after the other. Replays may overtake one another.
     """
-    if mark.batch_id == own.batch_id:
-        return mark != own
-    latest = own.planned + CLOCKS_DIFFER_BY // timedelta(microseconds=1)
-    return lane is Lane.LIVE and (mark.batch_id > own.batch_id or mark.planned > latest)
+    return lane is Lane.LIVE and mark.batch_id > own.batch_id
 
 
 def read_mark(metadata: str) -> Mark | None:
@@ -170,7 +177,7 @@ def is_named(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) 
     return any(read_mark(text) == Mark.of(batch) for text in metadata_by_partition.values())
 
 
-def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> bool | None:
+def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch, knows: KnowsBatch) -> bool | None:
     """Return whether the batch was committed, None when nothing is committed at all.
 
     A transaction is all or nothing: what is committed names this batch everywhere, or nowhere. Raises
@@ -183,7 +190,7 @@ def judge(metadata_by_partition: Mapping[TopicPartition, str], batch: Batch) -> 
     # The stand-in may name an older batch, from before a source topic was on this cluster, so it need not agree.
     source = {each.partition for each in batch.ranges}
     told = {each: named for each, named in has_named.items() if each in source} or has_named
-    foreign = find_foreign(metadata_by_partition, batch)
+    foreign = find_foreign(metadata_by_partition, batch, knows)
     if foreign or len(set(told.values())) > 1:
         found = ", ".join(f"{each}: {text or 'nothing'!r}" for each, text in sorted(metadata_by_partition.items()))
         raise TargetRefusedError(

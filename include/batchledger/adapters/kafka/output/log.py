@@ -5,13 +5,12 @@ What lies behind that, up to the high watermark, can be read too, although it ma
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
 from batchledger.adapters.kafka.requests import LATEST, Isolation, list_bounds, list_offsets, open_admin, wait
-from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, TopicPartition, count_offsets
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets
 
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
@@ -95,18 +94,3 @@ def begin_at_ends(log: OutputLog, ends: Sequence[int]) -> OutputLog:
         return OffsetRange(part.partition, min(start, part.until), part.until)
 
     return OutputLog(tuple(map(cut, log.ranges)), tuple(map(cut, log.hidden)))
-
-
-def begin_at(options: Mapping[str, str], log: OutputLog, moment: datetime) -> OutputLog:
-    """Return the log from the first record of that moment or later on.
-
-    The topic's clock decides: the broker's or the producers', as ``message.timestamp.type`` says.
-    """
-    found = list_offsets(options, [each.partition for each in log.ranges], int(moment.timestamp() * 1000))
-    # Negative if no record is as young.
-    first = {each: LARGEST_OFFSET if offset < 0 else offset for each, offset in found.items()}
-    ranges = tuple(
-        OffsetRange(each.partition, min(max(each.start, first[each.partition]), each.until), each.until)
-        for each in log.ranges
-    )
-    return OutputLog(ranges, log.hidden)

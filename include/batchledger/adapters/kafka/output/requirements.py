@@ -1,6 +1,6 @@
 """Checks that a cluster, a topic and a group can take the batches of a pipeline; makes the topic if it is missing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
-from batchledger.adapters.kafka.output.commits import advise, find_foreign, group_of, read_metadata
+from batchledger.adapters.kafka.output.commits import KnowsBatch, advise, find_foreign, group_of, read_metadata
 from batchledger.adapters.kafka.output.errors import explaining, is_passing
 from batchledger.adapters.kafka.output.features import read_features
 from batchledger.adapters.kafka.output.log import TopicFacts, describe_topics
@@ -29,8 +29,9 @@ class OutputRequirements:
     options: Mapping[str, str] = field(repr=False)
     topic: str
     accepts_older_transactions: bool
+    knows: KnowsBatch = field(repr=False)
 
-    def require(self, attempt: Attempt, knows: Callable[[int], bool]) -> str:
+    def require(self, attempt: Attempt) -> str:
         """See ``OutputTopic.require_usable``. Creates nothing but the topic, and only if nothing is refused."""
         if not self.accepts_older_transactions:
             self._require_transactions(attempt)
@@ -39,7 +40,7 @@ class OutputRequirements:
             admin = open_admin(client_options(self.options))
             cluster_id = wait(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)).cluster_id
             known = describe_topics(self.options, sorted({*sources, self.topic}))
-            self._require_own_group(admin, attempt, knows)
+            self._require_own_group(admin, attempt)
             facts = known.get(self.topic) or self._create(admin, attempt, known)
         return f"{cluster_id} {facts.topic_id}"
 
@@ -74,7 +75,7 @@ class OutputRequirements:
             "sink.accept_older_transactions: true.",
         )
 
-    def _require_own_group(self, admin: AdminClient, attempt: Attempt, knows: Callable[[int], bool]) -> None:
+    def _require_own_group(self, admin: AdminClient, attempt: Attempt) -> None:
         group = group_of(attempt.batch)
         members = _count_members(admin, group)
         if members:
@@ -85,7 +86,7 @@ class OutputRequirements:
             )
         # Pending offsets belong to an earlier attempt; the next transaction ends it.
         metadata = read_metadata(self.options, self.topic, attempt.batch, Isolation.UNCOMMITTED)
-        foreign = find_foreign(metadata, attempt.batch, knows)
+        foreign = find_foreign(metadata, attempt.batch, self.knows)
         if foreign:
             found = ", ".join(f"{each}: {text or 'nothing'!r}" for each, text in sorted(foreign.items()))
             raise self._refusal(

@@ -1,16 +1,13 @@
 """Searches an output topic for the records of a batch, when the group's offsets do not say whether it was committed.
 
-Known limits: a batch counts as not committed if it had no records, or if retention or compaction has removed them. If
-an older version announced the batch, the search begins at a moment, not at the ends of that time. It then misses
-records whose clock was more than ``CLOCKS_DIFFER_BY`` behind the database's.
+Known limit: a batch counts as not committed if it had no records, or if retention or compaction has removed them.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
 from typing import Any
 
-from batchledger.adapters.kafka.output.log import OutputLog, begin_at, begin_at_ends
+from batchledger.adapters.kafka.output.log import OutputLog, begin_at_ends
 from batchledger.adapters.kafka.output.records import read_batch, read_number, read_origin
 from batchledger.adapters.kafka.range_reader import read_chunks
 from batchledger.adapters.kafka.records import list_headers
@@ -20,22 +17,18 @@ from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import count_offsets
 from batchledger.model.progress import Progress
 
-CLOCKS_DIFFER_BY = timedelta(hours=1)
-"""At most, between two clocks: the database's, which dates the plan and may move to another machine, and the clock that
-stamps the records."""
 TELL_EACH_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
 
 
-def find_start(options: Mapping[str, str], log: OutputLog, batch: Batch) -> OutputLog:
-    """Return the part of the log in which records of the batch may lie. Raises KafkaException.
+def find_start(log: OutputLog, batch: Batch) -> OutputLog:
+    """Return the part of the log in which records of the batch may lie.
 
-    That is what was written from the announcement of its commit up to the end of ``log``.
+    That is what was written from the announcement of its commit up to the end of ``log``. A version before migration
+    0019 has announced no ends: then it is the whole log.
     """
-    if batch.announced_ends is not None:
-        return begin_at_ends(log, batch.announced_ends)
-    return begin_at(options, log, batch.planned_at - CLOCKS_DIFFER_BY)
+    return begin_at_ends(log, batch.announced_ends or ())
 
 
 def search(options: Mapping[str, str], topic: str, log: OutputLog, batch: Batch, clock: Callable[[], float]) -> bool:

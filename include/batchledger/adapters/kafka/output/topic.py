@@ -11,6 +11,7 @@ from time import monotonic
 
 from typing_extensions import override
 
+from batchledger.adapters.kafka.output.commits import KnowsBatch
 from batchledger.adapters.kafka.output.counts import count_output
 from batchledger.adapters.kafka.output.requirements import OutputRequirements
 from batchledger.adapters.kafka.output.transaction import OutputWriter
@@ -25,25 +26,27 @@ from batchledger.ports.output import OutputBlock, OutputCounts
 class KafkaOutputTopic(OutputTopic):
     """``options`` are checked librdkafka options (``clients.client_options``).
 
+    ``knows`` says whether the ledger has a batch of the pipeline: others are not to write to the topic.
     ``accepts_older_transactions``: the cluster need not have the transactions of KIP-890.
     """
 
     options: Mapping[str, str] = field(repr=False)
     name: str
     pipeline: str
+    knows: KnowsBatch = field(repr=False)
     transaction_timeout_seconds: float = 60.0
     accepts_older_transactions: bool = False
     headers: HeaderForm = HeaderForm.SEPARATE
     clock: Callable[[], float] = field(default=monotonic, repr=False)
 
     @override
-    def require_usable(self, attempt: Attempt, knows: Callable[[int], bool] = lambda _: True) -> str:
+    def require_usable(self, attempt: Attempt) -> str:
         """Returns the cluster's id and the topic's."""
-        return OutputRequirements(self.options, self.name, self.accepts_older_transactions).require(attempt, knows)
+        return self._requirements.require(attempt)
 
     @override
     def identify(self) -> str | None:
-        return OutputRequirements(self.options, self.name, self.accepts_older_transactions).identify()
+        return self._requirements.identify()
 
     @override
     def require_room(self, attempt: Attempt, origin: OffsetRange, size_bytes: int) -> None:
@@ -74,7 +77,17 @@ class KafkaOutputTopic(OutputTopic):
         return count_output(self.options, self.name, within)
 
     @property
+    def _requirements(self) -> OutputRequirements:
+        return OutputRequirements(self.options, self.name, self.accepts_older_transactions, self.knows)
+
+    @property
     def _writer(self) -> OutputWriter:
         return OutputWriter(
-            self.options, self.name, self.pipeline, self.transaction_timeout_seconds, self.headers, self.clock
+            self.options,
+            self.name,
+            self.pipeline,
+            self.transaction_timeout_seconds,
+            self.headers,
+            self.knows,
+            self.clock,
         )

@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS
 from batchledger.adapters.kafka.output.commits import (
+    KnowsBatch,
     is_named,
     judge,
     open_group,
@@ -68,6 +69,7 @@ class OutputWriter:
     pipeline: str
     transaction_timeout_seconds: float
     headers: HeaderForm
+    knows: KnowsBatch = field(repr=False)
     clock: Callable[[], float]
 
     def require_room(self, attempt: Attempt, origin: OffsetRange, size_bytes: int) -> None:
@@ -141,7 +143,7 @@ class OutputWriter:
             self._open(0).purge()
         batch = attempt.batch
         with self._asking(batch):
-            return judge(read_metadata(self.options, self.topic, batch), batch)
+            return judge(read_metadata(self.options, self.topic, batch), batch, self.knows)
 
     def search_commit(self, attempt: Attempt) -> None:
         """See ``OutputTopic.search_commit``."""
@@ -150,11 +152,11 @@ class OutputWriter:
             with self._explaining(attempt, "asking whether it was committed"):
                 producer = self._open(0)
             with self._asking(batch):
-                if judge(read_metadata(self.options, self.topic, batch), batch) is not None:
+                if judge(read_metadata(self.options, self.topic, batch), batch, self.knows) is not None:
                     return
                 # By now every other producer is fenced, so the log holds all that they have written.
                 log = look_at(self.options, self.topic)
-                is_there = search(self.options, self.topic, find_start(self.options, log, batch), batch, self.clock)
+                is_there = search(self.options, self.topic, find_start(log, batch), batch, self.clock)
                 offsets = (
                     write_offsets(self.options, self.topic, attempt)
                     if is_there

@@ -9,7 +9,7 @@ the batch to the copy, and repeats in the lake what has changed.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -21,6 +21,7 @@ from batchledger.adapters.postgres.database import STAGING_SCHEMA, drop_staging_
 from batchledger.adapters.postgres.sinks.compare import Shadow
 from batchledger.adapters.postgres.sinks.lake_held import HELD_TABLE, HeldRows
 from batchledger.adapters.postgres.sinks.lake_writer import LakeStagingWriter
+from batchledger.adapters.postgres.sinks.strangers import is_own_batch
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
 from batchledger.adapters.postgres.staging.key_secret import ReadSecret, no_secret
 from batchledger.adapters.postgres.staging.left_behind import look_for_left
@@ -359,14 +360,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return as_coordinates(cursor), count
 
     def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
-
-        def knows(batch_id: int, planned_at: datetime) -> bool:
-            cursor.execute(
-                "select 1 from batchledger.batch where batch_id = %s and pipeline = %s and planned_at = %s",
-                [batch_id, attempt.batch.pipeline, planned_at],
-            )
-            return cursor.fetchone() is not None
-
+        knows = partial(is_own_batch, cursor, attempt.batch.pipeline)
         return TargetClaim(self.name, self.table.require_own(attempt, knows))
 
     def _is_published_to(self, cursor: psycopg.Cursor[Any]) -> bool:

@@ -1,4 +1,6 @@
-"""Rows that a table holds at or behind a pipeline's position although no batch of the ledger has written them there.
+"""What another ledger has left in a target: rows that no batch of this one has written, and the names of its batches.
+
+Such rows lie at or behind a pipeline's position.
 
 If a ledger was restored from an older backup than the table beside it, it would append them once more. Rows that are
 applied by key need no such care: applied again, they change nothing.
@@ -9,15 +11,34 @@ Known limit: if the ledger's rows were deleted and written anew, into the same t
 did before.
 """
 
+from datetime import datetime
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_sql
+from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_sql, transaction
 from batchledger.model.batch import Batch
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.offsets import describe_ranges
+
+
+def is_own_batch(cursor: psycopg.Cursor[Any], pipeline: str, batch_id: int, planned_at: datetime) -> bool:
+    """Whether the ledger has this batch of the pipeline: a target names it by its id and by when it was planned.
+
+    Another ledger counts its batches by itself, and may reach the same id.
+    """
+    cursor.execute(
+        "select 1 from batchledger.batch where batch_id = %s and pipeline = %s and planned_at = %s",
+        [batch_id, pipeline, planned_at],
+    )
+    return cursor.fetchone() is not None
+
+
+def knows_batch(dsn: str, pipeline: str, batch_id: int, planned_at: datetime) -> bool:
+    """Return ``is_own_batch`` by a transaction of its own."""
+    with transaction(dsn, f"look for batch {batch_id} of {pipeline}") as cursor:
+        return is_own_batch(cursor, pipeline, batch_id, planned_at)
 
 
 def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.Identifier, name: str) -> None:

@@ -259,13 +259,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
     def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
         """Return the claim. Raises TargetChangedError when the topic is one that the pipeline reads."""
-
-        def knows(batch_id: int) -> bool:
-            owner = [batch_id, attempt.batch.pipeline]
-            cursor.execute("select 1 from batchledger.batch where batch_id = %s and pipeline = %s", owner)
-            return cursor.fetchone() is not None
-
-        identity = self.topic.require_usable(attempt, knows)
+        identity = self.topic.require_usable(attempt)
         cursor.execute(
             "select topic from batchledger.position where pipeline = %s and concat_ws(' ', cluster_id, topic_id) = %s",
             [attempt.batch.pipeline, identity],
