@@ -49,7 +49,8 @@ class MailChannel(Channel):
     @override
     def send(self, message: Message) -> None:
         try:
-            with _PromptHook(self.connection_id) as hook:
+            hook = _PromptHook(self.connection_id)
+            with hook:
                 hook.deliver(write_mail(message, str(hook.from_email), _addressees(hook)))
         except smtplib.SMTPResponseException as error:
             raise ChannelError(

@@ -66,7 +66,7 @@ def no_batch(pipeline: str, run: str, open_batch: Batch | None) -> DecisionRefus
         why=f"Its plan task has named none: a person has marked that task, or runs this one alone.{waits}",
         advice="Clear the plan task of this run in Airflow with everything downstream.\n"
         f"Or start another run{goes_on}: batchledger run {pipeline}",
-        batch_id=open_batch and open_batch.batch_id,
+        batch_id=None if open_batch is None else open_batch.batch_id,
         pipeline=pipeline,
     )
 
