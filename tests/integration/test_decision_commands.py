@@ -5,8 +5,8 @@ import pwd
 import socket
 from pathlib import Path
 
-from tests.conftest import SERVICES
-from tests.integration.test_cli import ask, batchledger
+from tests.integration.test_cli import ask, ask_status, batchledger
+from tests.pages import block
 from tests.runner import RUNNER
 from tests.support import TestPipeline, Workplace, delete_records
 
@@ -152,8 +152,7 @@ def test_a_paused_pipeline_plans_nothing_until_it_is_resumed(workplace: Workplac
     assert "the transform was wrong" in refused.stderr
     assert f"(uid {os.getuid()} @{socket.gethostname()}, role {RUNNER})" in refused.stderr
     (tmp_path / pipeline.path.name).write_text(pipeline.path.read_text())
-    here = {"BATCHLEDGER_LOCAL": str(SERVICES.home.local), "BATCHLEDGER_PIPELINES": str(tmp_path)}
-    (found,) = ask("status", **here)["pipelines"]
+    (found,) = ask_status(tmp_path)["pipelines"]
     assert found["state"] == "paused"
     assert "the transform was wrong" in found["detail"]
     assert ask("resume", pipeline.name, *WHY)["is_new"]
@@ -161,3 +160,73 @@ def test_a_paused_pipeline_plans_nothing_until_it_is_resumed(workplace: Workplac
     ask("run", pipeline.name)
     pipeline.assert_exact()
     assert [each["kind"] for each in ask("batches", pipeline.name)["decisions"]] == ["resume", "pause"]
+
+
+def test_pipeline_whose_file_is_gone_is_in_sight_until_a_person_retires_it(workplace: Workplace) -> None:
+    pipeline, batch_id = block(workplace)
+    name, content = pipeline.name, pipeline.path.read_text()
+    ask("alerts", "send", name)
+    pipeline.path.unlink()
+    status = ask("status")
+    (found,) = [each for each in status["pipelines"] if each["pipeline"] == name]
+    assert found["state"] == "file gone"
+    assert f"open is batch {batch_id} (blocked)" in found["detail"]
+    assert f"batchledger retire {name} --reason WHY" in found["detail"]
+    kinds = [each["kind"] for each in status["incidents"] if each["pipeline"] == name]
+    assert "blocked" in kinds
+    measured = batchledger("metrics").stdout
+    assert f'batchledger_pipeline_state{{pipeline="{name}",state="file gone"}} 1.0' in measured
+    assert f'batchledger_open_batches{{pipeline="{name}",state="blocked"}} 1.0' in measured
+    assert f'batchledger_open_incidents{{kind="blocked",pipeline="{name}"}} 1.0' in measured
+    refused = batchledger("retire", name, *WHY)
+    assert (refused.returncode, f"--discard-batch {batch_id}" in refused.stderr) == (2, True)
+    assert ask("retire", name, "--discard-batch", str(batch_id), "--dry-run", *WHY)["after"]["retired"]
+    retired = ask("retire", name, "--discard-batch", str(batch_id), *WHY)
+    assert (retired["after"], retired["reason"]) == ({"retired": True, "batch": {str(batch_id): "discarded"}}, WHY[1])
+    status = ask("status")
+    assert name not in {each["pipeline"] for each in (*status["pipelines"], *status["incidents"])}
+    listed = ask("batches", name)
+    assert [each["kind"] for each in listed["decisions"]] == ["retire", "discard"]
+    assert [each["state"] for each in listed["batches"]] == ["discarded"]
+    pipeline.path.write_text(content)
+    came_back = batchledger("run", name)
+    assert (came_back.returncode, f"batchledger resume {name} --reason WHY" in " ".join(came_back.stderr.split())) == (
+        3,
+        True,
+    )
+    (found,) = [each for each in ask("status")["pipelines"] if each["pipeline"] == name]
+    assert found["state"] == "retired"
+
+
+def test_retired_pipeline_is_proved_without_its_file_and_says_that_the_target_was_not_compared(
+    workplace: Workplace,
+) -> None:
+    pipeline = workplace.create()
+    pipeline.send(6)
+    ask("run", pipeline.name)
+    content = pipeline.path.read_text()
+    pipeline.path.unlink()
+    ask("retire", pipeline.name, "--free-target", *WHY)
+    proved = ask("verify", pipeline.name)
+    assert (proved["holds"], proved["offsets"], proved["not_compared"]) == (True, 6, "the pipeline file is gone")
+    shown = " ".join(batchledger("verify", pipeline.name).stdout.split())
+    assert "the target was not compared: the pipeline file is gone." in shown
+    pipeline.path.write_text(content)
+    pipeline.query("delete from {target} returning 1")
+    proved = ask("verify", pipeline.name)
+    assert (proved["holds"], proved["not_compared"]) == (True, "a person has retired the pipeline, and freed it")
+    pipeline.query(
+        "update batchledger.batch_range set accepted = accepted - 1, duplicates = duplicates + 1 "
+        "where pipeline = %s and accepted > 0 returning 1",
+        pipeline.name,
+    )
+    pipeline.path.unlink()
+    broken = batchledger("verify", pipeline.name)
+    assert (broken.returncode, "duplicates" in broken.stdout) == (1, True)
+
+
+def test_name_that_neither_a_file_nor_the_ledger_knows_is_refused(workplace: Workplace) -> None:
+    workplace.create()
+    for command in (("verify",), ("batches",), ("retire", *WHY)):
+        refused = batchledger(command[0], "there_is_none", *command[1:])
+        assert (refused.returncode, "There is no pipeline 'there_is_none'" in refused.stderr) == (2, True)

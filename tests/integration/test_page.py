@@ -327,7 +327,8 @@ def stand(desk: Desk) -> dict[str, Standing]:
     overview.expire()
     sight = overview.look(PATIENT_SECONDS)
     assert sight.error is None
-    return {each.name: each for each in sight.value.standings}
+    # The shared ledger also has pipelines of other tests, whose files are elsewhere.
+    return {each.name: each for each in sight.value.standings if each.health.state is not PipelineState.FILE_GONE}
 
 
 def test_batch_says_who_has_published_it_again(workplace: Workplace, desk: Desk) -> None:

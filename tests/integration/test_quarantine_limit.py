@@ -8,7 +8,7 @@ from batchledger.lifecycle import decisions, run_batch
 from batchledger.model.batch import BatchState, Decision
 from batchledger.model.errors import BatchBlockedError
 from tests.conftest import SERVICES
-from tests.integration.test_cli import ask, batchledger
+from tests.integration.test_cli import ask, ask_status, batchledger
 from tests.pages import ANA, VIEWER, open_desk, words
 from tests.support import TestPipeline, Workplace
 
@@ -63,7 +63,7 @@ def test_one_bad_record_in_ten_is_published_and_told_until_it_has_left_quarantin
     pipeline.assert_exact()
     for _ in range(2):
         ask("alerts", "send", pipeline.name)
-    found = ask("status", **here)
+    found = ask_status(tmp_path)
     (standing,), (told,) = found["pipelines"], found["incidents"]
     assert (standing["state"], standing["quarantine"]["records"]) == ("caught up", 10)
     assert (told["kind"], told["severity"], told["title"]) == ("quarantined", "warning", "10 records in quarantine")

@@ -11,7 +11,7 @@ from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import Batch, BatchState, Lane, PartitionHealth
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Offender, Outcome, Severity, Suite
 from batchledger.model.errors import BatchBlockedError, ConfigurationError, StagingError
-from batchledger.model.findings import IncidentKind, PipelineState
+from batchledger.model.findings import IncidentKind, PipelineState, Place, list_kinds
 from batchledger.model.incidents import Condition, Findings, Incident, settle
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.quarantine import ErrorKind, summarise
@@ -398,3 +398,10 @@ def test_run_that_fails_before_it_can_read_is_a_failure_that_is_told(world: Worl
         with pytest.raises(ConfigurationError):
             run_batch.run_once(world.process(), run)
     assert look(world) == ["failing — 2 attempts in a row"]
+
+
+def test_people_need_to_know_nothing_of_a_retired_pipeline() -> None:
+    retired = PipelineHealth("orders", PipelineState.RETIRED, "by ana since 2026-01-01 10:00 UTC: moved", None)
+    found = find(StoredFacts(published_at=NOW - timedelta(days=9)), retired, Deadlines(freshness=timedelta(hours=1)))
+    assert found.found == ()
+    assert found.looked_for == list_kinds(Place.LEDGER, Place.SURVEY, Place.THREATS)

@@ -36,7 +36,7 @@ def test_state_belongs_to_one_kind_and_states_without_one_are_no_fault() -> None
     assert len(set(states)) == len(states)
     assert set(PipelineState) - set(states) == {
         PipelineState.PAUSED, PipelineState.RUNNING, PipelineState.UNREAD, PipelineState.CAUGHT_UP,
-        PipelineState.RETIRED,
+        PipelineState.RETIRED, PipelineState.FILE_GONE,
     }  # fmt: skip
 
 

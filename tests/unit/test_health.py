@@ -29,12 +29,14 @@ from batchledger.monitoring.health import (
     STUCK_AFTER,
     Book,
     CurrentBatch,
+    LeftPipeline,
     PipelineHealth,
     describe_duration,
     describe_quarantine,
     describe_threats,
     find_threats,
     judge,
+    judge_left,
     look,
     survey,
 )
@@ -308,10 +310,11 @@ def test_what_is_judged_of_ledger_and_log_is_what_a_survey_says(
 
 
 def test_every_state_that_a_survey_can_say_is_judged_the_same() -> None:
-    """Unknown is what cannot be asked, and running is known only if Airflow can be asked."""
+    """Unknown is what cannot be asked, running is known only if Airflow can be asked, and a gone file has no survey."""
     assert {state for _, state in STATES.values()} == set(PipelineState) - {
         PipelineState.UNKNOWN,
         PipelineState.RUNNING,
+        PipelineState.FILE_GONE,
     }
 
 
@@ -421,3 +424,16 @@ def test_nothing_threatens_a_pipeline_that_has_caught_up() -> None:
 )
 def test_durations_are_told_in_their_two_largest_units(seconds: int, text: str) -> None:
     assert describe_duration(timedelta(seconds=seconds)) == text
+
+
+def test_pipeline_whose_file_is_gone_is_told_with_its_open_batches_and_the_ways_on() -> None:
+    content = summarise([ErrorKind("no JSON", 3)])
+    left = LeftPipeline("orders", ("batch 3 (blocked)", "batch 5 (planned)"), content)
+    found = judge_left(left, "warehouse")
+    assert (found.state, found.quarantine, found.threats) == (PipelineState.FILE_GONE, content, None)
+    what, advice = found.detail.split("\n")
+    assert what == "No pipeline file has this name, and open is batch 3 (blocked), batch 5 (planned)."
+    assert advice == "Put the file back, or end the pipeline: batchledger retire orders --reason WHY"
+    elsewhere = judge_left(LeftPipeline("orders"), "other").detail
+    assert elsewhere.startswith("No pipeline file has this name.\n")
+    assert "batchledger retire orders --connection other --reason WHY" in elsewhere

@@ -2,18 +2,20 @@
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
-from batchledger.config.connections import find_missing_service
-from batchledger.config.pipeline_file import find_pipeline_files, read_pipeline_file
+from batchledger.adapters.postgres.ledger.overview import list_without_file
+from batchledger.config.connections import find_missing_service, load_connection, postgres_dsn
+from batchledger.config.pipeline_file import find_pipeline_files, load_pipeline, read_pipeline_file
 from batchledger.lifecycle.platform import Deadlines
-from batchledger.model.errors import BatchledgerError
+from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
-from batchledger.monitoring.health import PipelineHealth, survey
+from batchledger.monitoring.health import DEFAULT_LEDGER, PipelineHealth, judge_left, survey
 from batchledger.wiring import build_platform, ledger_dsn
 
 SURVEYS_AT_ONCE = 8
@@ -21,39 +23,61 @@ SURVEYS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """How a pipeline stands, its deadlines, and the database of its ledger; None if its file is refused."""
+    """How a pipeline stands, its deadlines, and its ledger: connection and database, None if its file is refused."""
 
     health: PipelineHealth
     deadlines: Deadlines = field(default_factory=Deadlines)
     dsn: str | None = field(default=None, repr=False)
+    ledger: str = DEFAULT_LEDGER
 
 
 def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveyed]:
-    """Return how each pipeline of the folder stands, or of these ``names``; a refused file is ``unknown``."""
+    """Return how each pipeline of the folder stands, or of these ``names``; a refused file is ``unknown``.
+
+    Without ``names``, also the pipelines whose file is gone, in the ledgers of the other files and of the usual
+    connection.
+    """
 
     def look(path: Path) -> Surveyed:
         try:
             pipeline = read_pipeline_file(path)
             health = survey(build_platform(pipeline), now)
-            return Surveyed(health, pipeline.deadlines.rules, ledger_dsn(pipeline))
+            return Surveyed(health, pipeline.deadlines.rules, ledger_dsn(pipeline), pipeline.warehouse)
         except BatchledgerError as error:
             missing = find_missing_service(error)
             return Surveyed(PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None, missing_service=missing))
 
+    files = [each for each in find_pipeline_files() if not names or each.stem in names]
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
-        return list(pool.map(look, (each for each in find_pipeline_files() if not names or each.stem in names)))
+        found = list(pool.map(look, files))
+    return found if names else [*found, *_find_left(found)]
 
 
-def list_open_incidents() -> list[Incident]:
-    """Return the open incidents of every pipeline of the folder. A ledger that cannot be asked adds none."""
+def _find_left(found: Sequence[Surveyed]) -> list[Surveyed]:
+    """Return the pipelines without a file. A ledger that cannot be asked adds none: the others say what is wrong."""
+    ledgers = {each.dsn: each.ledger for each in found if each.dsn}
+    with suppress(ConfigurationError):
+        ledgers.setdefault(postgres_dsn(load_connection(DEFAULT_LEDGER, ("postgres",))), DEFAULT_LEDGER)
+    named = [each.health.pipeline for each in found]
+    left: dict[str, Surveyed] = {}
+    for dsn, ledger in ledgers.items():
+        with suppress(BatchledgerError):
+            for each in list_without_file(dsn, named):
+                left.setdefault(each.name, Surveyed(judge_left(each, ledger), dsn=dsn, ledger=ledger))
+    return list(left.values())
 
-    def look(path: Path) -> Sequence[Incident]:
+
+def list_open_incidents(surveyed: Sequence[Surveyed]) -> list[Incident]:
+    """Return the open incidents of these pipelines. A ledger that cannot be asked adds none."""
+
+    def look(each: Surveyed) -> Sequence[Incident]:
+        name = each.health.pipeline
         try:
-            pipeline = read_pipeline_file(path)
-            return PostgresIncidents(ledger_dsn(pipeline)).list_open(pipeline.name)
+            dsn = each.dsn or ledger_dsn(load_pipeline(name))
+            return PostgresIncidents(dsn).list_open(name)
         except BatchledgerError:
             # The survey says what is wrong with the pipeline.
             return []
 
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
-        return [each for found in pool.map(look, find_pipeline_files()) for each in found]
+        return [each for found in pool.map(look, surveyed) for each in found]

@@ -26,8 +26,9 @@ def status(as_json: AsJson = False) -> None:
     if not as_json:
         # The services are known at once; asking the pipelines takes seconds.
         show(services, as_json)
-    pipelines = describe_pipelines([each.health for each in survey_pipelines(now)], now)
-    incidents = describe_open(list_open_incidents())
+    surveyed = survey_pipelines(now)
+    pipelines = describe_pipelines([each.health for each in surveyed], now)
+    incidents = describe_open(list_open_incidents(surveyed))
     warnings = warn_of_exposed()
     document = {
         **services.document,

@@ -23,6 +23,7 @@ class PipelineState(StrEnum):
     BLOCKED = "blocked"
     FAILING = "failing"
     STUCK = "stuck transaction"
+    FILE_GONE = "file gone"
     PAUSED = "paused"
     UNKNOWN = "unknown"
     RUNNING = "running"

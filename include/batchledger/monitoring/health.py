@@ -30,6 +30,9 @@ from batchledger.planning.live import check_source, choose_first_positions
 # The default of the broker's transaction.max.timeout.ms: no producer that is alive keeps a transaction open for longer.
 STUCK_AFTER = timedelta(minutes=15)
 
+# The connection that commands look for the ledger behind, if no pipeline file names one.
+DEFAULT_LEDGER = "warehouse"
+
 # A longer error is cut to its first sentence.
 SHORT_ERROR_CHARACTERS = 200
 
@@ -82,6 +85,15 @@ class Book:
     positions: tuple[Position, ...] = ()
     open_batch: CurrentBatch | None = None
     pause: DecisionRecord | None = None
+    quarantine: QuarantineContent = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class LeftPipeline:
+    """What the ledger has of a pipeline whose file is gone; ``open_batches`` name each with its state."""
+
+    name: str
+    open_batches: tuple[str, ...] = ()
     quarantine: QuarantineContent = NOTHING
 
 
@@ -195,6 +207,17 @@ def _judge_book(
     looks = [look(each, held[each.partition], seen.get(each.partition)) for each in positions]
     threats = find_threats(looks, positions, now)
     return PipelineHealth(rules.name, *_judge(book.open_batch, threats, book.pause), threats)
+
+
+def judge_left(left: LeftPipeline, ledger: str) -> PipelineHealth:
+    """Say what is left of a pipeline whose file is gone, and the ways on, in two lines. ``ledger`` is a connection."""
+    waiting = f", and open is {', '.join(left.open_batches)}" if left.open_batches else ""
+    named = "" if ledger == DEFAULT_LEDGER else f" --connection {ledger}"
+    detail = (
+        f"No pipeline file has this name{waiting}.\n"
+        f"Put the file back, or end the pipeline: batchledger retire {left.name}{named} --reason WHY"
+    )
+    return PipelineHealth(left.name, PipelineState.FILE_GONE, detail, None, left.quarantine)
 
 
 def find_positions(rules: PipelineRules, book: Book, log: LogState) -> tuple[Position, ...]:

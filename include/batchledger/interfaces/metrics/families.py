@@ -14,6 +14,7 @@ from typing_extensions import override
 from batchledger.adapters.postgres.ledger.totals import PipelineTotals
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import PartitionHealth
+from batchledger.model.findings import PipelineState
 from batchledger.monitoring.health import PipelineHealth, Threats
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -186,6 +187,8 @@ def _list_threats(pipelines: Sequence[WatchedPipeline]) -> Iterator[tuple[str, T
 
 
 def _list_deadlines(pipeline: WatchedPipeline) -> Iterator[tuple[str, timedelta]]:
+    if pipeline.health.state is PipelineState.RETIRED:
+        return
     for kind in ("lag", "freshness", "blocked"):
         limit: timedelta | None = getattr(pipeline.deadlines, kind)
         if limit is not None:

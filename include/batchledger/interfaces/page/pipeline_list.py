@@ -119,6 +119,7 @@ def fill_rows(standings: Iterable[Standing], facts: Facts) -> list[dict[str, Any
         rows.append(
             {
                 "standing": each,
+                "has_page": each.health.state is not PipelineState.FILE_GONE,
                 "threats": threats,
                 "notes": [_shorten(note) for note in notes if note],
                 "last": last,

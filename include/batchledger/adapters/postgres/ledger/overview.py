@@ -3,7 +3,7 @@
 It takes a few statements, whatever the number of pipelines. A function says so if its cost grows with the history.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
 from batchledger.model.batch import BatchState, DecisionRecord, Position, Step, StepFailure, TopicIdentity
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.model.records.quarantine import NOTHING
-from batchledger.monitoring.health import Book, CurrentBatch
+from batchledger.monitoring.health import Book, CurrentBatch, LeftPipeline
 
 HOURS_SHOWN = 24
 # Publications of a pipeline follow each other, but their clock may be set back, or become another server's.
@@ -125,6 +125,18 @@ def list_waiting_replays(dsn: str, pipelines: Sequence[str]) -> dict[str, list[i
         for name, batch_id in cursor:
             found.setdefault(name, []).append(batch_id)
     return found
+
+
+def list_without_file(dsn: str, named: Collection[str]) -> list[LeftPipeline]:
+    """Return the pipelines of the ledger that are not ``named`` and that no person has retired, by name.
+
+    A role that is held to its pipelines finds these only.
+    """
+    with transaction(dsn, "look for pipelines without a file") as cursor:
+        cursor.execute(read_statement(__package__, "list_without_file"), {"named": list(named)})
+        found = cursor.fetchall()
+        quarantine = load_quarantine_contents(cursor, [name for name, _ in found])
+    return [LeftPipeline(name, tuple(batches), quarantine.get(name, NOTHING)) for name, batches in found]
 
 
 def load_last_batches(dsn: str, pipelines: Sequence[str]) -> dict[str, LastBatch]:

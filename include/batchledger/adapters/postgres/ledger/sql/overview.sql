@@ -14,6 +14,25 @@ from batchledger.batch b
 left join batchledger.attempt a on a.batch_id = b.batch_id and a.number = b.attempt
 where b.pipeline = any(%s) and b.lane = 'live' and b.state not in ('published', 'discarded')
 
+-- name: list_without_file
+-- The pipelines that no file names and no person has retired, each with its open batches, as far as the role may see them.
+-- Two partial indexes have the open batches.
+select p.name, coalesce(o.batches, '{}')
+from batchledger.pipeline p
+left join batchledger.decision d on d.decision_id = p.pause_id
+cross join (select batchledger.pipelines_of(current_user) as names) own
+cross join lateral (
+    select array_agg(format('batch %%s (%%s)', b.batch_id, b.state) order by b.batch_id) as batches
+    from (
+        select batch_id, state from batchledger.batch
+        where pipeline = p.name and lane = 'live' and state not in ('published', 'discarded')
+        union all
+        select batch_id, state from batchledger.batch
+        where pipeline = p.name and lane = 'replay' and state not in ('published', 'discarded') and not is_dry_run) b) o
+where p.name <> all(%(named)s::text[]) and d.kind is distinct from 'retire'
+    and (own.names is null or p.name = any(own.names))
+order by p.name
+
 -- name: list_last_batches
 -- One look into the index a pipeline. Dry runs change nothing, so they are no news.
 select name as pipeline, b.batch_id, b.state, b.planned_at, b.published_at, array(
