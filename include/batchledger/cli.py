@@ -16,6 +16,7 @@ import typer
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
+from batchledger.config.lookup import prepare_command
 from batchledger.interfaces.cli.commands import (
     adoption,
     alerts,
@@ -143,6 +144,7 @@ def _flush() -> None:
 def _prepare_environment() -> None:
     # Airflow writes its own log to standard output, and --json promises exactly one document there.
     os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
+    prepare_command()
     home = Home.of_project()
     is_up = home.settings_file.exists()
     for name, value in (environment(home) if is_up else environment_without_services(home)).items():

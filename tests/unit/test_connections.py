@@ -34,9 +34,12 @@ def test_message_names_file_and_key_the_type_the_nearest_name_and_where_an_examp
     with pytest.raises(ConnectionMissingError) as told:
         build_platform(config)
     assert str(told.value) == (
-        "/etc/pipelines/orders.yaml: sink.catalog: Airflow knows no connection 'lakehouse'.\nDid you mean 'lake'?\n"
-        "Define one of type iceberg, for example as the environment variable AIRFLOW_CONN_LAKEHOUSE. The documentation "
-        "shows one: guides/iceberg"
+        "/etc/pipelines/orders.yaml: sink.catalog: Airflow knows no connection 'lakehouse'.\n"
+        "Airflow looked in the secrets backend LocalFilesystemBackend; the environment (AIRFLOW_CONN_LAKEHOUSE).\n"
+        "Did you mean 'lake'?\n"
+        "Define one of type iceberg: airflow connections add lakehouse "
+        """--conn-json '{"conn_type": "iceberg", "host": "HOST"}'\n"""
+        "Or set the environment variable AIRFLOW_CONN_LAKEHOUSE. The documentation shows one: guides/iceberg"
     )
 
 
@@ -68,15 +71,14 @@ def test_every_key_that_names_a_connection_is_told_with_what_would_fit(
     with pytest.raises(ConnectionMissingError) as told:
         choose_stage_step(pipeline(**changes)) if key == "spark" else build_platform(pipeline(**changes))
     assert str(told.value).startswith(f"/etc/pipelines/orders.yaml: {key}: Airflow knows no connection 'x'.\n")
-    assert f"Defined here: {defined}.\nDefine one" in str(told.value)
-    assert f"of type {type_}, " in str(told.value)
+    assert f"Defined there: {defined}.\nDefine one of type {type_}: airflow connections add x " in str(told.value)
 
 
 def test_channel_of_alerts_is_told_too() -> None:
     with pytest.raises(ConnectionMissingError, match=r"(?s)^alerts: .*Did you mean 'pager'\?") as told:
         open_channel("pagers")
     assert told.value.subject == "pagers"
-    assert "of type apprise or smtp or http" in str(told.value)
+    assert "of type apprise or smtp or http: airflow connections add pagers --conn-json" in str(told.value)
 
 
 def test_local_services_are_named_only_for_a_connection_that_they_define(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,13 @@
 """Airflow connections as frozen values: the same ones for Airflow's tasks and for the command line.
 
-Airflow's own lookup finds them: environment variables, secrets backends, and the API server inside a task. So a secret
-has one home. ``repr`` shows no password.
+Airflow's own lookup finds them: environment variables, secrets backends, and Airflow's database. A task asks the API
+server for the last one, and the command line opens it. So a secret has one home. ``repr`` shows no password.
 """
 
 import difflib
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +26,7 @@ from batchledger.config.known_settings import (
     read_extra,
     read_headers,
 )
+from batchledger.config.lookup import PREFIX, describe_search, plain_type
 from batchledger.config.registry_options import Address, read_registry
 from batchledger.config.tls_options import TLS_OPTIONS, read_tls_files
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
@@ -56,7 +55,13 @@ _KEEPALIVES = {
 _PAGE_BY_TYPE = {"iceberg": "guides/iceberg", ALERT_TYPES[0]: "guides/alerts"}
 """By the first type that fits: a registry has type http as well, which is the last one of alerts."""
 _OTHER_PAGE = "reference/connections"
-_PREFIX = "AIRFLOW_CONN_"
+_FIELDS_BY_TYPE = {
+    "kafka": '"extra": {"bootstrap.servers": "HOST:9092"}',
+    "postgres": '"host": "HOST", "schema": "DATABASE", "login": "ROLE", "password": "PASSWORD"',
+    "generic": '"password": "SECRET"',
+    ALERT_TYPES[0]: '"extra": {"config": {"path": "URL"}}',
+}
+_OTHER_FIELDS = '"host": "HOST"'
 _FEWEST_BYTES = 32
 _NOT_PASSED_ON = ("auth", "ssl")
 _HOST = re.compile(r"[\w.:\[\]-]+")
@@ -92,7 +97,7 @@ def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str
         raise _missing(connection_id, types, asked_by) from error
     return Connection(
         connection_id=connection_id,
-        type=_plain(found.conn_type or ""),
+        type=plain_type(found.conn_type or ""),
         host=found.host,
         port=found.port,
         login=found.login,
@@ -117,56 +122,45 @@ def find_missing_service(error: BatchledgerError) -> str:
 
 
 def _missing(connection_id: str, types: Sequence[str], asked_by: str) -> ConnectionMissingError:
+    search = describe_search(connection_id)
     place = f"{asked_by}: " if asked_by else ""
-    wanted = {_plain(each) for each in types}
-    fitting = sorted(name for name, type_ in _list_known().items() if not types or _plain(type_) in wanted)
+    if search.unreadable:
+        return ConnectionMissingError(
+            f"{place}{search.unreadable} has a connection {connection_id!r}, and this process cannot decrypt it.",
+            why="The Fernet key of this process is not the one of Airflow.",
+            advice="Give this process the settings of Airflow: its AIRFLOW_HOME, or AIRFLOW__CORE__FERNET_KEY.",
+            subject=connection_id,
+        )
+    wanted = {plain_type(each) for each in types}
+    fitting = sorted(name for name, type_ in search.known.items() if not types or plain_type(type_) in wanted)
     close = difflib.get_close_matches(connection_id, fitting, n=1)
-    defined = f"Defined here: {', '.join(fitting)}." if fitting else ""
+    defined = f"\nDefined there: {', '.join(fitting)}." if fitting else ""
     needed = f" of type {' or '.join(types)}" if types else ""
-    page = _page_of(*types)
     command = f"batchledger up{' --registry' if connection_id == LOCAL_REGISTRY else ''}"
     local = f"\nOr start the local services: {command}" if connection_id in LOCAL_CONNECTIONS else ""
     return ConnectionMissingError(
         f"{place}Airflow knows no connection {connection_id!r}.",
-        why=f"Did you mean {close[0]!r}?" if close else defined,
-        advice=f"Define one{needed}, for example as the environment variable {_PREFIX}{connection_id.upper()}. The "
-        f"documentation shows one: {page}{local}",
+        why=f"Airflow looked in {'; '.join(search.places)}." + (f"\nDid you mean {close[0]!r}?" if close else defined),
+        advice=f"Define one{needed}: {_command_for(connection_id, types)}\n"
+        f"Or set the environment variable {PREFIX}{connection_id.upper()}. "
+        f"The documentation shows one: {_page_of(*types)}{local}",
         subject=connection_id,
     )
+
+
+def _command_for(connection_id: str, types: Sequence[str]) -> str:
+    """Return the command of Airflow that makes such a connection; capitals are for the person to replace.
+
+    By JSON: Airflow's option ``--conn-type`` makes a type that no installed provider has into ``generic``.
+    """
+    type_ = plain_type(types[0]) if types else "generic"
+    fields = _FIELDS_BY_TYPE.get(type_, _OTHER_FIELDS)
+    return f'airflow connections add {connection_id} --conn-json \'{{"conn_type": "{type_}", {fields}}}\''
 
 
 def _page_of(*types: str) -> str:
     """Return the page of the documentation that shows a connection of these types."""
     return _PAGE_BY_TYPE.get(types[0], _OTHER_PAGE) if types else _OTHER_PAGE
-
-
-def _list_known() -> dict[str, str]:
-    """Return types by id: from this process's variables and Airflow's local file. Other backends cannot list theirs."""
-    from airflow.exceptions import AirflowException
-    from airflow.sdk.configuration import conf
-    from airflow.secrets.local_filesystem import load_connections_dict
-
-    variables = {name: text for name, text in os.environ.items() if name.startswith(_PREFIX)}
-    known = {name.removeprefix(_PREFIX).lower(): _read_type(text) for name, text in variables.items()}
-    # A fault of another connection does not concern this error.
-    with suppress(AirflowException, OSError, ValueError):
-        settings = json.loads(conf.get("secrets", "backend_kwargs", fallback="") or "{}")
-        if "connections_file_path" in settings:
-            found = load_connections_dict(settings["connections_file_path"])
-            known |= {name: each.conn_type or "" for name, each in found.items()}
-    return known
-
-
-def _read_type(text: str) -> str:
-    """Return the type of a connection that is written as JSON or as a URI, empty if it is neither."""
-    with suppress(ValueError):
-        return str(json.loads(text).get("conn_type", "")) if text.startswith("{") else text.partition("://")[0]
-    return ""
-
-
-def _plain(type_: str) -> str:
-    """Return a type with underscores: a URI, whose scheme has none, says spark-connect."""
-    return type_.replace("-", "_")
 
 
 def kafka_options(connection: Connection) -> dict[str, str]:

@@ -15,6 +15,7 @@ from functools import partial
 
 from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.spark.session import open_submitted_session
+from batchledger.config.lookup import prepare_job
 from batchledger.config.pipeline_file import load_pipeline
 from batchledger.interfaces.cli.printing import print_error
 from batchledger.interfaces.unexpected import explain_unexpected
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--run", required=True, help="the execution that the attempt belongs to")
     parser.add_argument("--held", action="store_true", help="its starter is at work on the batch itself")
     arguments = parser.parse_args()
+    prepare_job()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     name = f"batchledger-{arguments.pipeline}-{arguments.batch}"
     try:
