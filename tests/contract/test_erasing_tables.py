@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from uuid import uuid4
 
 import psycopg
@@ -14,6 +15,8 @@ from batchledger.adapters.postgres.ledger import erasures
 from batchledger.adapters.postgres.ledger.history import list_batches, load_batch_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.adapters.postgres.ledger.rows import Cursor
+from batchledger.adapters.postgres.staging.key_secret import know_secret
+from batchledger.adapters.postgres.staging.tables import under_secret
 from batchledger.model.batch import Batch, Decided
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
@@ -157,13 +160,74 @@ def test_comparison_finds_the_key_and_the_rows_as_a_session_of_another_zone_publ
     assert warehouse.sink.compare(again, 20) == Comparison(unchanged=2, erased_again=1)
 
 
-def test_comparison_leaves_rows_alone_whose_erased_column_is_the_targets_own(warehouse: PostgresWarehouse) -> None:
-    """Only the publication knows what a default gives."""
+def test_comparison_knows_erased_rows_by_their_offsets_if_the_column_is_the_targets_own(
+    warehouse: PostgresWarehouse,
+) -> None:
     life.take_to_published(warehouse, FIRST)
     change_target(warehouse, "alter table {target} add amount smallint default 7")
     erase(warehouse, "amount=7")
     said = warehouse.sink.compare(life.take_replay_to_audited(warehouse, FIRST), 20)
-    assert said == Comparison(added=3, absent_columns=("amount",))
+    assert said == Comparison(absent_columns=("amount",), erased_again=3)
+
+
+def test_row_that_gets_an_erased_key_from_the_table_is_erased_when_it_is_written(
+    warehouse: PostgresWarehouse, warehouse_dsn: str
+) -> None:
+    """Its offset is not known: an older record, or one that lay in quarantine."""
+    life.take_to_published(warehouse, FIRST)
+    change_target(warehouse, "alter table {target} add amount smallint default 7")
+    erase(warehouse, "amount=7")
+    forget_offsets(warehouse, warehouse_dsn)
+    life.publish(warehouse, life.take_replay_to_audited(warehouse, FIRST))
+    assert life.target_coordinates(warehouse) == []
+    assert (warehouse.prove().findings, warehouse.prove().rows_erased) == ((), 3)
+
+
+def forget_offsets(warehouse: PostgresWarehouse, owner: str) -> None:
+    """Let the hash of the key alone tell what was erased."""
+    with psycopg.connect(as_superuser(owner)) as connection:
+        connection.execute("delete from batchledger.erased_offset where pipeline = %s", [warehouse.pipeline])
+
+
+def amounts(*values: str, scale: int) -> pa.RecordBatch:
+    """The rows of FIRST with decimals of that scale."""
+    type_ = pa.decimal128(20, scale)
+    column = pa.array([Decimal(each) for each in values], pa.decimal128(20, 2)).cast(type_)
+    return life.batch_of_rows(life.rows_of([FIRST])).append_column("amount", column)
+
+
+@pytest.mark.parametrize("scale", [2, 4])
+@pytest.mark.parametrize("change", ["type numeric(20, 4)", "type numeric", "type text using amount::text"])
+def test_row_erased_by_a_number_stays_erased_whatever_its_scale_becomes(
+    warehouse: PostgresWarehouse, warehouse_dsn: str, scale: int, change: str
+) -> None:
+    rows = amounts("7.00", "7.50", "70.00", scale=2)
+    publish_rows(warehouse, life.store(warehouse, FIRST), rows)
+    change_target(warehouse, "alter table {target} alter amount type numeric(20, 2)")
+    erase(warehouse, "amount=7")
+    forget_offsets(warehouse, warehouse_dsn)
+    change_target(warehouse, f"alter table {{target}} alter amount {change}")
+    again = amounts("7.00", "7.50", "70.00", scale=scale)
+    publish_rows(warehouse, life.store_replay(warehouse, FIRST), again)
+    assert life.target_coordinates(warehouse) == [(ORDERS_0, 1), (ORDERS_0, 2)]
+
+
+def test_key_that_an_older_version_has_hashed_by_its_text_stays_erased(
+    warehouse: PostgresWarehouse, warehouse_dsn: str
+) -> None:
+    """It knew no types and no offsets: ``7.00`` was hashed as it was written."""
+    rows = amounts("7.00", "7.50", "70.00", scale=2)
+    publish_rows(warehouse, life.store(warehouse, FIRST), rows)
+    change_target(warehouse, "alter table {target} alter amount type numeric(20, 2)")
+    erase(warehouse, "amount=7")
+    forget_offsets(warehouse, warehouse_dsn)
+    hashed = under_secret(sql.SQL("sha256(salt || convert_to('[\"7.00\"]', 'UTF8'))"))
+    older = sql.SQL("update batchledger.erased_key set types = null, key_hash = {} where pipeline = %s").format(hashed)
+    with psycopg.connect(as_superuser(warehouse_dsn)) as connection, connection.cursor() as cursor:
+        know_secret(cursor, warehouse.read_secret)
+        cursor.execute(older, [warehouse.pipeline])
+    publish_rows(warehouse, life.store_replay(warehouse, FIRST), rows)
+    assert life.target_coordinates(warehouse) == [(ORDERS_0, 1), (ORDERS_0, 2)]
 
 
 def publish_rows(warehouse: PostgresWarehouse, batch: Batch, rows: pa.RecordBatch) -> None:

@@ -269,6 +269,7 @@ class MemoryWarehouse:
     def forget_erasures(self) -> None:
         with self.database.transaction() as tables:
             tables.erased.clear()
+            tables.erased_offsets.clear()
 
     def prove(self) -> Verification:
         return prove_with(self, partial(self.sink.count_target, self.pipeline))
@@ -469,6 +470,8 @@ class PostgresWarehouse:
     def forget_erasures(self) -> None:
         with connect_behind(self.dsn) as connection:
             connection.execute("update batchledger.erased_key set until = 0 where pipeline = %s", [self.pipeline])
+        with psycopg.connect(as_superuser(self.dsn)) as connection:
+            connection.execute("delete from batchledger.erased_offset where pipeline = %s", [self.pipeline])
 
     def prove(self) -> Verification:
         return prove_with(self, partial(self.sink.count_target, self.pipeline))

@@ -83,6 +83,15 @@ class StoredEvidence:
     unknown: Mapping[int, UnknownFieldCounter] = field(default_factory=dict)
 
 
+ERASED = "_erased"
+"""In a row of an erased key: whether it still counts as the newest record of its key."""
+
+
+def is_erased(row: Row) -> bool:
+    """Whether a staged row or a tombstone is of an erased key."""
+    return ERASED in row
+
+
 @dataclass(frozen=True, slots=True)
 class StoredStaging:
     """The rows of one attempt by writing task, and those set aside; sealed staging takes no more."""
@@ -202,6 +211,7 @@ class Tables:
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
     erased: dict[tuple[str, ErasureKey], Mapping[TopicPartition, int]] = field(default_factory=dict)
+    erased_offsets: dict[tuple[str, Coordinate], bool] = field(default_factory=dict)
     added_columns: dict[tuple[str, str], int] = field(default_factory=dict)
     incidents: dict[int, Incident] = field(default_factory=dict)
     notifications: dict[int, StoredNotification] = field(default_factory=dict)

@@ -329,6 +329,11 @@ class MemoryDecisions(Decisions):
                     found[find_holding(key, erased.type_by_column, *parts)].append(_place(place))
             dropped, doubtful = merge_ranges(found[Holding.YES]), merge_ranges(found[Holding.PERHAPS])
             _drop(tables, pipeline, dropped)
+            places = [(each.partition, offset) for each in dropped for offset in range(each.start, each.until)]
+            tables.erased_offsets = {
+                **{(pipeline, each): erased.leaves_versions for each in places},
+                **tables.erased_offsets,
+            }
             warning = describe_doubtful(pipeline, doubtful)
             if not (erased.is_anything or dropped):
                 return Decided(None, is_new=False, warning=warning)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.records.rules import Deduplication
-from tests.fakes.database import Coordinate, Row, StoredKey, Tables, Verdict, coordinate_of
+from tests.fakes.database import Coordinate, Row, StoredKey, Tables, Verdict, coordinate_of, is_erased
 
 Verdicts = Mapping[Coordinate, Verdict]
 
@@ -117,5 +117,5 @@ def _covers(attempt: Attempt, place: Coordinate) -> bool:
 
 
 def _keys_of(rows: Iterable[Row], rules: Deduplication) -> dict[Coordinate, str]:
-    values = {coordinate_of(row): [row[column] for column in rules.key] for row in rows}
+    values = {coordinate_of(row): [row[column] for column in rules.key] for row in rows if not is_erased(row)}
     return {at: json.dumps(each, default=str) for at, each in values.items() if None not in each}

@@ -8,7 +8,7 @@ from batchledger.model.batch import Attempt
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.rules import Deduplication, Upsert
-from tests.fakes.database import Row, Tables, coordinate_of
+from tests.fakes.database import ERASED, Row, Tables, coordinate_of
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,27 @@ class MemoryErasure:
         is_remembered = tables.erased.get((pipeline, key)) != bounds
         tables.erased[pipeline, key] = bounds
         doomed = [row for row in tables.targets[self.table].rows if _holds(row, key)]
-        keys = self._remove(tables, pipeline, doomed, [dict(key.pairs)])
-        return Erased(len(doomed), keys, is_remembered, dict.fromkeys(key.columns, "text"))
+        leaves = self._leaves_versions(key)
+        keys = self._remove(tables, pipeline, doomed, [dict(key.pairs)], leaves)
+        return Erased(len(doomed), keys, is_remembered, dict.fromkeys(key.columns, "text"), leaves)
 
-    def erase_again(self, tables: Tables, attempt: Attempt) -> None:
-        batch = attempt.batch
-        erasures = {key: bounds for (owner, key), bounds in tables.erased.items() if owner == batch.pipeline}
-        if not erasures:
-            return
-        tables.batches[batch.batch_id] = replace(tables.batches[batch.batch_id], erased=())
-        doomed = [
-            row
-            for row in tables.targets[self.table].rows
-            if any(each.partition == coordinate_of(row)[0] and row["_offset"] in each for each in batch.ranges)
-            if any(_holds(row, key) and _is_below(row, bounds) for key, bounds in erasures.items())
-        ]
-        self._remove(tables, batch.pipeline, doomed, [])
+    def mark(self, tables: Tables, attempt: Attempt, rows: Sequence[Row]) -> tuple[Row, ...]:
+        """Return the sealed rows, with a mark at those that were erased: whether they leave a version."""
+        return tuple(self._mark(tables, attempt.batch.pipeline, row) for row in rows)
 
-    def _remove(self, tables: Tables, pipeline: str, doomed: Sequence[Row], given: Sequence[Row]) -> int:
+    def _mark(self, tables: Tables, pipeline: str, row: Row) -> Row:
+        kept = tables.erased_offsets.get((pipeline, coordinate_of(row)))
+        if kept is not None:
+            return {**row, ERASED: kept}
+        for (owner, key), bounds in tables.erased.items():
+            if owner == pipeline and _holds(row, key) and _is_below(row, bounds):
+                return {**row, ERASED: self._leaves_versions(key)}
+        return row
+
+    def _leaves_versions(self, key: ErasureKey) -> bool:
+        return self.upsert is not None and not set(key.columns) <= set(self.upsert.key)
+
+    def _remove(self, tables: Tables, pipeline: str, doomed: Sequence[Row], given: Sequence[Row], leaves: bool) -> int:
         """Remove rows, count them in their batches, and forget the keys; return how many keys were remembered."""
         target = tables.targets[self.table]
         tables.targets[self.table] = replace(target, rows=tuple(row for row in target.rows if row not in doomed))
@@ -52,7 +55,16 @@ class MemoryErasure:
             _keys_of([*doomed, *given], rule.key if rule else None) for rule in (self.deduplication, self.upsert)
         )
         gone_messages = [(pipeline, key) for key in messages if (pipeline, key) in tables.message_keys]
-        gone_deletions = [(pipeline, key) for key in deletions if (pipeline, key) in tables.deleted_keys]
+        gone_deletions = [(pipeline, key) for key in deletions if not leaves and (pipeline, key) in tables.deleted_keys]
+        for batch_id, listed in tables.duplicates.items():
+            if tables.batches[batch_id].batch.pipeline == pipeline:
+                repeats = [at for at, each in listed.items() if each.key in messages]
+                tables.erased_offsets |= {(pipeline, at): False for at in repeats}
+        for row in doomed:
+            tables.erased_offsets[pipeline, coordinate_of(row)] = leaves
+            if leaves and self.upsert is not None:
+                (key,) = _keys_of([row], self.upsert.key)
+                tables.deleted_keys[pipeline, key] = {**row, "_deleted": True, ERASED: True}
         for each in gone_messages:
             del tables.message_keys[each]
         for each in gone_deletions:

@@ -1,7 +1,7 @@
 """The Sink port in memory; it shares the ledger's database, as the PostgreSQL sink does."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -32,6 +32,7 @@ from batchledger.model.records.times import RecordTimes, to_milliseconds
 from batchledger.ports import CommittingSink, Publication, RowsToCheck, Sink, StagedRows, StagingWriter, TargetAccess
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
+    ERASED,
     AttemptKey,
     Coordinate,
     MemoryDatabase,
@@ -40,6 +41,7 @@ from tests.fakes.database import (
     StoredTarget,
     Tables,
     coordinate_of,
+    is_erased,
     is_over,
 )
 from tests.fakes.deduplication import Judged, drop_duplicates, find_held, judge, recall
@@ -89,7 +91,7 @@ class MemoryStagedRows(StagedRows):
     @override
     def show(self) -> RowsToCheck:
         """The connection is the rows themselves."""
-        checked = [row for row in self._kept if not row.get(DELETED_COLUMN)]
+        checked = [row for row in self._kept if not row.get(DELETED_COLUMN) and not is_erased(row)]
         return RowsToCheck(checked, "rows", len(self._kept), len(checked))
 
     @override
@@ -172,7 +174,7 @@ class MemorySink(Sink):
     def _keep_types(self, tables: Tables, attempt: Attempt, schema: pa.Schema) -> None:
         rules = {
             "dedupe.key": (self.deduplication, {owner for owner, _ in tables.message_keys}),
-            "sink.key": (self.upsert, {owner for owner, _ in tables.deleted_keys}),
+            "sink.key": (self.upsert, {key[0] for key, row in tables.deleted_keys.items() if not is_erased(row)}),
             "sequence.key": (self.sequence, {owner for owner, _ in tables.sequences}),
         }
         pipeline = attempt.batch.pipeline
@@ -197,7 +199,9 @@ class MemorySink(Sink):
         with self.database.transaction() as tables:
             staging = tables.staging[_key(attempt)]
             accepted = {task: rows for task, rows in staging.rows_by_task.items() if task in accepted_tasks}
-            tables.staging[_key(attempt)] = replace(staging, rows_by_task=accepted, is_sealed=True)
+            erasure = MemoryErasure(self.table, self.deduplication, self.upsert)
+            marked = {task: erasure.mark(tables, attempt, rows) for task, rows in accepted.items()}
+            tables.staging[_key(attempt)] = replace(staging, rows_by_task=marked, is_sealed=True)
 
     @contextmanager
     @override
@@ -265,18 +269,15 @@ class MemorySink(Sink):
         staging = staging_of(tables, attempt)
         rows = staging.rows
         dropped = self._judge(tables, attempt, rows).duplicates
+        kept_back = [row for row in rows if is_erased(row)]
         rows = tuple(row for row in rows if coordinate_of(row) not in dropped)
         before = tables.targets.get(self.table) or StoredTarget("none yet", staging.schema)
         tables.targets[self.table] = before
         MemorySink.withdraw(self, MemoryPublication(tables, attempt, frozenset(), lambda: attempt.batch.planned_at), ())
-        kept, new = tables.targets[self.table].rows, tuple({**row, "_batch_id": attempt.batch.batch_id} for row in rows)
-        after = (*kept, *new) if self.upsert is None else apply_updates(tables, attempt, kept, new, self.upsert)
-        tables.targets[self.table] = replace(before, rows=after)
-        MemoryErasure(self.table, self.deduplication, self.upsert).erase_again(tables, attempt)
-        after, erased = tables.targets[self.table].rows, tables.batches[attempt.batch.batch_id].erased
+        after = self._apply(tables, attempt, tables.targets[self.table].rows, rows)
         key = self.upsert.key if self.upsert else ("_topic", "_partition", "_offset")
         compared = compare_rows(before, staging.schema.names, after, key, attempt, limit)
-        return replace(compared, erased_again=len(erased))
+        return replace(compared, erased_again=len(kept_back))
 
     @override
     def check(self, publication: Publication) -> None:
@@ -295,7 +296,7 @@ class MemorySink(Sink):
         tables.deleted_keys = {
             key: row
             for key, row in tables.deleted_keys.items()
-            if key[0] != attempt.batch.pipeline or not _is_within(row, attempt)
+            if key[0] != attempt.batch.pipeline or not _is_within(row, attempt) or is_erased(row)
         }
         removed = {(row["_batch_id"], coordinate_of(row)) for row in old}
         return [
@@ -335,14 +336,23 @@ class MemorySink(Sink):
         strangers = [row for row in target.rows if _is_within(row, attempt) and not _is_known(tables, row)]
         if strangers and self.upsert is None and not isinstance(self, CommittingSink):
             raise TargetChangedError(f"table {self.table} holds {len(strangers)} rows of {attempt.batch.label} already")
-        rows = tuple({**row, "_batch_id": attempt.batch.batch_id} for row in missing)
-        if self.upsert is None:
-            content = (*target.rows, *rows)
-        else:
-            content = apply_updates(tables, attempt, target.rows, rows, self.upsert)
+        content = self._apply(tables, attempt, target.rows, missing)
         tables.targets[self.table] = replace(target, rows=content)
-        MemoryErasure(self.table, self.deduplication, self.upsert).erase_again(tables, attempt)
+        stored = tables.batches[attempt.batch.batch_id]
+        marked = tuple(coordinate_of(row) for row in accepted if is_erased(row))
+        tables.batches[attempt.batch.batch_id] = replace(stored, erased=marked)
         return PreparedRows(len(accepted), len(staging.rows) - len(accepted))
+
+    def _apply(self, tables: Tables, attempt: Attempt, held: Sequence[Row], rows: Iterable[Row]) -> tuple[Row, ...]:
+        """Return the target as it is with the rows; an erased one deletes its key, if it leaves a version."""
+        new = [{**row, "_batch_id": attempt.batch.batch_id} for row in rows]
+        if self.upsert is None:
+            return (*held, *(row for row in new if not is_erased(row)))
+        named = [row for row in new if not is_erased(row) or all(row[each] is not None for each in self.upsert.key)]
+        told = [
+            {**row, DELETED_COLUMN: True} if row.get(ERASED) else row for row in named if row.get(ERASED) is not False
+        ]
+        return apply_updates(tables, attempt, held, told, self.upsert)
 
     def create(self, attempt: Attempt, schema: pa.Schema) -> StoredTarget:
         """Return a target without rows."""
@@ -353,7 +363,9 @@ class MemorySink(Sink):
     def truncate(self, access: TargetAccess) -> int:
         tables: Tables = access.connection
         tables.message_keys = {key: each for key, each in tables.message_keys.items() if key[0] != access.pipeline}
-        tables.deleted_keys = {key: each for key, each in tables.deleted_keys.items() if key[0] != access.pipeline}
+        tables.deleted_keys = {
+            key: each for key, each in tables.deleted_keys.items() if key[0] != access.pipeline or is_erased(each)
+        }
         target = tables.targets.get(self.table)
         if target is None:
             access.forget_target()

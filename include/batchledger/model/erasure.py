@@ -88,12 +88,15 @@ class Erased:
 
     ``is_remembered``: the key was not remembered as an erased one before, or records have been read since.
     ``type_by_column`` has the columns of the key, with types as PostgreSQL writes them, without modifiers.
+    ``leaves_versions``: the key does not say which keys of a target that is updated by key its rows have, so each
+    erased record stays known as the newest one of its key.
     """
 
     rows: int
     remembered_keys: int
     is_remembered: bool
     type_by_column: Mapping[str, str] = field(default_factory=dict)
+    leaves_versions: bool = False
 
     @property
     def is_anything(self) -> bool:

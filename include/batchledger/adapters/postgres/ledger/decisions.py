@@ -321,7 +321,7 @@ class PostgresDecisions(Decisions):
             lock_pipeline(cursor, pipeline)
             require_none_open(cursor, pipeline)
             erased = erase(PostgresTargetAccess(cursor.connection, pipeline))
-            dropped, doubtful = drop_held(cursor, pipeline, key.of_records, erased.type_by_column)
+            dropped, doubtful = drop_held(cursor, pipeline, key.of_records, erased)
             forget_quoted(cursor, pipeline)
             warning = describe_doubtful(pipeline, doubtful, drop_left(cursor, pipeline))
             if not (erased.is_anything or dropped):

@@ -3,7 +3,7 @@
 Everything here happens within the transaction of the decision, and the pipeline is locked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import psycopg
 from psycopg import sql
@@ -16,7 +16,7 @@ from batchledger.adapters.postgres.database import (
 )
 from batchledger.adapters.postgres.ledger.housekeeping import list_staging
 from batchledger.adapters.postgres.ledger.rows import Cursor, load_batch
-from batchledger.model.erasure import ErasureKey, Holding, find_holding
+from batchledger.model.erasure import Erased, ErasureKey, Holding, find_holding
 from batchledger.model.housekeeping import OVER_FOR, StagingTable
 from batchledger.model.offsets import OffsetRange, merge_ranges, single_offset
 from batchledger.model.refusals import rows_not_written, staging_in_use, staging_may_hold, too_much_staging
@@ -70,9 +70,12 @@ def _require_written(cursor: Cursor, pipeline: str, tables: Sequence[StagingTabl
 
 
 def drop_held(
-    cursor: Cursor, pipeline: str, key: ErasureKey, type_by_column: Mapping[str, str]
+    cursor: Cursor, pipeline: str, key: ErasureKey, erased: Erased
 ) -> tuple[list[OffsetRange], list[OffsetRange]]:
-    """Drop the records of quarantine that hold the key. Return their ranges, and the ranges of doubtful ones."""
+    """Drop the records of quarantine that hold the key. Return their ranges, and the ranges of doubtful ones.
+
+    Where the dropped ones lie is remembered, so that they come back neither there nor as rows.
+    """
     found: dict[Holding, list[OffsetRange]] = {Holding.YES: [], Holding.PERHAPS: []}
     # A cursor of the server: there may be millions.
     with cursor.connection.cursor(name="batchledger_quarantine") as records:
@@ -82,11 +85,13 @@ def drop_held(
             [pipeline],
         )
         for topic, partition, offset, *parts in records:
-            holding = find_holding(key, type_by_column, *parts)
+            holding = find_holding(key, erased.type_by_column, *parts)
             if holding is not Holding.NO:
                 found[holding].append(single_offset(topic, partition, offset))
     dropped = merge_ranges(found[Holding.YES])
-    cursor.execute(read_statement(__package__, "drop_quarantined"), {"pipeline": pipeline, **ranges_as_arrays(dropped)})
+    parameters = {"pipeline": pipeline, "leaves_version": erased.leaves_versions, **ranges_as_arrays(dropped)}
+    cursor.execute(read_statement(__package__, "remember_dropped"), parameters)
+    cursor.execute(read_statement(__package__, "drop_quarantined"), parameters)
     return dropped, merge_ranges(found[Holding.PERHAPS])
 
 

@@ -35,6 +35,7 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
     "deleted_key": _REMOVE,
     "duplicate": _REMOVE,
     "erased_key": _CHANGE,
+    "erased_offset": _ADD,
     "incident": "select, insert (pipeline, kind, subject, severity, title, lines, command, batch_id, run, opened_at, "
     "seen_at), update, delete",
     "key_type": _CHANGE,

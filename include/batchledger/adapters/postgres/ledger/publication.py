@@ -39,6 +39,7 @@ from batchledger.model.batch import (
     HeldRange,
     Lane,
     QuarantinedRecord,
+    RecordOrigin,
 )
 from batchledger.model.checks import IntegrityCheck
 from batchledger.model.claims import TargetClaim
@@ -187,12 +188,14 @@ class PostgresPublication(Publication):
             quarantine=quarantine_table(self.attempt)
         )
         with self.connection.cursor() as cursor:
-            cursor.execute(query, {"pipeline": batch.pipeline, "batch_id": batch.batch_id})
-            if cursor.rowcount != expected:
+            is_from_quarantine = batch.origin is RecordOrigin.QUARANTINE
+            parameters = {"pipeline": batch.pipeline, "batch_id": batch.batch_id}
+            cursor.execute(query, parameters | {"is_from_quarantine": is_from_quarantine})
+            ((staged,),) = cursor.fetchall()
+            if staged != expected:
                 raise StagingLostError(
                     f"The staged quarantine of {batch.label} has changed since its audit. Nothing was published.",
-                    why=f"The audit accounted for {describe_count(expected, 'record')}, "
-                    f"staging holds {cursor.rowcount:,}.",
+                    why=f"The audit accounted for {describe_count(expected, 'record')}, staging holds {staged:,}.",
                     advice=stage_again(batch),
                     batch_id=batch.batch_id,
                 )

@@ -12,7 +12,6 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
-from batchledger.adapters.postgres.sinks.erasing import PostgresErasure
 from batchledger.adapters.postgres.sinks.evolution import NOTHING_CHANGES, ColumnChanges
 from batchledger.adapters.postgres.sinks.upsert import PostgresUpsert
 from batchledger.model.batch import Attempt
@@ -20,16 +19,14 @@ from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.columns import BATCH_COLUMN
 from batchledger.model.records.comparison import ChangedRow, Comparison
 
-_AFTER = sql.Identifier("batchledger_after")
-
 
 @dataclass(frozen=True)
 class Shadow:
     """The rows that an attempt would publish, beside a target that exists.
 
     ``rows``, a table or subquery, are the rows that the audit accepts; ``row_columns`` are their columns, and
-    ``columns`` the target's, type by name. The publication would add the ``new`` ones, or make them wider. It would
-    erase again what the ``erasure`` knows.
+    ``columns`` the target's, type by name. The publication would add the ``new`` ones, or make them wider. Rows of
+    erased keys (``tables.ERASED``) are none.
     """
 
     target: sql.Identifier
@@ -38,7 +35,6 @@ class Shadow:
     row_columns: Sequence[str]
     upsert: PostgresUpsert | None
     new: ColumnChanges = NOTHING_CHANGES
-    erasure: PostgresErasure | None = None
 
     @property
     def columns_after(self) -> Mapping[str, str]:
@@ -53,14 +49,6 @@ class Shadow:
             before, after, same_row = self._appended(compared)
         else:
             before, after, same_row = self._keyed(cursor, attempt, self.upsert, compared)
-        erased_again = 0
-        if self.erasure is not None and (erasures := self.erasure.find_erasures(cursor, attempt)):
-            # Cast before the erasure pins how values are written.
-            cursor.execute(read_sql(__package__, "keep_after").format(kept=_AFTER, after=after), parameters)
-            after = sql.SQL("select * from {}").format(_AFTER)
-            erased_again = self.erasure.leave_out(
-                cursor, attempt, erasures, _AFTER, columns=compared, columns_after=self.columns_after
-            )
         cursor.execute(
             read_sql(__package__, "compare_rows").format(
                 before=before, after=after, same_row=same_row, differing=_join(map(_differing, compared))
@@ -74,13 +62,13 @@ class Shadow:
             else:
                 counts[outcome] = count
         absent = [each for each in self.columns if each not in (*self.row_columns, BATCH_COLUMN)]
-        return Comparison(**counts, examples=tuple(examples), absent_columns=tuple(absent), erased_again=erased_again)
+        return Comparison(**counts, examples=tuple(examples), absent_columns=tuple(absent))
 
     def _appended(self, compared: Sequence[str]) -> tuple[sql.Composable, sql.Composable, sql.Composable]:
         before = read_sql(__package__, "select_appended_before").format(
             columns=self._present(compared), target=self.target
         )
-        after = sql.SQL("select {}, true as is_there, 1 as copy from (select * from {}) l").format(
+        after = sql.SQL("select {}, true as is_there, 1 as copy from (select * from {} where _task >= 0) l").format(
             self._cast(compared), self.rows
         )
         return before, after, _same(("_topic", "_partition", "_offset", "copy"))

@@ -4,7 +4,7 @@ The target is created by the first publication and carries ``_topic, _partition,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -74,6 +74,16 @@ class PostgresSink(PostgresStaging, Sink):
         return rows_to_withdraw(self._target.identifier, attempt) if has_target else None
 
     @override
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        """Before anything is judged, rows of erased keys are marked as such."""
+        super().seal_staging(attempt, accepted_tasks)
+        with (
+            transaction(self.dsn, f"look for erased keys in {attempt.batch.label}", attempt) as cursor,
+            self._target.taking(attempt),
+        ):
+            self._erasure.mark(cursor, attempt, self.staged_columns(cursor, attempt))
+
+    @override
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         self._target.require_fit(cursor, attempt, schema)
 
@@ -103,8 +113,10 @@ class PostgresSink(PostgresStaging, Sink):
                 rows = self.message_keys.select_accepted(cursor, attempt)
             with self._target.taking(attempt):
                 target, updates = self._target.identifier, self._target.updates
-                shadow = Shadow(target, columns, rows, row_columns, updates, changes, self._erasure)
-                comparison = shadow.compare(cursor, attempt, limit)
+                shadow = Shadow(target, columns, rows, row_columns, updates, changes)
+                self._erasure.require_columns(cursor, attempt, shadow.columns_after)
+                erased = self._erasure.count_marked(cursor, attempt, rows)
+                comparison = replace(shadow.compare(cursor, attempt, limit), erased_again=erased)
             cursor.connection.rollback()
             return comparison
 
@@ -133,7 +145,7 @@ class PostgresSink(PostgresStaging, Sink):
 
     @override
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """Tombstones of the ranges go with the rows, so that their keys may come back."""
+        """Tombstones of the ranges go with the rows, so that their keys may come back; erased ones stay."""
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             if not self._target.read_columns(cursor):
@@ -169,10 +181,11 @@ class PostgresSink(PostgresStaging, Sink):
                 if self.upsert is None and publication.is_ledger_moved:
                     require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
                     publication.mark_ledger()
-                moved = self._target.apply(cursor, attempt, rows.missing, list(columns))
+                erased = self._erasure.count_marked(cursor, attempt, rows.missing)
+                moved = self._target.apply(cursor, attempt, rows.missing, list(columns), erased)
             visible = rows.held + moved
             self._require_taken(cursor, publication, visible + rows.dropped)
-            self._erasure.erase_again(cursor, attempt)
+            self._erasure.settle(cursor, attempt, rows.missing, columns)
         return PreparedRows(visible, rows.dropped)
 
     def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
@@ -188,7 +201,9 @@ class PostgresSink(PostgresStaging, Sink):
         """A table that is gone may be created anew by the next publication."""
         with access.connection.cursor() as cursor:
             cursor.execute("delete from batchledger.message_key where pipeline = %s", [access.pipeline])
-            cursor.execute("delete from batchledger.deleted_key where pipeline = %s", [access.pipeline])
+            cursor.execute(
+                "delete from batchledger.deleted_key where pipeline = %s and not is_erased", [access.pipeline]
+            )
             if not self._target.read_columns(cursor):
                 access.forget_target()
                 return 0

@@ -220,14 +220,24 @@ class TargetTable:
                     subject=self.name,
                 )
 
-    def apply(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Sequence[str]) -> int:
-        """Append ``rows``, a table or subquery, or apply them by key; return how many rows these are."""
+    def apply(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        rows: sql.Composable,
+        columns: Sequence[str],
+        erased: int = 0,
+    ) -> int:
+        """Append ``rows``, a table or subquery, or apply them by key; return how many rows these are.
+
+        ``erased`` of these have erased keys (``tables.ERASED``), and none of those becomes a row.
+        """
         if self.updates is not None:
             base_types = read_base_types(cursor, self.table)
             too_long = keys_too_long({each: base_types[each] for each in self.updates.rules.key})
-            return self.updates.apply(cursor, attempt, rows, columns, too_long)
+            return self.updates.apply(cursor, attempt, rows, columns, erased=erased, is_too_long=too_long)
         cursor.execute(self._insert(rows, columns), [attempt.batch.batch_id])
-        return int(cursor.rowcount)
+        return int(cursor.rowcount) + erased
 
     def taking(self, attempt: Attempt) -> AbstractContextManager[None]:
         """Raise RowsRefusedError in the block for what the database says against the rows."""
@@ -240,6 +250,6 @@ class TargetTable:
 
     def _insert(self, rows: sql.Composable, columns: Sequence[str]) -> sql.Composed:
         names = sql.SQL(", ").join(sql.Identifier(name) for name in columns)
-        return sql.SQL("insert into {} ({}, {}) select {}, %s::bigint from {}").format(
+        return sql.SQL("insert into {} ({}, {}) select {}, %s::bigint from {} where _task >= 0").format(
             self.identifier, names, sql.Identifier(BATCH_COLUMN), names, rows
         )

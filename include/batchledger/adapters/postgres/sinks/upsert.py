@@ -20,7 +20,7 @@ from batchledger.adapters.postgres.sinks.key_equality import own_equality
 from batchledger.adapters.postgres.sinks.null_keys import OFFENDERS_SHOWN, require_keys, require_short_keys
 from batchledger.adapters.postgres.sinks.swallowing import find_swallowers
 from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret
-from batchledger.adapters.postgres.staging.tables import hash_of, join_names
+from batchledger.adapters.postgres.staging.tables import ERASED, hash_of, join_names
 from batchledger.adapters.postgres.staging.withdrawal import exists_here
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import KeyConflictError, TargetChangedError
@@ -83,11 +83,14 @@ class PostgresUpsert:
         attempt: Attempt,
         rows: sql.Composable,
         columns: Sequence[str],
+        *,
+        erased: int = 0,
         is_too_long: sql.Composable = NO_KEY,
     ) -> int:
         """Bring the target to the newest state of every key among ``rows``; return how many rows these are.
 
-        The count leaves out rows whose state the target does not show, although no statement has failed.
+        ``erased`` of these have erased keys (``tables.ERASED``). The count leaves out rows whose state the target does
+        not show, although no statement has failed.
 
         Raises KeyConflictError when a key is null or ``is_too_long``, or comes from partitions whose offsets do not
         order.
@@ -97,7 +100,7 @@ class PostgresUpsert:
         parts = self.collapse(cursor, attempt, rows, columns, self.target)
         require_short_keys(cursor, attempt, self.rules.key, is_too_long)
         parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id}
-        has_deleted = DELETED_COLUMN in columns
+        has_deleted = DELETED_COLUMN in columns or erased > 0
         changes = ("upsert_rows", "forget_deleted_keys", *(("delete_rows", "remember_deleted_keys") * has_deleted))
         for change in changes:
             cursor.execute(read_sql(__package__, change).format(**parts), parameters)
@@ -164,6 +167,8 @@ class PostgresUpsert:
                 key_hash=hash_of(self.rules.key),
                 pipeline=sql.Literal(attempt.batch.pipeline),
                 rows=rows,
+                erased=sql.Literal(ERASED),
+                key=join_names(self.rules.key),
                 newest_first=sql.SQL(", ").join(sql.SQL("{} desc").format(each) for each in self._version("")),
             )
         )

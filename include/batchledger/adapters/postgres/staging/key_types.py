@@ -86,8 +86,10 @@ def keep_types(
 
 
 def _is_remembered(cursor: psycopg.Cursor[Any], pipeline: str, rule: str) -> bool:
-    query = sql.SQL("select exists (select from batchledger.{} where pipeline = %s)")
-    cursor.execute(query.format(sql.Identifier(_REMEMBERED_IN[rule])), [pipeline])
+    query = sql.SQL("select exists (select from batchledger.{} where pipeline = %s{})")
+    # What an erasure has left stays when everything is read again, and must not be in the way.
+    if_kept = sql.SQL(" and not is_erased" if rule == "sink.key" else "")
+    cursor.execute(query.format(sql.Identifier(_REMEMBERED_IN[rule]), if_kept), [pipeline])
     return bool(cursor.fetchall()[0][0])
 
 

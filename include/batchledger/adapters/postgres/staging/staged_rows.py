@@ -43,8 +43,8 @@ class PostgresStagedRows(StagedRows):
 
     @override
     def show(self) -> RowsToCheck:
-        is_row = sql.SQL("{} is not true").format(sql.Identifier(DELETED_COLUMN))
-        parts = {"kept": self._kept, "is_row": is_row if DELETED_COLUMN in self.columns else sql.SQL("true")}
+        is_row = sql.SQL("{} is not true and _task >= 0").format(sql.Identifier(DELETED_COLUMN))
+        parts = {"kept": self._kept, "is_row": is_row if DELETED_COLUMN in self.columns else sql.SQL("_task >= 0")}
         shown = join_names([each for each in self.columns if each != DELETED_COLUMN])
         view = sql.Identifier("pg_temp", _ROWS)
         with self._transaction() as cursor:

@@ -28,6 +28,12 @@ from batchledger.model.records.columns import PROVENANCE_COLUMNS
 from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.ports import StagingWriter
 
+ERASED, ERASED_WITHOUT_VERSION = -1, -2
+"""In the place of the task of a sealed row whose key was erased. It is counted, and neither judged nor published.
+
+The first one still counts as the newest record of its key: in a target that is updated by key, no older one comes back.
+"""
+
 PADS = sql.Identifier("pg_temp", "batchledger_pad")
 """The padded blocks of the secret that keys are hashed with (``key_secret``)."""
 

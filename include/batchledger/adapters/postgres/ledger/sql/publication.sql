@@ -74,17 +74,47 @@ select %(batch_id)s, p.batch_id, p.topic, p.partition, int8range(p.start, p.unti
 from piece p
 
 -- name: publish_quarantine
--- Headers are the text null if the payload was not kept. The moment is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
-insert into batchledger.quarantine
-    (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id, payload_kept)
-select distinct on (topic, partition, "offset")
-    %(pipeline)s, topic, partition, "offset",
-    case when timestamp_ms between 0 and 253402300799999 then
-        timestamptz 'epoch' + timestamp_ms / 1000 * interval '1 second' + timestamp_ms %% 1000 * interval '1 millisecond'
-    end,
-    timestamp_ms, key, value, nullif(headers, 'null')::json, error, %(batch_id)s, headers is distinct from 'null'
-from {quarantine}
-order by topic, partition, "offset"
+-- An erased record is not kept: it counts as dropped. What was read before an erasure is kept without its payload, if Kafka
+-- has shown it again: nothing says whether the key is in what does not decode. Headers are the text null if the payload was
+-- not kept. The moment is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
+with staged as (
+    select distinct on (q.topic, q.partition, q."offset") q.*, exists (
+            select from batchledger.erased_offset e
+            where e.pipeline = %(pipeline)s and e.topic = q.topic and e.partition = q.partition
+                and e."offset" = q."offset") as is_erased,
+        headers is distinct from 'null' and (%(is_from_quarantine)s or not exists (
+            select from batchledger.erased_key e
+            where e.pipeline = %(pipeline)s and e.topic = q.topic and e.partition = q.partition
+                and e.until > q."offset")) as is_payload_kept
+    from {quarantine} q
+    order by q.topic, q.partition, q."offset"
+), dropped as (
+    update batchledger.batch_range r
+    set quarantine_dropped = of_range.records
+    from (
+        select h.topic, h.partition, h.offsets, count(*) as records
+        from staged s
+        join batchledger.batch_range h
+            on h.batch_id = %(batch_id)s and h.topic = s.topic and h.partition = s.partition and h.offsets @> s."offset"
+        where s.is_erased
+        group by h.topic, h.partition, h.offsets) of_range
+    where r.batch_id = %(batch_id)s and r.topic = of_range.topic and r.partition = of_range.partition
+        and r.offsets = of_range.offsets
+), kept as (
+    insert into batchledger.quarantine
+        (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id,
+            payload_kept)
+    select %(pipeline)s, topic, partition, "offset",
+        case when timestamp_ms between 0 and 253402300799999 then
+            timestamptz 'epoch' + timestamp_ms / 1000 * interval '1 second'
+                + timestamp_ms %% 1000 * interval '1 millisecond'
+        end,
+        timestamp_ms, case when is_payload_kept then key end, case when is_payload_kept then value end,
+        case when is_payload_kept then headers::json end, error, %(batch_id)s, is_payload_kept
+    from staged
+    where not is_erased
+)
+select count(*) from staged
 
 -- name: revoke_commit
 update batchledger.batch b

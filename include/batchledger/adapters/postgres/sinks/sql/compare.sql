@@ -1,13 +1,3 @@
--- name: keep_after
--- The rows that the attempt would write, before rows of erased keys go.
-create temporary table {kept} on commit drop as
-with planned as (
-    select *
-    from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
-        as p (topic, partition, start, until)
-)
-select a.*, null::bigint as _batch_id from ({after}) a
-
 -- name: compare_rows
 -- Rows by what would become of them, then the first rows that would change. "before" are the target's rows in question,
 -- "after" the rows that would stand in their place, in the types of the target.
@@ -82,7 +72,7 @@ where not l._is_deleted
     and not exists (
         select from batchledger.deleted_key d
         where d.pipeline = l._pipeline and d.key_hash = l._key_hash and {version_of_tombstone} > {version_of_last}
-            and not exists (
+            and (d.is_erased or not exists (
                 select from planned p
                 where p.topic = d.topic and p.partition = d.partition and d."offset" >= p.start
-                    and d."offset" < p.until))
+                    and d."offset" < p.until)))

@@ -24,7 +24,7 @@ with deleted as (
     using unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
         as p (topic, partition, start, until)
     where d.pipeline = %(pipeline)s and d.topic = p.topic and d.partition = p.partition
-        and d."offset" >= p.start and d."offset" < p.until
+        and d."offset" >= p.start and d."offset" < p.until and not d.is_erased
     returning d.key_hash, d.topic, d.partition, d."offset", d."timestamp"
 )
 insert into batchledger_withdrawn_key (key_hash, topic, partition, "offset", "timestamp")
@@ -56,13 +56,13 @@ where l._is_deleted and {same_key} and {version_of_target} <= {version_of_last}
 
 -- name: remember_deleted_keys
 -- After delete_rows: a row that is still there is newer than the tombstone.
-insert into batchledger.deleted_key as d (pipeline, key_hash, topic, partition, "offset", "timestamp", batch_id)
-select %(pipeline)s, l._key_hash, l._topic, l._partition, l._offset, l._timestamp, %(batch_id)s
+insert into batchledger.deleted_key as d (pipeline, key_hash, topic, partition, "offset", "timestamp", batch_id, is_erased)
+select %(pipeline)s, l._key_hash, l._topic, l._partition, l._offset, l._timestamp, %(batch_id)s, l._is_erased
 from batchledger_last l
 where l._is_deleted and not exists (select from {target} t where {same_key})
 on conflict (pipeline, key_hash) do update
 set topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset",
-    "timestamp" = excluded."timestamp", batch_id = excluded.batch_id
+    "timestamp" = excluded."timestamp", batch_id = excluded.batch_id, is_erased = excluded.is_erased
 where {version_of_tombstone} <= {version_of_excluded_tombstone}
 
 -- name: count_ignored
@@ -107,9 +107,10 @@ limit %(limit)s
 
 -- name: collapse_updates
 -- The last record of each key. By offset it is the last one of each partition, so that a key in two of them is seen.
--- For the reason of the pipeline's column see select_keyed.
+-- For the reason of the pipeline's column see select_keyed. A record of an erased key deletes its key, and stays known.
 create temporary table batchledger_last on commit drop as
-select distinct on ({apart}) {columns}, {deleted} as _is_deleted, {key_hash} as _key_hash,
-    {pipeline}::text as _pipeline
+select distinct on ({apart}) {columns}, {deleted} or _task = {erased} as _is_deleted, _task = {erased} as _is_erased,
+    {key_hash} as _key_hash, {pipeline}::text as _pipeline
 from {rows}
+where _task >= 0 or (_task = {erased} and ({key}) is not null)
 order by {apart}, {newest_first}

@@ -20,7 +20,7 @@ join batchledger.message_key m
 create temporary table batchledger_again on commit drop as
 select {short_hash} as short_hash
 from {staging}
-where ({key}) is not null
+where ({key}) is not null and _task >= 0
 group by 1
 having count(*) > 1
 
@@ -31,7 +31,7 @@ insert into batchledger_repeated
 with again as materialized (
     select _topic, _partition, _offset, {key_hash} as key_hash
     from {staging}
-    where ({key}) is not null and {short_hash} in (select short_hash from batchledger_again)
+    where ({key}) is not null and _task >= 0 and {short_hash} in (select short_hash from batchledger_again)
 ), first_here as (
     select distinct on (key_hash) key_hash, _topic, _partition, _offset
     from again
@@ -250,7 +250,8 @@ where m.batch_id = {batch_id} and (m.topic, m.partition, m."offset") = (k._topic
 
 -- name: select_keyed
 -- The pipeline is a column, for joins. Compared with a constant it makes PostgreSQL expect one key of a pipeline that is
--- newer than its statistics, and read the batch once for each of them.
+-- newer than its statistics, and read the batch once for each of them. A row of an erased key (tables.ERASED) is neither
+-- a first record nor a duplicate.
 select {pipeline}::text as pipeline, _topic, _partition, _offset, {key_hash} as key_hash
 from {staging}
-where ({key}) is not null
+where ({key}) is not null and _task >= 0

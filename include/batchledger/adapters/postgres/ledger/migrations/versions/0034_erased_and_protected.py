@@ -1,4 +1,4 @@
-"""Keeps by which rules an attempt has made its rows; the statements are in the SQL file beside this one."""
+"""Keeps what rows were made by, and where erased records lie; the statements are in the SQL file beside this one."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ down_revision = "0033"
 
 
 def upgrade() -> None:
-    """Add the column."""
+    """Add the columns and the table."""
     # Through psycopg itself: one round trip for all statements, and no reading of ":name" or "%" in them.
     connection: Any = op.get_bind().connection.driver_connection
     connection.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
