@@ -230,6 +230,10 @@ class MemorySink(Sink):
         return {check: offenders for check, offenders in found.items() if check in checks}
 
     @override
+    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
+        return ()
+
+    @override
     def remember_numbers(self, publication: Publication) -> int | None:
         attempt, tables = publication.attempt, publication.connection
         if self.sequence is None or attempt.batch.lane is not Lane.LIVE:

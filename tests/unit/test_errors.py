@@ -79,6 +79,7 @@ def test_what_waits_for_a_person_is_never_retried(kind: type[BatchledgerError]) 
     assert not (kind.retryable and kind.exit_code == 3)
 
 
+COORDINATES: dict[str, Any] = {"coordinates": ("orders[3]@1207",)}
 ORDERS_3 = TopicPartition("orders", 3)
 ABOUT: dict[str, Any] = {
     "batch_id": 17,
@@ -101,8 +102,10 @@ ALSO: dict[type[BatchledgerError], dict[str, Any]] = {
         "expected": TopicIdentity("cluster", "topic-1"),
         "found": TopicIdentity("cluster", "topic-2"),
     },
-    errors.TargetChangedError: {"expected": "16412", "found": "16500", "owner": "flights_old"},
-    errors.KeyConflictError: {"coordinates": ("orders[3]@1207",)},
+    errors.TargetRefusedError: COORDINATES,
+    errors.TargetChangedError: {"expected": "16412", "found": "16500", "owner": "flights_old", **COORDINATES},
+    errors.RowsRefusedError: COORDINATES,
+    errors.KeyConflictError: COORDINATES,
 }
 
 

@@ -1,6 +1,6 @@
 """A batch whose rows the target refuses: the error names what works, and nothing else is recorded as a decision."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -9,9 +9,16 @@ from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept, discard, rehearse, rewind, skip
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode
-from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, IntegrityCheck, OnFailure, Outcome
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, IntegrityCheck, Offender, OnFailure, Outcome
 from batchledger.model.claims import PreparedRows
-from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
+from batchledger.model.errors import (
+    BatchBlockedError,
+    DecisionRefusedError,
+    RowsRefusedError,
+    ServiceUnavailableError,
+    TargetChangedError,
+)
+from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import Upsert
 from batchledger.model.refusals import blocked, ways_out
 from batchledger.planning.live import StartPolicy
@@ -60,6 +67,42 @@ def test_people_are_told_that_the_target_refuses_the_rows_and_of_no_way_that_doe
     with pytest.raises(BatchBlockedError) as again:
         run_batch.run_once(world.process(), "the next run")
     assert str(again.value) == told
+
+
+@dataclass(frozen=True)
+class NamingSink(MemorySink):
+    """A target that refuses rows, and can or cannot say which."""
+
+    is_down: bool = False
+
+    def publish(self, publication: Publication) -> PreparedRows:
+        """Refuse."""
+        raise RowsRefusedError(REFUSAL, why="It says: too long.", advice="Alter the table.")
+
+    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
+        """Name two rows."""
+        if self.is_down:
+            raise ServiceUnavailableError("the table does not answer")
+        return [Offender(OffsetRange(ORDERS_0, at, at + 1), "code: too long") for at in (3, 7)]
+
+
+@pytest.mark.parametrize("is_down", [False, True], ids=["found", "not found"])
+def test_rows_that_the_target_refuses_are_named_in_what_people_read_and_never_keep_a_batch_from_being_blocked(
+    world: World, is_down: bool
+) -> None:
+    sink = NamingSink(world.database, "orders", is_down=is_down)
+    with pytest.raises(BatchBlockedError) as told:
+        run_batch.run_once(replace(world.process(), sink=sink), "first")
+    batch = world.process().ledger.find_open_batch(PIPELINE)
+    assert batch is not None
+    assert batch.state is BatchState.BLOCKED
+    (refusal,) = [each for each in world.process().ledger.load_checks(batch.batch_id) if each.blocks]
+    places = [] if is_down else ["orders[0]@3 (code: too long)", "orders[0]@7 (code: too long)"]
+    assert refusal.observed.get("coordinates", []) == places
+    for each in places:
+        assert each in str(told.value)
+        assert each in refusal.public_detail
+    assert "too long." not in refusal.public_detail
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from batchledger.lifecycle.requirement import check_rows, confirm_rows, confirm_
 from batchledger.lifecycle.row_rules import require_same_rules
 from batchledger.lifecycle.tracing import StepPart
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
+from batchledger.model.checks import show_records
 from batchledger.model.errors import (
     AuditOutdatedError,
     BatchledgerError,
@@ -30,6 +31,7 @@ from batchledger.model.errors import (
     OutcomePendingError,
     OutcomeUnknownError,
     RowsLostError,
+    RowsRefusedError,
     StagingLostError,
     TargetRefusedError,
 )
@@ -40,6 +42,7 @@ from batchledger.ports import CommittingSink, Publication
 logger = logging.getLogger(__name__)
 
 SETTLED_WHILE_PUBLISHING = 5
+REFUSED_ROWS_SHOWN = 10
 # A publication may take this long, and others wait for it.
 COMMITS_WITHIN_SECONDS = 600.0
 
@@ -107,11 +110,43 @@ def require_taken(platform: Platform, attempt: Attempt) -> None:
     TargetRefusedError is for a person. An objection that only the commit of a committing sink would raise is not found,
     for example a batch that is too slow for a transaction.
     """
-    with platform.ledger.publication(attempt, BatchState.BLOCKED) as publication, publication.rehearsal() as rehearsed:
+    with _rehearsal(platform, attempt, BatchState.BLOCKED) as rehearsed:
+        check_rows(platform.sink, rehearsed)
+
+
+def name_refused(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> TargetRefusedError:
+    """Return the target's objection to the rows of an audited attempt, with the rows that it is about. Changes nothing.
+
+    The objection is what counts: it is returned as it is if the rows cannot be found.
+    """
+    if not isinstance(error, RowsRefusedError) or isinstance(platform.sink, CommittingSink):
+        return error
+    try:
+        with _rehearsal(platform, attempt, BatchState.AUDITED) as rehearsed:
+            refused = platform.sink.find_refused(rehearsed, REFUSED_ROWS_SHOWN)
+    except BatchledgerError as lost:
+        logger.warning("the rows of %s that the target refuses were not found: %s", attempt.batch.label, lost)
+        return error
+    if not refused:
+        return error
+    first = f"The first {len(refused)}" if len(refused) == REFUSED_ROWS_SHOWN else "They"
+    command = show_records(attempt.batch.pipeline, [each.offsets for each in refused])
+    return replace(
+        error,
+        why=f"{error.why}\nIt refuses rows. {first} are: {', '.join(map(str, refused))}.",
+        advice=f"See the records: {command}\n{error.advice}",
+        coordinates=tuple(map(str, refused)),
+    )
+
+
+@contextmanager
+def _rehearsal(platform: Platform, attempt: Attempt, expected: BatchState) -> Iterator[Publication]:
+    """Open a publication of which nothing stays, in which offsets that it takes over are free already."""
+    with platform.ledger.publication(attempt, expected) as publication, publication.rehearsal() as rehearsed:
         replaced = rehearsed.find_replaced()
         if attempt.batch.takes_over(replaced):
             rehearsed.take_over(replaced, platform.sink.withdraw(rehearsed, replaced))
-        check_rows(platform.sink, rehearsed)
+        yield rehearsed
 
 
 def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:

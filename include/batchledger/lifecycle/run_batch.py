@@ -14,7 +14,7 @@ from functools import partial
 from batchledger.lifecycle.added_columns import find_new_columns
 from batchledger.lifecycle.at_work import begin_work, go_on_with_work
 from batchledger.lifecycle.audit import judge_attempt
-from batchledger.lifecycle.delivery import deliver, rows_lost
+from batchledger.lifecycle.delivery import deliver, name_refused, rows_lost
 from batchledger.lifecycle.outcome import Next, find_next
 from batchledger.lifecycle.ownership import (
     drop_staging,
@@ -264,7 +264,7 @@ def _publish_attempt(platform: Platform, attempt: Attempt, *, is_last_try: bool 
         _deliver(platform, attempt)
     except TargetRefusedError as error:
         # Tried again it would be refused again: a person has to change the table, the transform or the records.
-        raise _block(platform, attempt, error) from error
+        raise _block(platform, attempt, name_refused(platform, attempt, error)) from error
     except (OutcomeUnknownError, FencedError) as error:
         # Unknown: ask for the batch id (I9). Fenced: perhaps by a twin of this very step, with the same attempt.
         chosen, found = find_next(platform, attempt, error, {BatchState.PUBLISHED})

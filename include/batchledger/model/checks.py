@@ -220,7 +220,8 @@ class CheckResult:
     def public_detail(self) -> str:
         """The detail without the words of a table that refuses rows: these may quote a record."""
         if self.name == ACCEPTED_BY_TARGET:
-            return "the table refuses the rows; its words are in the output of the command"
+            rows = ", ".join(self.observed.get("coordinates", ())) or "the rows"
+            return f"the table refuses {rows}; its words are in the output of the command"
         return self.detail
 
     def take_apart(self) -> tuple[str, Sequence[str], str]:

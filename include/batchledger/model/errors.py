@@ -246,10 +246,14 @@ class TopicAwaitedError(TopicChangedError):
     """A topic that the pipeline has never read does not exist yet. Nothing can be lost."""
 
 
+@dataclass(eq=False, repr=False)
 class TargetRefusedError(BatchledgerError):
     """The target refuses the rows of a batch, and would refuse them again: a person has to change something."""
 
     exit_code = 3
+
+    coordinates: tuple[str, ...] = field(default=(), kw_only=True)
+    """Some of the rows, as far as they are known, with the reason: ``orders[3]@7 (carrier: value too long)``."""
 
 
 @dataclass(eq=False, repr=False)
@@ -267,11 +271,8 @@ class RowsRefusedError(TargetRefusedError):
     """The target, its staging or the ledger refuses a row. The batch waits for a person."""
 
 
-@dataclass(eq=False, repr=False)
 class KeyConflictError(TargetRefusedError):
     """Rows cannot be applied as updates: a key is null, or its records lie in partitions that have no order."""
-
-    coordinates: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 class DatabaseRefusedError(BatchledgerError):

@@ -158,6 +158,12 @@ class Sink(Staging, Protocol):
         StagingLostError when there is no staging, and TargetRefusedError.
         """
 
+    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
+        """Return up to ``limit`` rows that ``publish`` would be refused for, each with the reason, without a value.
+
+        Ask within a rehearsal: what is tried stays until it ends. Empty if the sink cannot tell.
+        """
+
     def truncate(self, access: TargetAccess) -> int:
         """Remove every row of the target and what is remembered of keys; return how many rows there were.
 

@@ -15,6 +15,7 @@ from typing_extensions import override
 from batchledger.adapters.postgres.database import held_as_arrays, ranges_as_arrays, read_sql, transaction
 from batchledger.adapters.postgres.sinks.compare import Shadow
 from batchledger.adapters.postgres.sinks.erasing import PostgresErasure
+from batchledger.adapters.postgres.sinks.refused_rows import RefusedRows
 from batchledger.adapters.postgres.sinks.strangers import require_no_strangers
 from batchledger.adapters.postgres.sinks.swallowing import require_withdrawn, rows_ignored
 from batchledger.adapters.postgres.sinks.target import TargetTable
@@ -25,6 +26,7 @@ from batchledger.adapters.postgres.staging.tables import join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
 from batchledger.model.balance import TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
+from batchledger.model.checks import Offender
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import DecisionRefusedError
@@ -169,12 +171,7 @@ class PostgresSink(PostgresStaging, Sink):
         attempt = publication.attempt
         with publication.connection.cursor() as cursor:
             columns = self.staged_columns(cursor, attempt)
-            if self.deduplication is not None or self.upsert is not None:
-                # Keys are sorted and joined; with the default of 4 MB that happens on disk.
-                cursor.execute("set local work_mem = '256MB'")
-            rows = AcceptedRows(rows_table(attempt))
-            if self.message_keys is not None:
-                rows = self.message_keys.accept(cursor, publication)
+            rows = self._accept(cursor, publication)
             with self._target.taking(attempt):
                 self._target.create(cursor, columns)
                 self._target.evolve(cursor, columns)
@@ -187,6 +184,24 @@ class PostgresSink(PostgresStaging, Sink):
             self._require_taken(cursor, publication, visible + rows.dropped)
             self._erasure.settle(cursor, attempt, rows.missing, columns)
         return PreparedRows(visible, rows.dropped)
+
+    def _accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:
+        if self.deduplication is not None or self.upsert is not None:
+            # Keys are sorted and joined; with the default of 4 MB that happens on disk.
+            cursor.execute("set local work_mem = '256MB'")
+        if self.message_keys is None:
+            return AcceptedRows(rows_table(publication.attempt))
+        return self.message_keys.accept(cursor, publication)
+
+    @override
+    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor, self._target.taking(attempt):
+            columns = self.staged_columns(cursor, attempt)
+            rows = self._accept(cursor, publication)
+            self._target.create(cursor, columns)
+            self._target.evolve(cursor, columns)
+            return RefusedRows(cursor, self._target, attempt, list(columns)).find(rows.missing, limit)
 
     def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
         """Raise RowsRefusedError when staging holds what its audit has found, and the target did not take all of it."""

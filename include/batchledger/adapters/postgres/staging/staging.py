@@ -88,6 +88,10 @@ class PostgresStaging(Staging):
         """Raise TargetRefusedError when the target cannot take the rows of the open staging, with this schema."""
         raise NotImplementedError
 
+    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:  # noqa: ARG002
+        """A target that is not a table of this database is not asked row by row."""
+        return ()
+
     @contextmanager
     def asking(self, attempt: Attempt, connection: psycopg.Connection[Any] | None) -> Iterator[psycopg.Cursor[Any]]:
         """Yield a cursor of the publication, or of a transaction of its own."""
