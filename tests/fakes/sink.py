@@ -9,6 +9,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from batchledger.adapters.postgres.staging.key_types import describe_types, is_hash_changed, require_same_types
+from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Lane, Target
 from batchledger.model.checks import IntegrityCheck, Offender
@@ -48,7 +49,7 @@ from tests.fakes.deduplication import Judged, drop_duplicates, find_held, judge,
 from tests.fakes.erasure import MemoryErasure
 from tests.fakes.publication import MemoryPublication
 from tests.fakes.sequences import judge_numbers, name_numbers, remember_numbers
-from tests.fakes.upsert import apply_updates, count_repeated_keys
+from tests.fakes.upsert import apply_updates, count_repeated_keys, find_unmatched
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,13 @@ class MemoryStagedRows(StagedRows):
         if self.sink.sequence is None or self.attempt.batch.lane is not Lane.LIVE:
             return None
         return judge_numbers(self.sink.committed, self.attempt, self._kept, self.sink.sequence).facts
+
+    @override
+    def count_unmatched(self) -> UnmatchedDeletions | None:
+        upsert, staging = self.sink.upsert, staging_of(self.sink.committed, self.attempt)
+        if upsert is None or DELETED_COLUMN not in staging.schema.names:
+            return None
+        return UnmatchedDeletions(len(self.sink.find_unmatched(self.attempt, self._kept)), upsert.unmatched_deletions)
 
     @property
     def _rows(self) -> Sequence[Row]:
@@ -219,7 +227,10 @@ class MemorySink(Sink):
         times = Counter(coordinate_of(row) for row in rows if _range_of(row, attempt) is not None)
         repeated = sorted(coordinate for coordinate, count in times.items() if count > 1)
         outside = sorted({coordinate_of(row) for row in rows if _range_of(row, attempt) is None})
+        kept = [row for row in rows if coordinate_of(row) not in self._judge(tables, attempt, rows).duplicates]
+        unmatched = self.find_unmatched(attempt, kept) if IntegrityCheck.DELETIONS_FIND_ROWS in checks else []
         found = {
+            IntegrityCheck.DELETIONS_FIND_ROWS: [offender_at(each) for each in unmatched[:limit]],
             IntegrityCheck.NO_DUPLICATE_OFFSETS: [offender_at(each) for each in repeated[:limit]],
             IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: [offender_at(each) for each in outside[:limit]],
             IntegrityCheck.NO_DUPLICATE_MESSAGES: [
@@ -228,6 +239,12 @@ class MemorySink(Sink):
             **self._name_numbers(tables, attempt, limit),
         }
         return {check: offenders for check, offenders in found.items() if check in checks}
+
+    def find_unmatched(self, attempt: Attempt, rows: Sequence[Row]) -> Sequence[Coordinate]:
+        """Which of the rows delete a key of which nothing is known."""
+        target = self.committed.targets.get(self.table)
+        held = target.rows if target is not None else ()
+        return find_unmatched(self.committed, attempt, held, rows, self.upsert) if self.upsert else []
 
     @override
     def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:

@@ -9,7 +9,7 @@ from batchledger.model.batch import Attempt
 from batchledger.model.errors import KeyConflictError
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.rules import Upsert, VersionBy
-from tests.fakes.database import Row, Tables, coordinate_of
+from tests.fakes.database import Coordinate, Row, Tables, coordinate_of
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -47,6 +47,22 @@ def count_repeated_keys(rows: Sequence[Row], rules: Upsert) -> dict[tuple[int, T
         place = (row["_batch_id"], coordinate_of(row)[0])
         repeated[place] = repeated.get(place, 0) + (keys.count(key) > 1)
     return repeated
+
+
+def find_unmatched(
+    tables: Tables, attempt: Attempt, held: Sequence[Row], rows: Sequence[Row], rules: Upsert
+) -> list[Coordinate]:
+    """Return the records that delete a key of which nothing is known."""
+    known = {_key_of(row, rules) for row in held}
+    known |= {key for owner, key in tables.deleted_keys if owner == attempt.batch.pipeline}
+    found = []
+    whole = [row for row in rows if None not in [row[column] for column in rules.key]]
+    for row in sorted(whole, key=lambda each: _version_of(each, rules)):
+        key = _key_of(row, rules)
+        if row.get("_deleted") and key not in known:
+            found.append(coordinate_of(row))
+        known.add(key)
+    return sorted(found)
 
 
 def _key_of(row: Row, rules: Upsert) -> str:

@@ -168,6 +168,9 @@ class MemoryAuditor(Auditor):
                 f"reported {facts.reported}, found {staged}" if staged != facts.reported - facts.set_aside else ""
             ),
         }
+        if facts.unmatched is not None:
+            unmatched = facts.unmatched.records
+            faults[IntegrityCheck.DELETIONS_FIND_ROWS] = f"deletions without a row: {unmatched}" if unmatched else ""
         empty = CHECKS_OF_NUMBERS if facts.numbers is not None and not facts.numbers.series else frozenset()
         return [
             CheckResult(
@@ -179,7 +182,13 @@ class MemoryAuditor(Auditor):
                 else Outcome.PASSED,
                 fault or "nothing found",
                 {"fault": fault},
-                facts.severity_of_numbers if check in CHECKS_OF_NUMBERS else Severity.CRITICAL,
+                _severity_of(check, facts),
             )
             for check, fault in faults.items()
         ]
+
+
+def _severity_of(check: IntegrityCheck, facts: AttemptFacts) -> Severity:
+    if check is IntegrityCheck.DELETIONS_FIND_ROWS and facts.unmatched is not None:
+        return facts.unmatched.severity
+    return facts.severity_of_numbers if check in CHECKS_OF_NUMBERS else Severity.CRITICAL

@@ -284,6 +284,7 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
         (changed(sink__mode="upsert", sink__key=["id"], sink__version="newest"), "allowed: 'offset' or 'timestamp'"),
         (changed(sink__key=["id"]), "key and version belong to mode: upsert"),
         (changed(sink__version="offset"), "key and version belong to mode: upsert"),
+        (changed(sink__unmatched_deletions="info"), "unmatched_deletions belongs to mode: upsert"),
         (changed(sink__kye=["id"]), "sink.kye: unknown key 'kye'; did you mean 'key'?"),
         (changed(dedupe__key=[], dedupe__remember="1d"), "dedupe.key: []"),
         (

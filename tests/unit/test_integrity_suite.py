@@ -18,7 +18,7 @@ from batchledger.adapters.expectations.integrity import (
     build_expectation,
     choose_checks,
 )
-from batchledger.model.attempt_facts import AttemptFacts
+from batchledger.model.attempt_facts import AttemptFacts, UnmatchedDeletions
 from batchledger.model.balance import HoleCounts, HolePolicy, RangeFacts, balance_batch
 from batchledger.model.batch import HeldRange, Position, TopicIdentity
 from batchledger.model.checks import CHECKS_OF_NUMBERS, CheckResult, IntegrityCheck, Offender, Outcome, Severity
@@ -44,6 +44,7 @@ def facts_of(*ranges: RangeFacts, holes: HolePolicy = HolePolicy.NONE) -> Attemp
         numbers=NumberFacts(series=3),
         quarantine_limit=QuarantineLimit(),
         unknown_fields=UnknownFields(),
+        unmatched=UnmatchedDeletions(0, Severity.WARNING),
     )
 
 
@@ -105,6 +106,13 @@ FAULTS = {
     IntegrityCheck.NO_REPEATED_NUMBERS: (
         replace(CLEAN, numbers=NumberFacts(series=3, repeated=2)),
         "records whose number was seen before: 2",
+    ),
+    IntegrityCheck.DELETIONS_FIND_ROWS: (
+        replace(CLEAN, unmatched=UnmatchedDeletions(4, Severity.WARNING)),
+        (
+            "records that delete a key which the table does not have: 4; their keys may be written in another way than "
+            "the keys of the rows, or their rows are older than the first record that was read"
+        ),
     ),
     IntegrityCheck.QUARANTINE_WITHIN_LIMIT: (
         replace(

@@ -9,7 +9,7 @@ import pytest
 from batchledger.lifecycle import run_batch
 from batchledger.model.balance import Balance
 from batchledger.model.batch import DeliveryMode
-from batchledger.model.checks import ACCEPTED_BY_TARGET
+from batchledger.model.checks import ACCEPTED_BY_TARGET, Outcome, Severity
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.rules import SinkMode, TombstonePolicy, Upsert
@@ -140,3 +140,21 @@ def test_s46_tombstone_without_a_key_is_quarantined(world: World) -> None:
     catch_up(world)
     assert count(world, "quarantined") == 1
     assert state(world) == {"c": 3, "d": 4}
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_deletion_of_an_unknown_key_matters_as_much_as_the_pipeline_says(severity: Severity) -> None:
+    world = World(schema=ROW_SCHEMA.append(pa.field("amount", pa.int32())))
+    world.tombstones, world.upsert = TombstonePolicy.DELETE, Upsert(("message_id",), unmatched_deletions=severity)
+    world.broker.create_topic("orders", 1)
+    send(world, ORDERS_0, a=1, b=None)
+    if severity is Severity.CRITICAL:
+        with pytest.raises(BatchBlockedError, match=r"deletions_find_rows: .*orders\[0\]@1"):
+            catch_up(world)
+        return
+    catch_up(world)
+    (stored,) = world.database.committed.batches.values()
+    found = {each.name: each for each in world.process().ledger.load_checks(stored.batch.batch_id)}
+    check = found["deletions_find_rows"]
+    assert (check.outcome, check.severity, check.blocks) == (Outcome.FAILED, severity, False)
+    assert check.observed["coordinates"] == ["orders[0]@1"]

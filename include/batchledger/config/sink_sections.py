@@ -1,9 +1,11 @@
 """The section ``sink`` of a pipeline file: a table of PostgreSQL, a topic, or an Iceberg table. Pure; opens nothing."""
 
 import re
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from typing_extensions import override
 
 from batchledger.config.sections import (
     ConnectionId,
@@ -14,6 +16,7 @@ from batchledger.config.sections import (
     refuse_repeated,
     written_as,
 )
+from batchledger.model.checks import Severity
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, explain_schema
 from batchledger.model.records.partitioning import PartitionField, parse_partition
 from batchledger.model.records.rules import Evolution, HeaderForm, SinkMode, Upsert, VersionBy
@@ -84,6 +87,8 @@ class TableSinkConfig(Section):
 class PostgresSinkConfig(TableSinkConfig):
     """A table of the database that holds the ledger, too."""
 
+    unmatched_deletions: Annotated[Severity, Field(strict=False)] | None = None
+
     can_be_emptied: ClassVar = True
     """Whether a rewind can empty the target in the ledger's transaction."""
 
@@ -97,6 +102,19 @@ class PostgresSinkConfig(TableSinkConfig):
         ),
         AfterValidator(_check_schema),
     ]
+
+    @model_validator(mode="after")
+    def _deletions_fit(self) -> "PostgresSinkConfig":
+        if self.unmatched_deletions is not None and not self.is_keyed:
+            raise ValueError("unmatched_deletions belongs to mode: upsert")
+        return self
+
+    @property
+    @override
+    def upsert(self) -> Upsert | None:
+        """How rows replace each other, if the file asks for it, and what a deletion without a row means."""
+        rules = super().upsert
+        return rules and replace(rules, unmatched_deletions=self.unmatched_deletions or Severity.WARNING)
 
     @property
     def target(self) -> str:

@@ -109,6 +109,7 @@ def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> Attem
         is_blocked_by_duplicates=rules.deduplication is not None
         and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,
         unexplained_holes=unexplained_holes,
+        unmatched=rows.unmatched,
         quarantine_limit=rules.quarantine_limit if batch.origin is RecordOrigin.KAFKA else None,
     )
     if (severity := rules.unknown_fields.severity) is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.source_identity import require_same_topics
+from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange
 from batchledger.model.batch import Attempt, Batch, RecordOrigin
 from batchledger.model.checks import (
@@ -48,13 +49,15 @@ def require_usable_checks(platform: Platform) -> None:
 class RowAudit:
     """What came of the checks of a pipeline file, what staging holds, and how many rows checks have set aside of it.
 
-    ``staged`` and ``numbers`` are of exactly the rows, and of the duplicates among them, that the checks have judged.
+    ``staged``, ``numbers`` and ``unmatched`` are of exactly the rows, and of the duplicates among them, that the checks
+    have judged.
     """
 
     results: tuple[CheckResult, ...]
     set_aside: int
     staged: Sequence[StagedRange]
     numbers: NumberFacts | None
+    unmatched: UnmatchedDeletions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class _Round:
     judged: Sequence[JudgedCheck]
     staged: Sequence[StagedRange]
     numbers: NumberFacts | None
+    unmatched: UnmatchedDeletions | None
 
     @property
     def failing(self) -> Sequence[JudgedCheck]:
@@ -92,7 +96,7 @@ def judge_rows(platform: Platform, attempt: Attempt) -> RowAudit:
     set_aside = platform.evidence.list_set_aside(attempt) if checks else earlier
     results = [_tell_set_aside(each, set_aside, earlier, attempt.batch) for each in last.judged]
     told = (*results, *_tell_unasked(results, set_aside, attempt.batch))
-    return RowAudit(told, len(set_aside), last.staged, last.numbers)
+    return RowAudit(told, len(set_aside), last.staged, last.numbers, last.unmatched)
 
 
 def _judge_in_rounds(platform: Platform, attempt: Attempt, checks: RowChecks | None) -> _Round:
@@ -111,7 +115,7 @@ def _judge(platform: Platform, attempt: Attempt, checks: RowChecks | None) -> _R
     with platform.sink.read_staged(attempt) as staged:
         judged = checks.judge(staged.show(), _describe_batch(platform, attempt, checks)) if checks else ()
         # Afterwards: a row that no check has seen any more, because a twin has set it aside, must not be counted.
-        return _Round(judged, staged.summarise(), staged.count_numbers())
+        return _Round(judged, staged.summarise(), staged.count_numbers(), staged.count_unmatched())
 
 
 def _describe_batch(platform: Platform, attempt: Attempt, checks: RowChecks) -> CheckedBatch:

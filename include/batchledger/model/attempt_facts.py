@@ -13,6 +13,14 @@ from batchledger.model.records.unknown_fields import UnknownFields
 
 
 @dataclass(frozen=True, slots=True)
+class UnmatchedDeletions:
+    """How many records delete a key of which nothing is known, and how much that matters."""
+
+    records: int
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptFacts:
     """The facts of each range with its balance, in one order, and the facts of the batch as a whole.
 
@@ -23,6 +31,7 @@ class AttemptFacts:
     the pipeline has a sequence. ``unexplained_holes`` are offsets without a visible record that the pipeline does not
     allow. ``quarantine_limit`` bounds the quarantined records; None for a replay of quarantine. ``quarantine`` holds
     their kinds if they are too many. ``unknown_fields`` are judged, with their severity, unless they are ignored.
+    ``unmatched`` is None unless the target holds one row for each key, and can be asked.
     """
 
     ranges: tuple[RangeFacts, ...]
@@ -39,6 +48,7 @@ class AttemptFacts:
     quarantine: QuarantineContent = NOTHING
     unknown_fields: UnknownFields | None = None
     severity_of_unknown_fields: Severity = Severity.WARNING
+    unmatched: UnmatchedDeletions | None = None
 
     @property
     def quarantined(self) -> int:

@@ -24,8 +24,8 @@ class IntegrityCheck(StrEnum):
 
     Only live batches are checked for position, published offsets and numbers: a replay takes over what others hold.
     Messages and numbers are checked if the pipeline asks for it, and unknown fields unless it ignores them or sets
-    their records aside. The limit of quarantine applies to batches that are read from Kafka: a replay of quarantine
-    cannot add to it.
+    their records aside. Deletions are checked if a table holds one row for each key. The limit of quarantine applies to
+    batches that are read from Kafka: a replay of quarantine cannot add to it.
 
     ``promise`` is what holds if the check passes. ``failure`` is what is wrong otherwise, with a number as ``{total}``.
     """
@@ -89,6 +89,11 @@ class IntegrityCheck(StrEnum):
         "No record has a number that was seen before.",
         "records whose number was seen before: {total}",
     )
+    DELETIONS_FIND_ROWS = (
+        "deletions_find_rows",
+        "Each record that deletes a key finds its row, or the key is deleted already.",
+        "records that delete a key which the table does not have: {total}",
+    )
     NO_UNKNOWN_FIELDS = (
         "no_unknown_fields",
         "No record has a field that source.schema does not declare.",
@@ -107,7 +112,11 @@ def sort_causes_first(checks: Iterable["CheckResult"]) -> list["CheckResult"]:
 
 
 CHECKS_OF_NUMBERS = frozenset({IntegrityCheck.NO_MISSING_NUMBERS, IntegrityCheck.NO_REPEATED_NUMBERS})
-CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {IntegrityCheck.QUARANTINE_WITHIN_LIMIT, IntegrityCheck.NO_UNKNOWN_FIELDS}
+CHECKS_OF_BATCH = CHECKS_OF_NUMBERS | {
+    IntegrityCheck.QUARANTINE_WITHIN_LIMIT,
+    IntegrityCheck.NO_UNKNOWN_FIELDS,
+    IntegrityCheck.DELETIONS_FIND_ROWS,
+}
 """Checks of the batch as a whole: none of its ranges is at fault."""
 
 CHECKS_NEVER_ACCEPTED = frozenset(

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
 from batchledger.model.checks import IntegrityCheck, Offender
@@ -61,6 +62,12 @@ class StagedRows(Protocol):
         """Judge the producers' numbering of a live batch by what was seen before; None without a sequence.
 
         What ``publish`` would drop as a duplicate does not count.
+        """
+
+    def count_unmatched(self) -> UnmatchedDeletions | None:
+        """Count the records that delete a key of which nothing is known; None if the target has no rows by key.
+
+        A key is known by its row, by an earlier deletion, or by an earlier record of the batch.
         """
 
 

@@ -106,6 +106,8 @@ def choose_checks(facts: AttemptFacts) -> list[IntegrityCheck]:
         chosen.append(IntegrityCheck.QUARANTINE_WITHIN_LIMIT)
     if facts.unknown_fields is not None:
         chosen.append(IntegrityCheck.NO_UNKNOWN_FIELDS)
+    if facts.unmatched is not None:
+        chosen.append(IntegrityCheck.DELETIONS_FIND_ROWS)
     if facts.is_blocked_by_duplicates:
         chosen.append(IntegrityCheck.NO_DUPLICATE_MESSAGES)
     if facts.numbers is not None:
@@ -149,6 +151,8 @@ def build_facts_table(facts: AttemptFacts) -> pd.DataFrame:
     staged = sum(each.staged + each.outside for each in facts.ranges)
     rows[0][IntegrityCheck.STAGED_AS_REPORTED] = facts.reported - facts.set_aside - staged
     rows[0][IntegrityCheck.QUARANTINE_WITHIN_LIMIT] = facts.quarantined if facts.drains else 0
+    if facts.unmatched is not None:
+        rows[0][IntegrityCheck.DELETIONS_FIND_ROWS] = facts.unmatched.records
     if facts.unknown_fields is not None:
         rows[0][IntegrityCheck.NO_UNKNOWN_FIELDS] = facts.unknown_fields.records
     if facts.numbers is not None:
@@ -184,6 +188,8 @@ def _without_context(result: ExpectationValidationResult, total: int) -> dict[st
 def _severity_of(check: IntegrityCheck, facts: AttemptFacts) -> Severity:
     if check is IntegrityCheck.NO_UNKNOWN_FIELDS:
         return facts.severity_of_unknown_fields
+    if check is IntegrityCheck.DELETIONS_FIND_ROWS and facts.unmatched is not None:
+        return facts.unmatched.severity
     return facts.severity_of_numbers if check in CHECKS_OF_NUMBERS else Severity.CRITICAL
 
 
@@ -197,6 +203,11 @@ def _annotate(check: CheckResult, facts: AttemptFacts) -> CheckResult:
         return _annotate_quarantine(check, facts, facts.quarantine_limit)
     if check.name == IntegrityCheck.NO_UNKNOWN_FIELDS and facts.unknown_fields is not None:
         return _annotate_unknown_fields(check, facts.unknown_fields, sum(each.staged for each in facts.ranges))
+    if check.name == IntegrityCheck.DELETIONS_FIND_ROWS and not check.passed:
+        check = check.with_note(
+            "their keys may be written in another way than the keys of the rows, or their rows are older than the "
+            "first record that was read"
+        )
     if check.name == IntegrityCheck.NO_UNEXPLAINED_HOLES:
         check = check.with_note(describe_holes(facts.ranges, facts.balances))
         return check.with_observed(holes=count_holes(facts.ranges))

@@ -159,6 +159,8 @@ class Upsert:
 
     key: tuple[str, ...]
     version: VersionBy = VersionBy.OFFSET
+    unmatched_deletions: Severity = Severity.WARNING
+    """How much it matters if a record deletes a key that the target does not have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from batchledger.adapters.postgres.sinks.strangers import require_no_strangers
 from batchledger.adapters.postgres.sinks.swallowing import require_withdrawn, rows_ignored
 from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
-from batchledger.adapters.postgres.staging.key_secret import ReadSecret, no_secret
+from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret, no_secret
 from batchledger.adapters.postgres.staging.staging import PostgresStaging, count_staged
 from batchledger.adapters.postgres.staging.tables import join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
@@ -31,6 +31,7 @@ from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Deduplication, Evolution, SequenceRule, Upsert
@@ -84,6 +85,16 @@ class PostgresSink(PostgresStaging, Sink):
             self._target.taking(attempt),
         ):
             self._erasure.mark(cursor, attempt, self.staged_columns(cursor, attempt))
+
+    @override
+    def select_unmatched(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable
+    ) -> sql.Composable | None:
+        if self._target.updates is None or DELETED_COLUMN not in self.staged_columns(cursor, attempt):
+            return None
+        know_secret(cursor, self.read_secret)
+        has_target = bool(self._target.read_columns(cursor))
+        return self._target.updates.select_unmatched(attempt, rows, has_target=has_target)
 
     @override
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:

@@ -64,6 +64,30 @@ class PostgresUpsert:
                 subject=name,
             )
 
+    def select_unmatched(self, attempt: Attempt, rows: sql.Composable, *, has_target: bool) -> sql.Composable:
+        """Return the query of the ``rows`` that delete a key which no row, deletion or earlier record has.
+
+        The transaction has to know the secret of keys.
+        """
+        nothing = sql.SQL("(select * from {} where false)").format(rows)
+        return read_sql(__package__, "select_unmatched").format(
+            rows=rows,
+            target=self.target if has_target else nothing,
+            key=join_names(self.rules.key),
+            key_hash=hash_of(self.rules.key),
+            pipeline=sql.Literal(attempt.batch.pipeline),
+            same_key_in_target=self._same_key("t", "s"),
+            same_key_in_batch=self._same_key("o", "s"),
+            version_of_other=_as_row(self._version("o.")),
+            version_of_record=_as_row(self._version("s.")),
+        )
+
+    def _same_key(self, one: str, other: str) -> sql.Composed:
+        pairs = [
+            sql.SQL("{} = {}").format(sql.Identifier(one, each), sql.Identifier(other, each)) for each in self.rules.key
+        ]
+        return sql.SQL(" and ").join(pairs)
+
     def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
         """Remove the tombstones of the batch's ranges; the rows have been withdrawn."""
         batch = attempt.batch
@@ -177,13 +201,12 @@ class PostgresUpsert:
     def _parts(self, columns: Sequence[str]) -> dict[str, sql.Composable]:
         """The parts of the statements."""
         assigned = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each)) for each in columns]
-        same_key = [sql.SQL("t.{0} = l.{0}").format(sql.Identifier(each)) for each in self.rules.key]
         return {
             "target": self.target,
             "columns": join_names(columns),
             "key": join_names(self.rules.key),
             "assignments": sql.SQL(", ").join(assigned),
-            "same_key": sql.SQL(" and ").join(same_key),
+            "same_key": self._same_key("t", "l"),
             "version_of_last": _as_row(self._version("l.")),
             "version_of_target": _as_row(self._version("t.")),
             "version_of_excluded": _as_row(self._version("excluded.")),

@@ -5,7 +5,7 @@ twins of the step are not in each other's way. Checks get the session with a cur
 is a duplicate, nothing is compared with that table, which would keep PostgreSQL from reading the rows in parallel.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,10 @@ from batchledger.adapters.postgres.staging.key_secret import ReadSecret
 from batchledger.adapters.postgres.staging.reading_cursor import ReadingCursor
 from batchledger.adapters.postgres.staging.sequences import PostgresSequence
 from batchledger.adapters.postgres.staging.tables import find_aside, join_names, select_kept, statement_about
+from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange
 from batchledger.model.batch import Attempt, Lane
+from batchledger.model.checks import Severity
 from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import SequenceRule
@@ -28,6 +30,8 @@ from batchledger.model.records.times import RecordTimes
 from batchledger.ports import RowsToCheck, StagedRows
 
 _ROWS = "batchledger_rows"
+
+SelectUnmatched = Callable[[psycopg.Cursor[Any], Attempt, sql.Composable], sql.Composable | None]
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class PostgresStagedRows(StagedRows):
     sequence: SequenceRule | None
     repeated: int
     read_secret: ReadSecret
+    select_unmatched: SelectUnmatched
+    severity_of_unmatched: Severity
 
     @override
     def show(self) -> RowsToCheck:
@@ -79,6 +85,15 @@ class PostgresStagedRows(StagedRows):
             aside = find_aside(cursor, self.attempt)
             sequence = PostgresSequence(self.sequence, self.read_secret, self._kept, aside)
             return sequence.count(cursor, self.attempt)
+
+    @override
+    def count_unmatched(self) -> UnmatchedDeletions | None:
+        with self._transaction() as cursor:
+            query = self.select_unmatched(cursor, self.attempt, self._kept)
+            if query is None:
+                return None
+            cursor.execute(sql.SQL("select count(*) from ({}) unmatched").format(query))
+            return UnmatchedDeletions(int(cursor.fetchall()[0][0]), self.severity_of_unmatched)
 
     @property
     def _kept(self) -> sql.Composable:

@@ -41,7 +41,7 @@ from batchledger.adapters.postgres.staging.tables import (
 )
 from batchledger.adapters.sessions import connect
 from batchledger.model.batch import Attempt, HeldRange, Lane
-from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender
+from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender, Severity
 from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError
 from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange, single_offset
@@ -87,6 +87,18 @@ class PostgresStaging(Staging):
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         """Raise TargetRefusedError when the target cannot take the rows of the open staging, with this schema."""
         raise NotImplementedError
+
+    def select_unmatched(
+        self,
+        cursor: psycopg.Cursor[Any],  # noqa: ARG002
+        attempt: Attempt,  # noqa: ARG002
+        rows: sql.Composable,  # noqa: ARG002
+    ) -> sql.Composable | None:
+        """Return the query of such of the ``rows`` that delete a key of which nothing is known.
+
+        None if the target cannot be asked, and without deletions.
+        """
+        return None
 
     def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:  # noqa: ARG002
         """A target that is not a table of this database is not asked row by row."""
@@ -164,7 +176,16 @@ class PostgresStaging(Staging):
             connection.commit()
             connection.autocommit = True
             try:
-                yield PostgresStagedRows(connection, attempt, columns, self.sequence, repeated, self.read_secret)
+                yield PostgresStagedRows(
+                    connection,
+                    attempt,
+                    columns,
+                    self.sequence,
+                    repeated,
+                    self.read_secret,
+                    self.select_unmatched,
+                    self.upsert.unmatched_deletions if self.upsert else Severity.WARNING,
+                )
             finally:
                 # If the connection was lost, no check is at fault, whatever a check made of it.
                 connection.execute("select 1")
@@ -181,9 +202,16 @@ class PostgresStaging(Staging):
                 found[check] = [Offender(single_offset(*place)) for place in cursor]
             names_messages = self.message_keys is not None and IntegrityCheck.NO_DUPLICATE_MESSAGES in checks
             names_numbers = attempt.batch.lane is Lane.LIVE and not CHECKS_OF_NUMBERS.isdisjoint(checks)
-            if not names_messages and not names_numbers:
+            names_deletions = IntegrityCheck.DELETIONS_FIND_ROWS in checks
+            if not names_messages and not names_numbers and not names_deletions:
                 return found
             repeated = self._list_repeated(cursor, attempt)
+            deletions = (
+                self.select_unmatched(cursor, attempt, select_kept(attempt, repeated)) if names_deletions else None
+            )
+            if deletions is not None:
+                cursor.execute(sql.SQL("{} order by 1, 2, 3 limit {}").format(deletions, sql.Literal(limit)))
+                found[IntegrityCheck.DELETIONS_FIND_ROWS] = [Offender(single_offset(*place)) for place in cursor]
             if self.message_keys is not None and names_messages:
                 found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self.message_keys.find_repeated(cursor, limit)
             if self.sequence is not None and names_numbers:
