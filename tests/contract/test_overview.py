@@ -168,6 +168,7 @@ def test_last_batch_names_the_fields_that_its_audit_complains_about(warehouse: P
     life.audit(warehouse, attempt, replace(complaint, severity=Severity.WARNING))
     assert find_unknown() == ["discount", "shipping"]
     # The next batch has none any more.
+    life.publish(warehouse, attempt)
     life.store(warehouse, SECOND)
     assert find_unknown() == []
 
