@@ -1,8 +1,9 @@
-"""A list of what is inside can be made, and weaknesses looked up, by tools in an environment of their own."""
+"""A list of what is inside is made, weaknesses looked up, fragments joined: by tools in an environment of their own."""
 
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from typing_extensions import override
 
 from tests.conftest import ROOT
+from tests.unit.test_changelog import VERSION
 from tests.unit.test_locks import PRODUCT, read_lock
 
 
@@ -104,3 +106,26 @@ def test_a_look_for_weaknesses_fails_if_the_service_cannot_be_asked() -> None:
 
 def test_a_look_for_weaknesses_lets_no_package_pass_that_the_service_does_not_know() -> None:
     assert " --strict " in make("--dry-run", "audit").stdout
+
+
+def test_tool_joins_fragments_above_the_newest_release_and_removes_them(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "changelog.d", tmp_path / "changelog.d")
+    fragment = tmp_path / "changelog.d" / "+a-change.changed.md"
+    fragment.write_text("Batches end sooner.\n")
+    assert make(".local/tools/.stamp").returncode == 0
+    command = [
+        ROOT / ".local" / "tools" / "bin" / "towncrier",
+        "build",
+        "--yes",
+        "--version",
+        "99.0.0",
+        "--date",
+        "2099-01-01",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert not fragment.exists()
+    text = (tmp_path / "CHANGELOG.md").read_text()
+    parts = ["## [99.0.0] - 2099-01-01", "### Changed", "- Batches end sooner.\n", f"## [{VERSION}]"]
+    assert parts == sorted(parts, key=text.index)

@@ -1,9 +1,6 @@
-"""Changelog fragments are joined by towncrier, and the version has one place."""
+"""Changelog fragments are ones that towncrier joins, and the version has one place."""
 
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -31,20 +28,6 @@ def test_every_fragment_is_one_that_the_tool_joins() -> None:
 def test_fragment_of_another_name_is_noticed(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     assert find_misnamed(tmp_path) == [name]
-
-
-def test_tool_joins_fragments_above_the_newest_release_and_removes_them(tmp_path: Path) -> None:
-    for name in ("pyproject.toml", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "changelog.d", tmp_path / "changelog.d")
-    fragment = tmp_path / "changelog.d" / "+a-change.changed.md"
-    fragment.write_text("Batches end sooner.\n")
-    command = [sys.executable, "-m", "towncrier", "build", "--yes", "--version", "99.0.0", "--date", "2099-01-01"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    assert not fragment.exists()
-    text = (tmp_path / "CHANGELOG.md").read_text()
-    parts = ["## [99.0.0] - 2099-01-01", "### Changed", "- Batches end sooner.\n", f"## [{VERSION}]"]
-    assert parts == sorted(parts, key=text.index)
 
 
 def test_changelog_and_image_name_the_version_of_the_package() -> None:
