@@ -293,7 +293,7 @@ def test_server_that_logs_all_statements_and_parameters_logs_no_secret(
             "log_statement = 'all'",
             "log_min_duration_statement = 0",
             "log_parameter_max_length = -1",
-            "log_error_verbosity = default",
+            "log_error_verbosity = 'default'",
         ):
             connection.execute(sql.SQL("alter database {} set " + setting).format(name))
     rekey(warehouse.dsn, SECRET)

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
+from tempfile import mkdtemp
 
 import httpx
 import pytest
@@ -11,9 +13,11 @@ from batchledger.adapters.bounded_http import Answer, AnswerTooLargeError, open_
 from batchledger.adapters.kafka.clients import LARGEST_TOKEN_ANSWER_BYTES, fetch_token
 from batchledger.adapters.registry.client import Registry
 from batchledger.adapters.registry.requests import LARGEST_ANSWER_BYTES
-from batchledger.model.errors import SchemaRefusedError, ServiceUnavailableError
+from batchledger.model.errors import CertificateUntrustedError, SchemaRefusedError, ServiceUnavailableError
 from batchledger.model.records.registry_settings import RegistrySettings
 from tests.endpoints import HOST, free_port, serve_bytes, serve_webhook
+from tests.registry_gate import open_gate
+from tests.secured_kafka import Authority
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 DRIPS = {
@@ -59,7 +63,7 @@ def test_compressed_answer_is_not_unpacked() -> None:
         assert client.send("GET", f"http://{HOST}:{port}/", seconds=60, most_bytes=3) == Answer(200, b"abc")
 
 
-def test_client_is_used_within_a_loop_of_events_and_tells_what_the_system_says() -> None:
+def test_client_is_used_within_a_loop_of_events() -> None:
     async def ask() -> Answer:
         with open_client() as client:
             return client.send("GET", f"http://{HOST}:{free_port()}/", seconds=60, most_bytes=0)
@@ -81,6 +85,18 @@ def test_registry_that_floods_or_drips_ends_in_a_typed_error(flood: int) -> None
     with serve("drip of headers") as port, pytest.raises(ServiceUnavailableError) as late:
         Registry(RegistrySettings(f"http://{HOST}:{port}", timeout_seconds=0.3)).fetch(1)
     assert "did not answer within 0.3 s" in late.value.why
+
+
+def test_server_that_does_not_accept_the_certificate_of_a_client_is_told_as_one(tmp_path: Path) -> None:
+    """TLS 1.3 says it after the handshake."""
+    own, other = (Authority(Path(mkdtemp(dir=tmp_path))) for _ in range(2))
+    place = str(own.path)
+    with open_gate("http://127.0.0.1:1", certificate=own.issue("registry"), clients=place) as gate:
+        certificate, key = map(str, other.issue("etl"))
+        for shown in ({}, {"certificate_file": certificate, "key_file": key}):
+            settings = RegistrySettings(gate.url, authority_file=place, timeout_seconds=60, **shown)
+            with pytest.raises(CertificateUntrustedError, match="does not accept the certificate of this client"):
+                Registry(settings).fetch(1)
 
 
 def token_options(port: int) -> dict[str, str]:

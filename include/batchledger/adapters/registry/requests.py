@@ -177,7 +177,7 @@ class Session:
             )
         what = "cannot be reached" if isinstance(error, httpx.ConnectError) else "broke the connection off"
         # A request that is wrong itself is quoted, with its headers.
-        words = type(error).__name__ if isinstance(error, httpx.LocalProtocolError) else str(_find_root(error))
+        words = type(error).__name__ if isinstance(error, httpx.LocalProtocolError) else str(error)
         told = " ".join((reason or words).split()).rstrip(".")
         advice = "Check its address and whether it runs. Then run the step again."
         return self.fail(ServiceUnavailableError, f"{what}{f': {told}' if told else ''}", advice)
@@ -246,12 +246,6 @@ def _read_object(body: bytes) -> Mapping[str, Any] | None:
 def _read_code(found: Mapping[str, Any] | None) -> int | None:
     code = found.get("error_code") if found else None
     return code if isinstance(code, int) else None
-
-
-def _find_root(error: BaseException) -> BaseException:
-    """Return the first error of the system, which says more than what was raised because of it."""
-    cause = error.__cause__
-    return error if cause is None or isinstance(cause, ExceptionGroup) else _find_root(cause)
 
 
 def _find_tls(error: BaseException | None) -> ssl.SSLError | None:
