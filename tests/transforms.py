@@ -1,6 +1,7 @@
 """Transforms of the tests' pipelines."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -185,3 +186,14 @@ def quote_an_email(rows: DataFrame) -> DataFrame:
         raise ValueError(f"bad {email} {card}")
 
     return rows.withColumn("email", F.udf(refuse, "string")("email", "card"))
+
+
+def die(rows: DataFrame) -> DataFrame:
+    """End the process of the worker."""
+    return rows.mapInArrow(_die, rows.schema)
+
+
+def _die(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for each in batches:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield each

@@ -3,7 +3,7 @@
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,12 +24,12 @@ from batchledger.adapters.kafka.records import read_share
 from batchledger.adapters.postgres.database import keep_connections
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.adapters.spark import tasks
-from batchledger.adapters.spark.stager import SparkStager
+from batchledger.adapters.spark.stager import OpenedStaging, SparkStager
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.at_work import hand_on
 from batchledger.lifecycle.following import follow_nothing
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Attempt, BatchState
+from batchledger.model.batch import BatchState
 from batchledger.model.errors import BatchledgerError
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.wiring import build_platform, source_options
@@ -67,12 +67,11 @@ class StagerInThisProcess(SparkStager):
 
     @override
     def _run(
-        self, spark: SparkSession, attempt: Attempt, shares: Sequence[tasks.Share], transform: Any
+        self, spark: SparkSession, reading: tasks.DividedRead, staging: OpenedStaging, transform: Any
     ) -> list[tuple[int, int]]:
-        reading = tasks.DividedRead(shares, self.decoder, self.evidence.open(attempt))
-        task = tasks.ReadAndWriteTask(reading, self.sink.open_staging(attempt, self.decoder.schema))
+        task = tasks.ReadAndWriteTask(reading, staging.open(self.decoder.schema))
         reports = []
-        for number in range(len(shares)):
+        for number in range(len(reading.shares)):
             context = SimpleNamespace(taskAttemptId=partial(int, number))
             with (
                 patch.object(tasks, "_task_context", lambda context=context: context),

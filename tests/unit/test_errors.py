@@ -53,6 +53,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.KeyConflictError: (False, 3),
     errors.DatabaseRefusedError: (False, 1),
     errors.StagingError: (True, 1),
+    errors.DecoderFailedError: (True, 1),
     errors.StagingLostError: (False, 1),
     errors.AuditOutdatedError: (True, 1),
     errors.UnsettledError: (True, 1),

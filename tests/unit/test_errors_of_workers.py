@@ -12,13 +12,14 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from typing_extensions import override
 
-from batchledger.adapters.spark.failures import carrying_errors, explain_failure
+from batchledger.adapters.spark.failures import carrying_errors, explain_failure, has_worker_died
 from batchledger.adapters.spark.reduction import Seal, reduce_error
 from batchledger.adapters.spark.stager import summarise
 from batchledger.jobs import python_workers
 from batchledger.model.errors import (
     BatchledgerError,
     ConfigurationError,
+    DecoderFailedError,
     RowsRefusedError,
     ServiceUnavailableError,
     StagingError,
@@ -63,6 +64,22 @@ def test_package_that_the_workers_lack_is_refused_by_its_name(line: str) -> None
     found = explain_failure(PySparkException(text), otherwise, None)
     assert isinstance(found, ConfigurationError)
     assert "lacks a package. Nothing is visible.\nIt says: No module named 'pgpq'." in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "has_died"),
+    [
+        (PySparkException("SparkException: Python worker exited unexpectedly (crashed)"), True),
+        (PySparkException("java.net.SocketException: Connection reset"), True),
+        (raise_in_worker(DecoderFailedError("Decoding ended with KeyError.")), True),
+        (raise_in_worker(StagingError("ValueError was raised in transforms.py, line 7.")), False),
+        (PySparkException("[DIVIDE_BY_ZERO] Division by zero"), False),
+    ],
+)
+def test_only_a_dead_worker_or_a_failed_decoder_lets_records_be_looked_at_again(
+    error: PySparkException, has_died: bool
+) -> None:
+    assert has_worker_died(error) is has_died
 
 
 CANARY = "canary-4111-1111"

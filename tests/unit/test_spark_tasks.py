@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.adapters.decoding.surviving import BoundedDecoder
 from batchledger.adapters.spark.tasks import Witness, find_runs
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.model.records.columns import parse_columns
@@ -77,7 +78,7 @@ def test_every_record_is_passed_on_set_aside_or_skipped_and_all_are_witnessed(ba
     """S119."""
     heard, passed = Heard(), []
     decoder = RecordDecoder(parse_columns("number int"), TombstonePolicy.SKIP, unknown_fields=UnknownFieldPolicy.WARN)
-    witness = Witness(decoder, heard)
+    witness = Witness(BoundedDecoder(decoder), heard)
     seen: list[str] = []
     for fates in batches:
         for rows in witness.decode(records_of(range(len(seen), len(seen) + len(fates)), fates)):

@@ -285,6 +285,10 @@ class StagingError(BatchledgerError):
     retryable = True
 
 
+class DecoderFailedError(StagingError):
+    """The decoder of records ended with something else than the refusal of a record."""
+
+
 @dataclass(eq=False, repr=False)
 class CheckNotRunError(BatchledgerError):
     """A check could not run. That is neither a pass nor bad data, and the staged rows can be judged again."""

@@ -116,7 +116,7 @@ class RecordDecoder:
         is_unfit = np.zeros(records.num_rows, bool)
         is_unfit[list(errors)] = True
         decoded = self._decode(wider.filter(pa.array(~is_unfit)))
-        unfit = _set_aside(records, sorted(errors.items()))
+        unfit = refuse_records(records, sorted(errors.items()))
         parts = [each for each in (decoded.set_aside, unfit) if each is not None]
         return replace(decoded, set_aside=pa.concat_batches(parts))
 
@@ -162,7 +162,7 @@ class RecordDecoder:
         ]
         without = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
         others = self._decode_each(records.take(pa.array(without)), is_out_of_time[without])
-        unfit = _set_aside(records, sorted(found.errors.items()))
+        unfit = refuse_records(records, sorted(found.errors.items()))
         parts = [each for each in (unfit, others.set_aside) if each is not None]
         return replace(
             others,
@@ -213,7 +213,7 @@ class RecordDecoder:
             if self.unknown_fields.counts and self.registered is None and not self._kept:
                 strange.append(kept)
         skipped_records = records.take(pa.array(skipped)) if skipped else None
-        return Decoded(rows, _set_aside(records, errors), skipped_records, strange)
+        return Decoded(rows, refuse_records(records, errors), skipped_records, strange)
 
     def _read(self, value: bytes | None, key: pa.Scalar) -> Sequence[Any]:
         """Return a value a column. Raises UnfitError."""
@@ -301,7 +301,8 @@ def _moments(timestamps_ms: pa.Array) -> pa.Array:
     return pc.multiply(known, 1000).cast(_MOMENT)
 
 
-def _set_aside(records: pa.RecordBatch, errors: Sequence[tuple[int, str]]) -> pa.RecordBatch | None:
+def refuse_records(records: pa.RecordBatch, errors: Sequence[tuple[int, str]]) -> pa.RecordBatch | None:
+    """Return records as they are set aside, by their places in the batch and why; None without any."""
     if not errors:
         return None
     bad = records.take(pa.array([place for place, _ in errors]))

@@ -16,6 +16,7 @@ from batchledger.model.errors import (
     CertificateExpiredError,
     CertificateUntrustedError,
     ConfigurationError,
+    DecoderFailedError,
     LoginRefusedError,
     RightMissingError,
     RowsRefusedError,
@@ -29,6 +30,11 @@ _NAMED: Mapping[str, type[BatchledgerError]] = {
 }
 
 _FOUND = re.compile(rf"^{CARRIED}(\[.*\])$", re.MULTILINE)
+
+# Spark's words for the end of its connection to a worker, or the socket's if the worker had left something unread.
+_DIED = re.compile(
+    r"Python worker exited unexpectedly|(?:SocketException|IOException): (?:Connection reset|Broken pipe)"
+)
 
 # Spark indents what a process has said that could not start, and Python puts it into brackets if that is a module.
 _MISSING = re.compile(r"(?:^\s*|\()(?:ModuleNotFoundError|ImportError): (.+?)\)?$", re.MULTILINE)
@@ -60,6 +66,12 @@ def carrying_errors() -> Iterator[None]:
 def find_carried(error: BaseException) -> list[tuple[str, str, str, str]]:
     """Return name, message, why and advice of each error of ours that workers have raised."""
     return [tuple(json.loads(carried)) for carried in _FOUND.findall(str(error))]
+
+
+def has_worker_died(error: BaseException) -> bool:
+    """Whether a Python worker has ended in the middle of a task, or its decoder has failed."""
+    has_failed = any(name == DecoderFailedError.__name__ for name, *_ in find_carried(error))
+    return has_failed or _DIED.search(str(error)) is not None
 
 
 def name_failure(error: BaseException) -> str:

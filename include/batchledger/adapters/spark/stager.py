@@ -5,6 +5,7 @@ themselves, with librdkafka: committed records of explicit offsets, outside any 
 """
 
 import importlib
+import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -22,8 +23,9 @@ from typing_extensions import override
 from batchledger.adapters.arrow_types import mark_hashed, mark_json
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.registered import FindSchema
+from batchledger.adapters.decoding.surviving import BoundedDecoder, SurvivingDecoder
 from batchledger.adapters.spark.call_deadline import explain_deadline
-from batchledger.adapters.spark.failures import explain_failure, find_carried, name_failure
+from batchledger.adapters.spark.failures import explain_failure, find_carried, has_worker_died, name_failure
 from batchledger.adapters.spark.reduction import MOST_CHARACTERS, Seal, describe_raised
 from batchledger.adapters.spark.session import count_slots
 from batchledger.adapters.spark.tasks import (
@@ -39,7 +41,9 @@ from batchledger.model.errors import BatchledgerError, ConfigurationError, Stagi
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, write_columns
 from batchledger.model.records.rules import TombstonePolicy
 from batchledger.planning.shares import OFFSETS_IN_SHARE, divide, is_worth_several_tasks
-from batchledger.ports import Evidence, Sink, Stager
+from batchledger.ports import Evidence, Sink, Stager, StagingWriter
+
+logger = logging.getLogger(__name__)
 
 ReadShare = Callable[..., Iterable[pa.RecordBatch]]
 """Takes ranges, and yields exactly their visible records, with the columns of ``RECORD_SCHEMA``."""
@@ -80,7 +84,7 @@ class SparkStager(Stager):
         with self.open_session() as spark, seal.lent_to_workers(spark):
             try:
                 shares = self._divide(attempt.batch, spark)
-                reports = self._run(spark, attempt, shares, transform)
+                reports = self._run_or_survive(spark, attempt, shares, transform)
             except (PySparkException, Py4JJavaError, grpc.RpcError) as error:
                 failed = StagingError(
                     f"Spark could not stage {attempt.batch.label} attempt {attempt.number}. Nothing is visible.",
@@ -115,17 +119,50 @@ class SparkStager(Stager):
                 batch_id=attempt.batch.batch_id,
             )
 
-    def _run(
+    def _run_or_survive(
         self, spark: SparkSession, attempt: Attempt, shares: Sequence[Share], transform: Transform | None
     ) -> list[tuple[int, int]]:
-        """Return the reports of the tasks whose rows count: task and rows, one a share, or one a task."""
+        """Return the reports of the tasks whose rows count: task and rows, one a share, or one a task.
+
+        If a worker dies, all shares are read once more, and each block is decoded in a process of its own. Evidence
+        that comes twice is the same, and rows of tasks without a report do not count.
+        """
+        evidence, decoder = self.evidence.open(attempt), self._open_decoder(attempt)
+        staging = OpenedStaging(partial(self.sink.open_staging, attempt))
+        try:
+            return self._run(spark, DividedRead(shares, BoundedDecoder(decoder), evidence), staging, transform)
+        except (PySparkException, Py4JJavaError, grpc.RpcError) as error:
+            if not has_worker_died(error):
+                raise
+            logger.warning(
+                "A worker died while it staged %s attempt %d. Its records are decoded again, each block in a process "
+                "of its own, to find the record that ends it.",
+                attempt.batch.label,
+                attempt.number,
+            )
+        try:
+            return self._run(spark, DividedRead(shares, SurvivingDecoder(decoder), evidence), staging, transform)
+        except (PySparkException, Py4JJavaError, grpc.RpcError) as error:
+            if not has_worker_died(error):
+                raise
+        raise StagingError(
+            f"A worker of Spark dies of {attempt.batch.label} attempt {attempt.number}. Nothing is visible.",
+            why="It has died again although each record was decoded in a process of its own. So it is killed from "
+            f"outside, or it dies of {f'transform {self.transform}' if self.transform else 'writing the rows'}.",
+            advice="The next attempt reads the same ranges again. Look at the log of Spark's workers.",
+            batch_id=attempt.batch.batch_id,
+            ranges=attempt.batch.ranges,
+        )
+
+    def _run(
+        self, spark: SparkSession, reading: DividedRead, staging: "OpenedStaging", transform: Transform | None
+    ) -> list[tuple[int, int]]:
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
-        reading = DividedRead(shares, self._open_decoder(attempt), self.evidence.open(attempt))
-        numbers = spark.range(0, len(shares), 1, len(shares))
+        count = len(reading.shares)
+        numbers = spark.range(0, count, 1, count)
         if transform is None:
-            rows = self.sink.open_staging(attempt, self.decoder.schema)
-            reports = numbers.mapInArrow(ReadAndWriteTask(reading, rows), _REPORT)
+            reports = numbers.mapInArrow(ReadAndWriteTask(reading, staging.open(self.decoder.schema)), _REPORT)
         else:
             records = numbers.mapInArrow(ReadTask(reading), from_arrow_schema(self.decoder.schema))
             transformed = self._apply(transform, records)
@@ -133,8 +170,7 @@ class SparkStager(Stager):
             json = [column.name for column in self.decoder.declared if column.type == "jsonb"]
             marked = mark_json(to_arrow_schema(transformed.schema), json)
             schema = mark_hashed(marked, self.decoder.protector.hashed)
-            rows = self.sink.open_staging(attempt, schema)
-            reports = transformed.mapInArrow(WriteTask(rows, schema), _REPORT)
+            reports = transformed.mapInArrow(WriteTask(staging.open(schema), schema), _REPORT)
         return [(row.task, row.written) for row in reports.collect()]
 
     def _open_decoder(self, attempt: Attempt) -> RecordDecoder:
@@ -161,6 +197,19 @@ class SparkStager(Stager):
                 advice=f"It has to keep {', '.join(required)} on every row.",
             )
         return transformed
+
+
+@dataclass
+class OpenedStaging:
+    """The staging of an attempt, which is opened when the schema of its rows is known, and once."""
+
+    create: Callable[[pa.Schema], StagingWriter]
+    writer: StagingWriter | None = None
+
+    def open(self, schema: pa.Schema) -> StagingWriter:
+        """Return what writes rows of the schema."""
+        self.writer = self.writer or self.create(schema)
+        return self.writer
 
 
 def read_quarantine(evidence: Evidence, batch: Batch) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.adapters.decoding.decoder import RecordDecoder
+from batchledger.adapters.decoding.surviving import BoundedDecoder, SurvivingDecoder
 from batchledger.adapters.spark.failures import carrying_errors
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.model.records.unknown_fields import UnknownFieldCounter
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Share = Callable[[], Iterable[pa.RecordBatch]]
 """Yields the visible records of a share of the read, with the columns of ``RECORD_SCHEMA``."""
+
+Decoder = BoundedDecoder | SurvivingDecoder
 
 NUMBER = "id"
 """The column of the numbers of shares."""
@@ -43,7 +45,7 @@ REPORT_SCHEMA = pa.schema([("task", pa.int64()), ("written", pa.int64())])
 class Witness:
     """Notes which offsets pass by, which of them are skipped, and unknown fields; writes what is set aside at once."""
 
-    decoder: RecordDecoder
+    decoder: Decoder
     testimony: Testimony
     runs: list[OffsetRange] = field(default_factory=list)
     skipped: list[OffsetRange] = field(default_factory=list)
@@ -57,7 +59,7 @@ class Witness:
             self.skipped.extend(_runs_of(decoded.skipped))
         if decoded.set_aside is not None:
             self.testimony.set_aside(decoded.set_aside)
-        for names, seen in self.decoder.find_unknown(decoded):
+        for names, seen in decoded.undeclared:
             self.unknown.count(names, seen)
         yield from decoded.rows
 
@@ -93,7 +95,7 @@ class DividedRead:
     """The shares of a read, and what becomes of their records in any task."""
 
     shares: Sequence[Share] = field(repr=False)
-    decoder: RecordDecoder
+    decoder: Decoder
     evidence: EvidenceWriter
 
     @contextmanager
