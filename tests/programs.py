@@ -59,6 +59,9 @@ def find_own() -> str | None:
     """Return the path of Playwright's own, once it was fetched."""
     from playwright.sync_api import sync_playwright
 
+    # Its driver wants a library that a small system may lack.
+    if not _run([sys.executable, "-m", "playwright", "--version"], _START_SECONDS, is_quiet=True):
+        return None
     with sync_playwright() as playwright:
         path = playwright.chromium.executable_path
     return path if Path(path).exists() else None

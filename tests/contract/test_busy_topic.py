@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from batchledger.adapters import sessions
 from batchledger.adapters.kafka.output import commits
 from batchledger.adapters.kafka.output import search as output_search
-from batchledger.adapters.postgres import database
 from batchledger.adapters.postgres.ledger.schema import transaction
 from batchledger.adapters.postgres.sinks.topic import TopicSink
 from batchledger.lifecycle.delivery import deliver
@@ -53,7 +53,7 @@ def settle(warehouse: TopicWarehouse, attempt: Attempt, monkeypatch: pytest.Monk
 
     On a machine that is busy an answer of the broker may take a second, too, but not each time.
     """
-    monkeypatch.setitem(database._SESSION, "idle_in_transaction_session_timeout", IDLE_LIMIT)
+    monkeypatch.setitem(sessions.PINNED, "idle_in_transaction_session_timeout", IDLE_LIMIT)
     for tries_left in reversed(range(TRIES)):
         try:
             resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")

@@ -24,13 +24,13 @@ from pyiceberg.transforms import DayTransform, HourTransform, Transform
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from batchledger.adapters import sessions
 from batchledger.adapters.iceberg import commits, files
 from batchledger.adapters.iceberg import rows as lake_rows
 from batchledger.adapters.iceberg import table as iceberg_table
 from batchledger.adapters.iceberg.commits import branch_of, tag_before, tag_of
 from batchledger.adapters.iceberg.layout import stored_schema
 from batchledger.adapters.iceberg.table import TRIES, IcebergTable
-from batchledger.adapters.postgres import database
 from batchledger.adapters.postgres.sinks import lake_held
 from batchledger.adapters.postgres.sinks.lake import LakeSink
 from batchledger.lifecycle.requirement import confirm_rows, publish_rows, require_own_target
@@ -416,7 +416,7 @@ def paused_commit(warehouse: LakeWarehouse) -> Iterator[Connection]:
 
 def test_waits_for_the_catalog_in_a_database_are_bounded_as_those_for_the_ledger(lake: LakeWarehouse) -> None:
     engine = lake.catalog.engine  # type: ignore[attr-defined]  # Catalogs in a database have it.
-    with engine.connect() as catalog, database.connect(lake.dsn) as ledger:
+    with engine.connect() as catalog, sessions.connect(lake.dsn) as ledger:
         for each in ("lock_timeout", "idle_in_transaction_session_timeout"):
             shown = catalog.execute(text(f"show {each}")).scalar()
             assert (shown,) == ledger.execute(f"show {each}").fetchone()
@@ -427,7 +427,7 @@ def test_commit_that_waits_for_another_ones_lock_ends_unknown_and_is_made_when_t
     lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
-    monkeypatch.setitem(database._SESSION, "lock_timeout", "200ms")
+    monkeypatch.setitem(sessions.PINNED, "lock_timeout", "200ms")
     hasty = replace(lake, other=catalog_in.__wrapped__(lake.dsn, lake.folder))
     with paused_commit(lake):
         with pytest.raises(OutcomeUnknownError):
@@ -443,7 +443,7 @@ def test_process_that_is_paused_in_a_commit_does_not_hold_up_others(
     lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
-    monkeypatch.setitem(database._SESSION, "idle_in_transaction_session_timeout", "500ms")
+    monkeypatch.setitem(sessions.PINNED, "idle_in_transaction_session_timeout", "500ms")
     paused = replace(lake, other=catalog_in.__wrapped__(lake.dsn, lake.folder))
     with paused_commit(paused) as woken:
         commit(lake, attempt)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres import database
+from batchledger.adapters import sessions
 from batchledger.model.batch import Attempt, Decision
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -48,7 +48,7 @@ def count_waiting(warehouse: PostgresWarehouse) -> int:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session without a longer limit of its own gives up at once."""
-    monkeypatch.setitem(database._SESSION, "lock_timeout", "50ms")
+    monkeypatch.setitem(sessions.PINNED, "lock_timeout", "50ms")
 
 
 def note_expired(warehouse: PostgresWarehouse) -> None:
@@ -77,7 +77,7 @@ def test_what_needs_the_pipeline_waits_as_long_as_a_publication_may_take(
         waiting = pool.submit(WAITS[step], warehouse)
         publisher = publication.connection.info.backend_pid
         wait_until(lambda: waiting.done() or count_kept_waiting(warehouse, publisher) == 1)
-        with database.connect(warehouse.dsn) as other, pytest.raises(psycopg.errors.LockNotAvailable):
+        with sessions.connect(warehouse.dsn) as other, pytest.raises(psycopg.errors.LockNotAvailable):
             other.execute("select 1 from batchledger.pipeline where name = %s for update", [warehouse.pipeline])
         assert not waiting.done()
     waiting.result()

@@ -21,7 +21,7 @@ from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.adapters.postgres.ledger.presence import PostgresPresences
 from batchledger.adapters.sessions import PINNED, connect
 from batchledger.config.connections import Connection, lake_catalog
-from batchledger.model.errors import ConfigurationError
+from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.presence import NO_PATIENCE
 from tests.conftest import as_superuser, lend_database
 from tests.contract import life
@@ -194,8 +194,10 @@ def test_read_only_login_stays_one(login: Login) -> None:
     """People fence a database so. The error says what it is."""
     migrate(login.dsn, read_key_secret())
     login.set("default_transaction_read_only", "on")
-    with pytest.raises(Exception, match="read-only transaction"):
-        life.store(PostgresWarehouse(login.dsn), FIRST)
+    # Another address: connections are kept by it, and a session that is there already does not change.
+    later = psycopg.conninfo.make_conninfo(login.dsn, application_name="later")
+    with pytest.raises(BatchledgerError, match="read-only transaction"):
+        life.store(PostgresWarehouse(later), FIRST)
 
 
 def test_pooler_that_refuses_options_of_a_session_serves_every_part(warehouse_dsn: str, tmp_path: Path) -> None:

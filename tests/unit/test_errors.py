@@ -47,6 +47,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.ExpiredError: (False, 3),
     errors.TopicChangedError: (False, 3),
     errors.TopicAwaitedError: (False, 3),
+    errors.RowRulesChangedError: (True, 1),
     errors.TargetRefusedError: (False, 3),
     errors.TargetChangedError: (False, 3),
     errors.RowsRefusedError: (False, 3),

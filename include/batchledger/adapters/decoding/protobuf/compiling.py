@@ -46,6 +46,9 @@ _OF_THE_MACHINE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _OF_THE_NAME = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.EINVAL)
 """Errors of the file system that a name has, whatever the machine: too long, or a file and a folder at once."""
 
+_OUT_OF_MEMORY = ("MemoryError", "cannot allocate memory")
+"""What Python and the C library say at the bound."""
+
 _MISSING = re.compile(r"^(?P<name>.+): File not found\.$", re.MULTILINE)
 _WRONG = re.compile(r"^(?P<file>.+?\.proto):(?:(?P<line>\d+):(?P<column>\d+):)? (?!warning)(?P<why>.+)$", re.MULTILINE)
 
@@ -137,7 +140,8 @@ def _explain_failure(done: "subprocess.CompletedProcess[bytes]", root: str, main
     why = _explain(output, root, main)
     if why is not None:
         return ProtobufSchemaError(why)
-    if (done.returncode < 0 and -done.returncode not in _OF_THE_MACHINE) or "MemoryError" in output:
+    is_out_of_memory = any(words in output for words in _OUT_OF_MEMORY)
+    if (done.returncode < 0 and -done.returncode not in _OF_THE_MACHINE) or is_out_of_memory:
         limits = f"{CPU_SECONDS} s of CPU and {MEMORY_BYTES / 2**30:.0f} GiB"
         return ProtobufSchemaError(
             f"protoc cannot read the writer's schema: it takes more than {limits}, or crashes protoc"
