@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from batchledger.config.pipeline_file import PipelineConfig
 
-NOTE = "note"
+NOTE = "batchledger_note"
+"""No DAG but ours has an XCom of this key: the scheduler looks at the runs of all DAGs."""
+MOST_CHARACTERS = 1_000
+"""Airflow's column holds no more, and an error there would stop its scheduler."""
 REPORT = "report"
 _SUCCESS = "success"
 _FORCED = "Its publish task was marked as a success by hand, and that publishes nothing."
@@ -119,7 +122,8 @@ def _describe_published(run: str, batch: Batch, balances: Sequence[Balance]) -> 
 def leave_note(dag_run: "DagRun") -> None:
     """Show what the report task has said of a run beside it, unless a person has written a note.
 
-    Runs where Airflow ends a run, within its transaction. Runs of other DAGs have nothing that could be shown.
+    Runs where Airflow ends a run, within its transaction. Runs of other DAGs have nothing that could be shown, and
+    nothing but a text that fits is: whatever fails later in this transaction would fail Airflow's scheduler.
     """
     from airflow.models.xcom import XComModel
 
@@ -128,6 +132,7 @@ def leave_note(dag_run: "DagRun") -> None:
     if session is None or (written is not None and written.user_id is not None):
         return
     left = XComModel.get_many(run_id=dag_run.run_id, key=NOTE, task_ids=REPORT, dag_ids=dag_run.dag_id, limit=1)
-    said = session.scalar(left)
-    if said is not None:
-        dag_run.note = XComModel.deserialize_value(said)
+    found = session.scalar(left)
+    said = None if found is None else XComModel.deserialize_value(found)
+    if isinstance(said, str):
+        dag_run.note = said[:MOST_CHARACTERS]
