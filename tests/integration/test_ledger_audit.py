@@ -28,7 +28,7 @@ from batchledger.lifecycle import plans
 from batchledger.local.samples.admin import KEEP_FOREVER
 from batchledger.local.stack.defaults import LEDGER_USER
 from batchledger.local.stack.machine import HOST
-from batchledger.model.batch import Attempt
+from batchledger.model.batch import Attempt, Decision
 from batchledger.model.checks import Outcome
 from batchledger.model.findings import IncidentKind, LedgerCheck
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -340,3 +340,17 @@ def test_unread_records_that_expire_soon_are_found_and_fresh_ones_are_not(audite
     assert not_passed(found) == {LedgerCheck.EXPIRY, LedgerCheck.LAG}
     (expiry,) = [each for each in found.failed if each.name == LedgerCheck.EXPIRY]
     assert "the oldest unread record may expire in 29 min" in expiry.detail
+
+
+def test_audit_of_a_retired_pipeline_says_nothing_of_a_target_that_it_gave_up(audited: Audited) -> None:
+    audited.execute("delete from {target}")
+    lost = {each.name for each in audited.audit(newest=1).failed}
+    assert LedgerCheck.TARGET in lost
+    audited.warehouse.decisions.retire(audited.name, Decision("ana@host", "the shop has closed"), free_target=True)
+    for newest in (1, 0):
+        found = audited.audit(newest)
+        assert (found.failed, found.findings.found) == ((), ())
+        told = {each.name for each in found.checks}
+        assert LedgerCheck.TARGET not in told
+        assert LedgerCheck.SOURCE not in told
+        assert len(told) > 5

@@ -96,6 +96,15 @@ def open_batch(state: BatchState, idle: timedelta, *, is_used: bool = False, is_
     return OpenBatch(17, Lane.LIVE, state, 2, "manual__1", NOW - idle, is_dry_run, is_used)
 
 
+def test_retired_pipeline_is_asked_nothing_of_its_source_and_nothing_of_a_target_that_it_gave_up() -> None:
+    assert look(PipelineState.RETIRED, None) == []
+    # The negative control: a pipeline that has caught up is asked.
+    assert look(PipelineState.CAUGHT_UP) != []
+    alone = Verification("orders", SinkMode.APPEND, 3, 6, 600, 0, 0, 0, (), not_compared="a person has freed it")
+    asked = [each.check for each in ask_proof(alone, WHOLE)]
+    assert asked == [each for each in CHECK_BY_INVARIANT.values() if each is not LedgerCheck.TARGET]
+
+
 def test_consistent_history_passes_every_check_of_the_proof() -> None:
     found = audit(ask_proof(proof(), WHOLE))
     assert outcomes(found) == {check.value: Outcome.PASSED for check in CHECK_BY_INVARIANT.values()}

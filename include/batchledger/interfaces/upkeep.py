@@ -10,6 +10,7 @@ from functools import partial
 from batchledger.adapters.postgres.ledger.audits import find_window, load_work, store_audit
 from batchledger.adapters.postgres.ledger.history import load_published_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
+from batchledger.adapters.postgres.ledger.retiring import has_freed_target
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.model.batch import Decision
 from batchledger.model.errors import BatchledgerError, UnsettledError
@@ -157,7 +158,8 @@ def _log(removals: Sequence[Removal], is_dry_run: bool) -> tuple[Removal, ...]:
 def _ask_history(pipeline: PipelineConfig, sink: Sink, newest: int | None) -> tuple[Coverage, list[Question]]:
     """Prove the whole history, or the part that the ``newest`` batches have published if there are more."""
     dsn, name = ledger_dsn(pipeline), pipeline.name
-    since = find_window(dsn, name, newest) if newest else None
+    # A target that was freed holds nothing that could be counted. The proof of the whole history leaves it out.
+    since = find_window(dsn, name, newest) if newest and not has_freed_target(dsn, name) else None
     try:
         if since is None:
             return Coverage(), list(ask_proof(verify_pipeline(pipeline), Coverage()))

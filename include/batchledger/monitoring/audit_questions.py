@@ -21,12 +21,17 @@ _SHARED = tuple(each for each in LedgerCheck if each.row.kind not in list_kinds(
 
 
 def ask_proof(verification: Verification, coverage: Coverage) -> Iterator[Question]:
-    """Ask what the proof of the history has found; since when it has looked is part of every answer."""
+    """Ask what the proof of the history has found; since when it has looked is part of every answer.
+
+    Nothing is asked about a target that was not compared.
+    """
     counts = ((verification.batches, "batch", "batches"), (verification.offsets, "offset"), (verification.rows, "row"))
     size = ", ".join(describe_count(*each) for each in counts)
     scope = size if coverage.since is None else f"{size} since {coverage.since:%Y-%m-%d %H:%M:%S} UTC"
     clean = (Fact(scope, 0),) if verification.batches else ()
     for check in _PROOFS:
+        if check is LedgerCheck.TARGET and verification.not_compared:
+            continue
         found = tuple(
             Fact(each.where, 1, f"{each.where}: {each.detail}")
             for each in verification.findings
@@ -72,8 +77,11 @@ def ask_findings(findings: Findings, health: PipelineHealth, deadlines: Deadline
     """Ask for what every run looks for as well, so that runs and audits never contradict each other.
 
     A question that Kafka could not answer is unanswered. If the source is another one, no more is asked about it. If it
-    has lost records, threats to the remaining ones are left out. A deadline is asked about only if it is set.
+    has lost records, threats to the remaining ones are left out. A deadline is asked about only if it is set. A
+    retired pipeline was not looked at, so nothing is asked.
     """
+    if health.state is PipelineState.RETIRED:
+        return
     unasked = {LedgerCheck.LAG} if deadlines.lag is None else set()
     if deadlines.blocked is None:
         unasked.add(LedgerCheck.BLOCKED)
