@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.model.batch import BatchState, Decided, DecisionKind
+from batchledger.model.batch import BatchState, Decided, DecisionKind, Position
 from batchledger.model.errors import DecisionRefusedError, PipelinePausedError, UnknownPipelineError
 from batchledger.model.findings import IncidentKind, Place, list_kinds
 from batchledger.model.incidents import Condition, Event, Findings
+from batchledger.planning.live import Plan
 from tests.contract import life
 from tests.contract.decided import BY_ANA, BY_BEN, assert_proved, record_of, take_to_blocked
 from tests.contract.life import FIRST, SECOND
-from tests.contract.warehouses import Warehouse
+from tests.contract.warehouses import IDENTITY, Warehouse
 
 
 def test_retired_pipeline_plans_nothing_new_and_says_who_retired_it_and_how_to_go_on(warehouse: Warehouse) -> None:
@@ -62,6 +63,10 @@ def test_open_batch_keeps_its_pipeline_from_being_retired_until_it_is_given_up_b
     assert f"batchledger retire {warehouse.pipeline} {given_up} --reason WHY" in str(refused.value)
     with pytest.raises(DecisionRefusedError, match=f"Open are batch {replayed.batch_id}"):
         warehouse.decisions.retire(warehouse.pipeline, BY_ANA, discard=[batch_id])
+    first = Position(FIRST.partition, FIRST.start, FIRST.start, IDENTITY)
+    foreign = warehouse.ledger.store_plan(f"{warehouse.pipeline}_other", Plan((FIRST,), 0, (first,)), "run-3").batch_id
+    with pytest.raises(DecisionRefusedError, match=f"it has no open batch {foreign}. Nothing was changed"):
+        warehouse.decisions.retire(warehouse.pipeline, BY_ANA, discard=[batch_id, replayed.batch_id, foreign])
     assert warehouse.ledger.load_batch(batch_id).state is BatchState.BLOCKED
     record = record_of(warehouse.decisions.retire(warehouse.pipeline, BY_ANA, discard=[batch_id, replayed.batch_id]))
     assert record.after == {

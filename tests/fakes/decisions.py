@@ -25,7 +25,7 @@ from batchledger.model.batch import (
 from batchledger.model.claims import TargetClaim
 from batchledger.model.erasure import ErasureKey, Holding, describe_doubtful, find_holding
 from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, intersect, merge_ranges
-from batchledger.model.pauses import is_retired, left_open, never_planned
+from batchledger.model.pauses import is_retired, never_planned, require_settled
 from batchledger.model.refusals import (
     adopted_by_another,
     closed,
@@ -289,9 +289,7 @@ class MemoryDecisions(Decisions):
             if is_retired(standing) and freed is None:
                 return Decided(standing, is_new=False)
             still_open = [each for each in mine if not each.batch.state.is_final]
-            kept = [each.batch for each in still_open if each.batch.batch_id not in discard]
-            if kept:
-                raise left_open(pipeline, kept)
+            require_settled(pipeline, [each.batch for each in still_open], discard)
             for each in still_open:
                 if each.has_rows:
                     raise rows_visible(each.batch)

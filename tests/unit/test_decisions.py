@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from batchledger.interfaces.cli.commands import decisions as commands
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept_loss, rehearse, skip
 from batchledger.model.balance import Balance
@@ -289,3 +290,19 @@ def test_dry_run_of_giving_up_says_what_would_change_and_keeps_what_is_staged() 
     assert next_offsets(world) == [0]
     run_batch.audit(world.process(), planned.batch_id, "first")
     assert run_batch.publish(world.process(), planned.batch_id, "first").state is BatchState.PUBLISHED
+
+
+def test_advice_of_a_refused_retirement_names_the_connection_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.broker.create_topic("orders", 1)
+    world.produce(ORDERS_0, 10)
+    assert plans.plan(world.process(), "first") is not None
+    monkeypatch.setattr("batchledger.lifecycle.execution.retire", lambda _, name, order, decision: (
+        world.process().decisions.retire(name, decision, discard=order.discard)
+    ))  # fmt: skip
+    monkeypatch.setattr(commands, "find_known", lambda *_: (None, "dbname=none"))
+    for connection, named in (("warehouse", ""), ("other", " --connection other")):
+        with pytest.raises(DecisionRefusedError) as refused:
+            commands.retire(PIPELINE, reason="it is over", connection=connection)
+        assert f"batchledger batch 1{named}\n" in refused.value.advice
+        assert f"batchledger retire {PIPELINE}{named} --discard-batch 1 --reason WHY" in refused.value.advice

@@ -111,6 +111,13 @@ def test_proof_that_holds_names_every_promise(capsys: pytest.CaptureFixture[str]
     )
 
 
+def test_proof_by_the_ledger_alone_claims_no_mode_of_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+    for why, mode in (("", "append"), ("the pipeline file is gone", None)):
+        proved = Verification("orders", SinkMode.APPEND, 1, 1, 3, 3, 0, 0, (), not_compared=why)
+        show(describe_verification(proved, None), as_json=True)
+        assert json.loads(capsys.readouterr().out)["mode"] == mode
+
+
 def test_proof_tells_in_which_hash_the_decisions_end(capsys: pytest.CaptureFixture[str]) -> None:
     """A person who notes it elsewhere can tell later whether the chain was made anew."""
     end = "0123456789abcdef" * 4

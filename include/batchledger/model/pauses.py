@@ -4,7 +4,7 @@ A retirement is a pause that is meant to last. The ledger keeps both as the one 
 ends it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from batchledger.model.batch import Batch, DecisionKind, DecisionRecord
 from batchledger.model.counting import describe_count
@@ -43,7 +43,23 @@ def never_planned(pipeline: str) -> UnknownPipelineError:
     )
 
 
-def left_open(pipeline: str, batches: Sequence[Batch]) -> DecisionRefusedError:
+def require_settled(pipeline: str, batches: Sequence[Batch], discard: Collection[int]) -> None:
+    """Refuse to retire a pipeline unless ``discard`` names each of its open ``batches``, and no other one."""
+    foreign = sorted(set(discard) - {each.batch_id for each in batches})
+    if foreign:
+        named = ", ".join(f"batch {each}" for each in foreign)
+        raise DecisionRefusedError(
+            f"{pipeline} is not retired: it has no open {named}. Nothing was changed.",
+            why=f"Open are {', '.join(each.subject for each in batches) or 'no batches'}.",
+            advice="Name open batches of this pipeline only.",
+            pipeline=pipeline,
+        )
+    kept = [each for each in batches if each.batch_id not in discard]
+    if kept:
+        raise _left_open(pipeline, kept)
+
+
+def _left_open(pipeline: str, batches: Sequence[Batch]) -> DecisionRefusedError:
     """Say which batches keep a pipeline from being retired: their records are neither published nor given up."""
     named = ", ".join(f"{each.subject} ({each.state})" for each in batches)
     given_up = " ".join(f"--discard-batch {each.batch_id}" for each in batches)

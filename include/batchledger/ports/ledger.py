@@ -338,7 +338,7 @@ class Decisions(Protocol):
 
         With ``free_target``, another pipeline may take the target. Raises UnknownPipelineError if the ledger has
         nothing of the pipeline. Raises DecisionRefusedError while a batch is open that ``discard`` does not name, or
-        whose rows are visible already; OutcomePendingError while one is committing.
+        whose rows are visible already, and if it names another one; OutcomePendingError while one is committing.
         """
 
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:

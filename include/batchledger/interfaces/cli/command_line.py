@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -65,6 +66,15 @@ def find_known(name: str, connection: str) -> "tuple[PipelineConfig | None, str]
             raise unknown from None
         raise
     return config, ledger_dsn(config)
+
+
+def name_connection(advice: str, connection: str) -> str:
+    """Return advice with the connection in its commands about batches and retirement, if it is not the usual one."""
+    from batchledger.monitoring.health import DEFAULT_LEDGER
+
+    if connection == DEFAULT_LEDGER:
+        return advice
+    return re.sub(r"(batchledger (?:batch|retire) \S+)", rf"\1 --connection {connection}", advice)
 
 
 def find_ledger(connection: str, option: str = "--connection") -> str:

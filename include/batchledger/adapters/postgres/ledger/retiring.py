@@ -16,7 +16,7 @@ from batchledger.adapters.postgres.ledger.rows import (
 from batchledger.adapters.postgres.ledger.schema import transaction
 from batchledger.model.batch import Batch, Decided, Decision, DecisionKind
 from batchledger.model.effects import retiring
-from batchledger.model.pauses import is_retired, left_open, never_planned
+from batchledger.model.pauses import is_retired, never_planned, require_settled
 from batchledger.model.refusals import rows_visible
 
 
@@ -34,9 +34,7 @@ def retire_pipeline(
     if is_retired(standing) and freed is None:
         return Decided(standing, is_new=False)
     batches = _lock_open(cursor, pipeline)
-    kept = [each for each in batches if each.batch_id not in discard]
-    if kept:
-        raise left_open(pipeline, kept)
+    require_settled(pipeline, batches, discard)
     for each in batches:
         if has_rows(cursor, each.batch_id):
             raise rows_visible(each)

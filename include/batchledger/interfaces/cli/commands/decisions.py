@@ -14,6 +14,7 @@ from batchledger.interfaces.cli.command_line import (
     find_known,
     find_ledger,
     load_pipeline,
+    name_connection,
     parse_range,
     parse_target,
 )
@@ -22,6 +23,7 @@ from batchledger.interfaces.cli.printing import show
 from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Erase, Pause, Resume, Retire, Skip
 from batchledger.model.batch import Decided
 from batchledger.model.erasure import ErasureKey
+from batchledger.model.errors import DecisionRefusedError
 from batchledger.planning.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -153,10 +155,15 @@ def retire(
     from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
     from batchledger.lifecycle.execution import retire as carry_out
 
-    _, dsn = find_known(pipeline, connection)
+    config, dsn = find_known(pipeline, connection)
     decisions = PostgresDecisions(dsn)
     order = Retire(tuple(discard_batch or ()), free_target)
-    decided = carry_out(decisions.rehearsal if dry_run else decisions, pipeline, order, decide(reason))
+    try:
+        decided = carry_out(decisions.rehearsal if dry_run else decisions, pipeline, order, decide(reason))
+    except DecisionRefusedError as error:
+        if config is None:
+            error.advice = name_connection(error.advice, connection)
+        raise
     show(describe_decided(pipeline, order.kind, decided, dry_run=dry_run), as_json)
 
 

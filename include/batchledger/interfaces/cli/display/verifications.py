@@ -20,7 +20,10 @@ def describe_verification(verification: Verification, delivery: DeliveryMode | N
     document = {**dataclasses.asdict(verification), "delivery": delivery, "holds": verification.holds}
     # Only a sentence uses these; scripts rely on the other keys.
     del document["taken_over"], document["quarantine_dropped"], document["rows_erased"]
-    if not verification.not_compared:
+    if verification.not_compared:
+        # Only the file says it, and it may be gone.
+        document["mode"] = None
+    else:
         del document["not_compared"]
     return Shown(document, list(_verification_parts(verification, delivery)))
 
