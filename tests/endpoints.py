@@ -168,12 +168,13 @@ def connect_webhook(environment: pytest.MonkeyPatch, connection_id: str, url: st
 
 
 def connect_mail(
-    environment: pytest.MonkeyPatch, connection_id: str, port: int, host: str = HOST, **extra: Any
+    environment: pytest.MonkeyPatch, connection_id: str, port: int, host: str = HOST, *, login: str = "", **extra: Any
 ) -> None:
-    """Define an Airflow connection of type smtp."""
+    """Define an Airflow connection of type smtp; ``login`` is its user and its password."""
     plain = {"disable_ssl": True, "disable_tls": True, "from_email": "batchledger@example.com"}
+    user = {"login": login, "password": login} if login else {}
     settings = {**plain, "to_email": "ops@example.com, oncall@example.com", **extra}
-    _define(environment, connection_id, {"conn_type": "smtp", "host": host, "port": port, "extra": settings})
+    _define(environment, connection_id, {"conn_type": "smtp", "host": host, "port": port, "extra": settings, **user})
 
 
 def connect_apprise(environment: pytest.MonkeyPatch, connection_id: str, *urls: str) -> None:

@@ -1,15 +1,18 @@
 """Every kind of channel delivers to a real endpoint, and says in a sentence without secrets when it does not."""
 
 import logging
+import socket
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from typing import Any
 
 import pytest
 
+from batchledger.adapters.channels.smtp_clients import BoundedSmtp, BoundedSmtpOverTls
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ChannelError, ConfigurationError
 from batchledger.model.findings import IncidentKind
@@ -228,6 +231,54 @@ def test_mail_server_that_drips_or_floods_has_a_deadline_and_a_bound(monkeypatch
         connect_mail(monkeypatch, "mail", port)
         with pytest.raises(ChannelError, match=r"could not be used: ConnectionError\.$"):
             open_channel("mail").send(MESSAGE)
+
+
+def count_timers() -> int:
+    return sum(isinstance(each, threading.Timer) for each in threading.enumerate())
+
+
+def test_mail_client_is_closed_if_the_login_or_encryption_fails(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timer would go on, and end with an error in its thread."""
+    monkeypatch.setattr("batchledger.adapters.channels.mail._PromptHook.timeout", 600)
+    opened: list[BoundedSmtp] = []
+    connect = BoundedSmtp.connect
+
+    def note(client: BoundedSmtp, *address: Any) -> tuple[int, bytes]:
+        opened.append(client)
+        return connect(client, *address)
+
+    monkeypatch.setattr(BoundedSmtp, "connect", note)
+    monkeypatch.setattr(BoundedSmtpOverTls, "connect", note)
+    connect_mail(monkeypatch, "login", mailbox.port, login="ana")
+    connect_mail(monkeypatch, "starttls", mailbox.port, disable_tls=False)
+    connect_mail(monkeypatch, "tls", mailbox.port, disable_ssl=False)
+    for connection in ("login", "starttls", "tls"):
+        with pytest.raises(ChannelError):
+            open_channel(connection).send(MESSAGE)
+        assert opened.pop().sock is None
+        wait_until(lambda: not count_timers())
+
+
+def test_mail_server_that_has_gone_before_the_deadline_disturbs_no_thread(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    client = BoundedSmtp(HOST, mailbox.port, timeout=0.5)
+    assert client.sock is not None
+    client.sock.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: not count_timers())
+    client.close()
+    assert failures == []
+
+
+def test_apprise_that_does_not_end_leaves_open_whether_the_message_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchledger.adapters.channels.apprise._MOST_SECONDS", 0.01)
+    connect_apprise(monkeypatch, "slack", f"json://{HOST}:{free_port()}/hook")
+    with pytest.raises(ChannelError, match=r"to JSON was not done after 0\.01 s\. The message may be there\.$"):
+        open_channel("slack").send(MESSAGE)
 
 
 def test_trial_says_what_was_done_and_what_was_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def _deliver(order: bytes) -> str | None:
             command, input=order, capture_output=True, timeout=_MOST_SECONDS, check=False, env=environment
         )
     except subprocess.TimeoutExpired:
-        return f"Apprise had not begun to deliver to {{}} after {_MOST_SECONDS} s. Nothing was sent."
+        return f"The process that delivers to {{}} was not done after {_MOST_SECONDS} s. The message may be there."
     match done.returncode:
         case 0:
             return None

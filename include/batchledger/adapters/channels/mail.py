@@ -35,6 +35,16 @@ class _PromptHook(SmtpHook):
             # The hook would make an error of Airflow of it.
             raise ConnectionError(str(error)) from error
 
+    @override
+    def get_conn(self) -> SmtpHook:
+        try:
+            return super().get_conn()
+        except BaseException:
+            # Encryption or the login has failed: the block that closes the client was not entered.
+            if self._smtp_client is not None:
+                cast("smtplib.SMTP", self._smtp_client).close()
+            raise
+
     def deliver(self, mail: EmailMessage) -> None:
         """Send a mail as it is: the provider's own have no text part. Needs an open connection."""
         cast("smtplib.SMTP", self._smtp_client).send_message(mail)

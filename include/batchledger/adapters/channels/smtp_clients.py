@@ -6,9 +6,10 @@ smtplib bounds each wait for itself, and takes lines as long as the server goes 
 import os
 import smtplib
 import socket
+from contextlib import suppress
 from threading import Timer
 from time import monotonic
-from typing import IO, Any
+from typing import IO
 
 from typing_extensions import override
 
@@ -38,18 +39,16 @@ class _Replies:
 class BoundedSmtp(smtplib.SMTP):
     """A client whose connection is shut when ``timeout`` seconds are over: a wait for the server then ends at once."""
 
-    def __init__(self, *, timeout: float, **settings: Any) -> None:
-        self.bytes_left = MOST_BYTES
-        self._ends_at = monotonic() + timeout
-        self._guard: Timer | None = None
-        super().__init__(timeout=timeout, **settings)
+    bytes_left = MOST_BYTES
+    _guard: Timer | None = None
 
     # typeshed does not know it.
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        self._ends_at = monotonic() + timeout
         opened: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
         # A second handle of the connection: TLS takes the first one over.
         handle = socket.socket(fileno=os.dup(opened.fileno()))
-        self._guard = Timer(max(0.0, self._ends_at - monotonic()), handle.shutdown, [socket.SHUT_RDWR])
+        self._guard = Timer(max(0.0, self._ends_at - monotonic()), _shut, [handle])
         self._guard.daemon = True
         self._guard.start()
         self._handle = handle
@@ -74,5 +73,21 @@ class BoundedSmtp(smtplib.SMTP):
             self._handle.close()
 
 
-class BoundedSmtpOverTls(BoundedSmtp, smtplib.SMTP_SSL):
-    """The same, encrypted from the first byte."""
+class BoundedSmtpOverTls(smtplib.SMTP_SSL, BoundedSmtp):
+    """The same, encrypted from the first byte: the handshake is within the deadline, too."""
+
+    @override
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        try:
+            return super()._get_socket(host, port, timeout)
+        except OSError:
+            self.close()
+            if monotonic() < self._ends_at:
+                raise
+            raise TimeoutError from None
+
+
+def _shut(handle: socket.socket) -> None:
+    """End every wait for the server; it may have gone before."""
+    with suppress(OSError):
+        handle.shutdown(socket.SHUT_RDWR)
