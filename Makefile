@@ -127,7 +127,7 @@ $(STAMPS)/packages: requirements.txt tests/requirements.txt $(STAMPS)/environmen
 	@echo "Installing the locked packages into .venv; the first time takes some minutes."
 	@sed -n '/^setuptools==/,/# via/p' requirements.txt > $(STAMPS)/setuptools.txt
 	@wanted=$$(cat $(filter %.txt,$^) | grep -o '^[a-z0-9.-]*==' | sort -u | wc -l); log=$(STAMPS)/install.log; : > $$log; \
-	while sleep 10 && kill -0 $$$$ 2>/dev/null; do \
+	while sleep 10 > /dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
 		echo "  $$(grep -cE '^(Collecting|Requirement already)' $$log) of $$wanted packages fetched," \
 			"$$(ls -d .venv/lib/python*/site-packages/*.dist-info | wc -l) installed"; \
 	done & progress=$$!; \

@@ -129,6 +129,29 @@ def list_prerequisites(target: str) -> list[str]:
     return found[1].split()
 
 
+def test_setup_leaves_nothing_behind_that_holds_its_output(tmp_path: Path) -> None:
+    """The ``sleep`` between two messages outlives the loop: ``make setup | cat`` would wait for it."""
+    programs = {
+        "sleep": "found=$(readlink /proc/$$/fd/1); mkdir once 2>&- && echo $found > answer; exec /bin/sleep 1",
+        "python": "mkdir asked 2>&- && cat answer > said; exit 0",
+    }
+    os.mkfifo(tmp_path / "answer")
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\ncd {tmp_path}\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "environment").touch()
+    target, variables = f"{tmp_path}/packages", (f"STAMPS={tmp_path}", f"BIN={tmp_path}")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    made = subprocess.run(
+        ["make", "-C", ROOT, *variables, target],  # noqa: S607
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PATH": path},
+    )
+    assert b"Installing the locked packages" in made.stdout
+    assert (tmp_path / "said").read_text() == "/dev/null\n"
+
+
 def test_proof_begins_with_the_programs_and_make_test_needs_none() -> None:
     assert list_prerequisites("proof")[0] == "programs"
     assert "programs" not in list_prerequisites("test")
