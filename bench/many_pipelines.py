@@ -209,7 +209,7 @@ def list_pages(dsn: str, many: ManyPipelines) -> list[Page]:
         Page("all pipelines", "/pipelines"),
         Page("all pipelines, last page", f"/pipelines?page={pages}"),
         Page("all pipelines, searched", f"/pipelines?q={ordinary[:-1]}"),
-        Page("all pipelines, those that lag", "/pipelines?state=lagging"),
+        Page("all pipelines, those that lag", "/pipelines?state=unread+records"),
         Page(f"pipeline of {many.partitions} partitions", f"/pipelines/{ordinary}"),
         Page("pipeline that is blocked", f"/pipelines/{blocked}"),
         Page(f"pipeline of {many.wide_partitions:,} partitions", f"/pipelines/{WIDE}"),

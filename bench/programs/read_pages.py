@@ -23,7 +23,7 @@ PAGES_VARIABLE = "BENCH_PAGES"
 ANSWERS_VARIABLE = "BENCH_ANSWERS"
 BUNDLE = "dags-folder"
 PATIENCE_SECONDS = 120.0
-EXPECTED_STATES = {"blocked", "lagging", "caught up"}
+EXPECTED_STATES = {"blocked", "unread records", "caught up"}
 IS_READING = "The history is being read"
 
 
