@@ -1,21 +1,34 @@
 """A record that ends the process of its decoder is set aside with its coordinates; its neighbours become rows."""
 
+import errno
 import faulthandler
+import json
 import os
 import signal
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
+from batchledger.adapters.decoding import surviving
 from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
 from batchledger.adapters.decoding.record_schema import RECORD_SCHEMA
+from batchledger.adapters.decoding.registered import KEY_HEADER, FindSchema, RegisteredDecoder
 from batchledger.adapters.decoding.surviving import BoundedDecoder, DecodingBounds, SurvivingDecoder
-from batchledger.model.errors import DecoderFailedError, RowsRefusedError, ServiceUnavailableError
+from batchledger.model.errors import DecoderFailedError, RowsRefusedError, ServiceUnavailableError, StagingError
 from batchledger.model.records.columns import parse_columns
+from batchledger.model.records.outer import KeyFormat, OuterColumns, RecordKey
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
+from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema
+from tests.avro import encode, frame, record_schema
 from tests.deadly import GREED, KILL, RAISE, SEGFAULT, STALL, WAIT, DeadlyDecoder
 
 BOUNDS = DecodingBounds(cpu_seconds=1, wall_seconds=60)
@@ -125,3 +138,150 @@ def test_negative_control_the_usual_decoder_ends_with_its_process(marker: bytes,
         BoundedDecoder(DEADLY, replace(BOUNDS, wall_seconds=0.2)).decode(records_of(b'{"name":"%s"}' % marker))
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == exit_code
+
+
+SCHEMA = record_schema(id="long")
+DECODED_WITHIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Watched(RecordDecoder):
+    """Notes that the alarm is set again behind the look-ups."""
+
+    @override
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        decoded = super().decode(records)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= DECODED_WITHIN_SECONDS
+        return decoded
+
+
+def registered(find: FindSchema) -> RecordDecoder:
+    """A decoder of framed keys and values in Avro."""
+    columns, keys = parse_columns("id bigint"), parse_columns("number bigint")
+    return Watched(
+        columns,
+        outer=OuterColumns(RecordKey(KeyFormat.AVRO, keys)),
+        registered=RegisteredDecoder(SchemaType.AVRO, Framing.CONFLUENT, columns, find),
+        registered_keys=RegisteredDecoder(SchemaType.AVRO, Framing.CONFLUENT, keys, find, header=KEY_HEADER),
+    )
+
+
+def framed(size: int) -> pa.RecordBatch:
+    """Records whose keys name schema 8, and whose values name schema 7."""
+    key = frame(8, encode(record_schema(number="long"), {"number": 1}))
+    rows = records_of(*(frame(7, encode(SCHEMA, {"id": each})) for each in range(size)))
+    return rows.set_column(rows.schema.get_field_index("key"), "key", pa.array([key] * size, pa.binary()))
+
+
+def ends_well(act: Callable[[], object]) -> bool:
+    """Whether a process of its own survives it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_wait_for_a_schema_is_no_decoding_and_each_schema_is_looked_up_once(tmp_path: Path) -> None:
+    looked_up = tmp_path / "looked up"
+
+    def find(schema_id: object) -> WriterSchema:
+        with looked_up.open("a") as file:
+            file.write(f"{schema_id} ")
+        if schema_id == 7:
+            # Longer than decoding may take.
+            Event().wait(1.2 * DECODED_WITHIN_SECONDS)
+        schema = SCHEMA if schema_id == 7 else record_schema(number="long")
+        return WriterSchema(int(str(schema_id)), SchemaType.AVRO, json.dumps(schema))
+
+    bounds, records = replace(BOUNDS, wall_seconds=DECODED_WITHIN_SECONDS), framed(20)
+    assert ends_well(lambda: BoundedDecoder(registered(find), bounds).decode(records))
+    looked_up.unlink()
+    decoder = SurvivingDecoder(registered(find), bounds)
+    for _ in range(3):
+        decoded = decoder.decode(records)
+        assert (rows_of(decoded), aside(decoded), decoder.deaths) == (list(range(100, 120)), {}, 0)
+    assert sorted(looked_up.read_text().split()) == ["7", "8"]
+
+
+def test_registry_that_does_not_answer_is_an_error_of_its_own_in_both_readings() -> None:
+    def find(_: object) -> WriterSchema:
+        raise ServiceUnavailableError("The registry does not answer.")
+
+    for each in (SurvivingDecoder, BoundedDecoder):
+        with pytest.raises(ServiceUnavailableError):
+            each(registered(find)).decode(framed(1))
+
+
+@dataclass(frozen=True)
+class Killed(RecordDecoder):
+    """Its process is killed from outside, by SIGKILL or with an exit code, as often as there are files."""
+
+    folder: Path = Path()
+    ending: Callable[[], object] = lambda: os.kill(os.getpid(), signal.SIGKILL)
+
+    @override
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        for file in self.folder.iterdir():
+            file.unlink()
+            self.ending()
+        return super().decode(records)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        lambda: os.kill(os.getpid(), signal.SIGKILL),
+        lambda: os.kill(os.getpid(), signal.SIGTERM),
+        lambda: os._exit(1),
+    ],
+    ids=["SIGKILL", "SIGTERM", "exit code"],
+)
+def test_record_whose_process_the_machine_ends_once_becomes_a_row(tmp_path: Path, ending: Callable[[], object]) -> None:
+    (tmp_path / "once").touch()
+    decoded = SurvivingDecoder(Killed(DEADLY.columns, folder=tmp_path, ending=ending)).decode(records_of(b"{}"))
+    assert (rows_of(decoded), aside(decoded)) == ([100], {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_record_is_blamed_if_processes_end_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(9):
+        (tmp_path / str(number)).touch()
+    with pytest.raises(StagingError, match="Decoding nothing ends the process by SIGKILL") as caught:
+        SurvivingDecoder(Killed(DEADLY.columns, folder=tmp_path)).decode(records_of(b"{}"))
+    assert caught.value.retryable
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.EMFILE, "")
+
+    monkeypatch.setattr(surviving, "_limit_memory", refuse)
+    with pytest.raises(StagingError, match="Decoding nothing ends the process with exit code 1"):
+        SurvivingDecoder(DEADLY).decode(records_of(b"{}"))
+
+
+def test_no_record_is_blamed_for_what_the_system_refuses() -> None:
+    class Refused(RecordDecoder):
+        @override
+        def decode(self, records: pa.RecordBatch) -> Decoded:
+            raise OSError(errno.EMFILE, "a value")
+
+    with pytest.raises(StagingError, match="Too many open files") as caught:
+        SurvivingDecoder(Refused(DEADLY.columns)).decode(records_of(b"{}"))
+    assert "a value" not in str(caught.value)
+
+
+def test_only_the_seconds_of_searches_count_and_those_of_all_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock takes ten seconds, and an hour passes between two blocks."""
+    seconds = count(step=10)
+    monkeypatch.setattr(surviving, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    decoder = SurvivingDecoder(DEADLY, DecodingBounds(all_seconds=50))
+    deadly = records_of(b'{"name":"%s"}' % RAISE)
+    for _ in range(3):
+        assert list(aside(decoder.decode(deadly))) == [100]
+        for _ in range(360):
+            next(seconds)
+    with pytest.raises(RowsRefusedError):
+        decoder.decode(deadly)

@@ -102,6 +102,15 @@ class RecordDecoder:
             fields.append((DELETED_COLUMN, pa.bool_()))
         return mark_hashed(pa.schema(fields), self.protector.hashed)
 
+    def prepare(self, records: pa.RecordBatch) -> None:
+        """Look up and compile the schemas of the records, so that ``decode`` waits for no service. Raises its errors.
+
+        Any part of the records may be decoded then.
+        """
+        for decoder, name in ((self.registered, "value"), (self.registered_keys, "key")):
+            if decoder is not None:
+                decoder.prepare(records[name], records["headers"])
+
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """Return what becomes of the records: rows, in their order as far as they decode in blocks."""
         if not self.outer.columns:

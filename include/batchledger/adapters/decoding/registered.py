@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from batchledger.adapters.arrow_types import arrow_schema
+from batchledger.adapters.decoding.alarm import ALARM
 from batchledger.adapters.decoding.avro.decoder import AvroDecoder
 from batchledger.adapters.decoding.avro.proposing import find_avro_undeclared, propose_avro_columns
 from batchledger.adapters.decoding.avro.resolution import ResolvingDecoder
@@ -91,6 +92,11 @@ class RegisteredDecoder:
     message: tuple[int, ...] | str = FIRST_MESSAGE
     reader: SubjectVersion | None = None
     _decoders: dict[_Writer, _Known | str] = field(default_factory=dict, init=False)
+
+    def prepare(self, values: pa.BinaryArray, headers: pa.StringArray) -> None:
+        """Look up and compile the schemas that ``decode`` needs for the values. Raises its errors."""
+        for writer, *_ in self._group(values, headers, {}):
+            self._find_decoder(writer)
 
     def decode(self, values: pa.BinaryArray, headers: pa.StringArray) -> DecodedData:
         """Decode the values that are not null; ``headers`` are their records', as ``RECORD_SCHEMA`` has them."""
@@ -234,7 +240,8 @@ class RegisteredDecoder:
 
     def _find_decoder(self, writer: _Writer) -> _Known | str:
         if writer not in self._decoders:
-            self._decoders[writer] = self._make_decoder(writer)
+            with ALARM.held():
+                self._decoders[writer] = self._make_decoder(writer)
         return self._decoders[writer]
 
     def _make_decoder(self, writer: _Writer) -> _Known | str:
