@@ -134,7 +134,7 @@ def test_message_keys_go_and_the_balance_keeps_the_duplicates(warehouse: Warehou
 
 
 def test_retry_of_at_least_once_counts_what_it_erases_once(warehouse: Warehouse) -> None:
-    """Killed between the two commits, each attempt writes the erased row, and erases it."""
+    """Killed between the two commits, each attempt counts the erased row."""
     messages = Messages(warehouse.with_rules(BY_ID))
     messages.live(p0="ab")
     erase(messages.warehouse, "a")

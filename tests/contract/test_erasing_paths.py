@@ -92,7 +92,7 @@ class Drives:
         staged = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
         life.write(self.warehouse.sink.open_staging(attempt, SCHEMA), 0, staged)
         self.warehouse.sink.seal_staging(attempt, [0])
-        self.warehouse.ledger.mark_staged(attempt, Staged(staged.num_rows))
+        self.warehouse.ledger.mark_staged(attempt, Staged(staged.num_rows, row_rules="the present ones"))
         with life.open_rows(self.warehouse, attempt) as shown:
             self.checked = shown.checked
         life.audit(self.warehouse, attempt)

@@ -22,11 +22,13 @@ from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from batchledger.model.housekeeping import OVER_FOR, StagingTable
 from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.rules import Upsert
 from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND
 from tests.contract.messages import BY_ID, Messages
+from tests.contract.updates import BY_OFFSET, Record, Story
 from tests.contract.warehouses import PostgresWarehouse, create_role, role_of
 from tests.fakes.work import ROW_SCHEMA
 
@@ -315,6 +317,52 @@ def test_row_that_bears_the_id_of_another_pipelines_batch_is_not_counted_there(
         assert (other.prove().findings, other.prove().rows_erased) == ((), 0)
     finally:
         other.drop()
+
+
+def test_place_that_only_a_copied_row_names_is_not_erased(warehouse: PostgresWarehouse) -> None:
+    """Another person's record lies there, and is not read yet."""
+    life.take_to_published(warehouse, FIRST)
+    change_target(
+        warehouse,
+        "insert into {target} (_topic, _partition, _offset, _timestamp, message_id, _batch_id) "
+        "select _topic, _partition, 4, _timestamp, message_id, _batch_id from {target} where _offset = 1",
+    )
+    assert record_of(erase(warehouse)).before == {"rows": 2, "remembered_keys": 0}
+    life.take_to_published(warehouse, SECOND, run="run-2")
+    assert life.target_coordinates(warehouse) == [(ORDERS_0, offset) for offset in (0, 2, 3, 4)]
+    assert warehouse.prove().findings == ()
+
+
+def test_copied_row_leaves_no_version_of_its_key(warehouse: PostgresWarehouse) -> None:
+    """Otherwise no record of the key could come before the place that the copy names."""
+    story = Story(warehouse.with_rules(upsert=BY_OFFSET))
+    story.publish(Record("AA", 1), Record("DL", 2))
+    change_target(
+        warehouse,
+        "insert into {target} (_topic, _partition, _offset, _timestamp, carrier, flight, delay, _batch_id) "
+        "select _topic, _partition, 9, _timestamp, 'UA', flight, delay, _batch_id from {target} where carrier = 'AA'",
+    )
+    erase(story.warehouse, "delay=1")  # type: ignore[arg-type]
+    story.publish(Record("UA", 3))
+    assert story.state() == {("DL", 1): 2, ("UA", 1): 3}
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+@pytest.mark.parametrize("upsert", [None, Upsert(("message_id",))], ids=["append", "upsert"])
+def test_row_that_an_older_version_has_staged_without_a_mark_stays_erased(
+    warehouse: PostgresWarehouse, upsert: Upsert | None, is_marked: bool
+) -> None:
+    """An upgrade between two steps. It kept no rules of rows either."""
+    warehouse = replace(warehouse, upsert=upsert)
+    life.take_to_published(warehouse, FIRST)
+    erase(warehouse)
+    attempt = life.take_replay_to_audited(warehouse, FIRST)
+    if not is_marked:
+        staging = sql.Identifier("batchledger_staging", f"b{attempt.batch.batch_id}_a1_rows")
+        change_target(warehouse, "update {staging} set _task = 0 where _task < 0", staging=staging)
+    life.publish(warehouse, attempt)
+    assert life.target_coordinates(warehouse) == [(ORDERS_0, 0), (ORDERS_0, 2)]
+    assert (warehouse.prove().findings, warehouse.prove().rows_erased) == ((), 1)
 
 
 def test_staging_that_a_task_still_writes_refuses_the_erasure(warehouse: PostgresWarehouse) -> None:

@@ -23,6 +23,7 @@ from batchledger.model.errors import (
 )
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, SECOND
+from tests.contract.updates import BY_OFFSET, Record, Story
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
 from tests.support import wait_until
 
@@ -189,6 +190,18 @@ def test_statement_that_takes_too_long_waits_for_who_has_set_the_limit(table: Po
     assert "limits.max_records" in str(told.value)
     alter(table, "drop trigger act on {t}")
     assert life.publish(table, attempt) == 2
+
+
+@pytest.mark.parametrize("change", ["rename carrier to airline", "drop carrier"])
+def test_key_column_that_is_gone_after_the_audit_is_named(warehouse_dsn: str, change: str) -> None:
+    for warehouse in open_postgres(warehouse_dsn):
+        story = Story(warehouse.with_rules(upsert=BY_OFFSET))
+        story.publish(Record("AA", 1))
+        attempt = story.stage(Record("AA", 2))
+        life.audit(warehouse, attempt)
+        alter(warehouse, f"alter table {{t}} {change}")
+        with pytest.raises(RowsRefusedError, match='column "carrier" does not exist'):
+            life.publish(story.warehouse, attempt)
 
 
 def test_quarantined_record_that_the_ledger_does_not_take_is_refused_for_good(table: PostgresWarehouse) -> None:

@@ -11,13 +11,15 @@ from batchledger.adapters.postgres.sinks import refused_rows
 from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.lifecycle.delivery import name_refused
 from batchledger.model.batch import Attempt
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import RowsRefusedError, TargetRefusedError
 from batchledger.model.offsets import OffsetRange
 from tests.contract import life
+from tests.contract.decided import BY_ANA
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.test_refused_rows import DEFERRED, alter, trigger
 from tests.contract.updates import BY_OFFSET, Record, Story
-from tests.contract.warehouses import PostgresWarehouse, open_postgres
+from tests.contract.warehouses import PostgresWarehouse, Warehouse, open_postgres
 
 WIDE = OffsetRange(ORDERS_0, 3, 403)
 LONG = "x" * 12
@@ -186,6 +188,31 @@ def test_rows_of_a_replay_are_not_in_the_way_of_themselves(table: PostgresWareho
     attempt = life.take_replay_to_audited(table, FIRST)
     (only,) = refuse(table, attempt).coordinates
     assert only.startswith('orders[0]@1 (new row for relation "orders" violates check constraint "short")')
+
+
+def test_row_of_an_erased_key_is_not_tried(table: PostgresWarehouse) -> None:
+    """Its key would be refused, if it were still there."""
+    erase(table, table, "message_id=orders[0]@1")
+    alter(table, "alter table {t} add constraint short check (message_id < 'orders[0]@1') not valid")
+    attempt = life.take_replay_to_audited(table, FIRST)
+    (only,) = refuse(table, attempt).coordinates
+    assert only.startswith('orders[0]@2 (new row for relation "orders" violates check constraint "short")')
+
+
+def test_erased_record_of_updates_is_not_tried(warehouse_dsn: str) -> None:
+    for warehouse in open_postgres(warehouse_dsn):
+        story = Story(warehouse.with_rules(upsert=BY_OFFSET))
+        story.publish(Record("AA", 1), Record("DL", 2), Record("UA", 3))
+        erase(warehouse, story.warehouse, "delay=2")
+        alter(warehouse, "alter table {t} add constraint early check (delay < 2) not valid")
+        attempt = story.stage_replay(OffsetRange(ORDERS_0, 0, 3))
+        (only,) = refuse(story.warehouse, attempt).coordinates  # type: ignore[arg-type]
+        assert only.startswith('orders[0]@2 (new row for relation "orders" violates check constraint "early")')
+
+
+def erase(warehouse: PostgresWarehouse, rules: Warehouse, key: str) -> None:
+    parsed = ErasureKey.parse([key])
+    warehouse.decisions.erase(warehouse.pipeline, parsed, BY_ANA, lambda access: rules.sink.erase(access, parsed))
 
 
 def test_objection_stays_as_it_is_if_the_rows_are_taken_by_now(table: PostgresWarehouse) -> None:

@@ -7,9 +7,11 @@ import pytest
 from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import IntegrityCheck, Severity
+from batchledger.model.erasure import ErasureKey
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import Upsert
 from tests.contract import life
+from tests.contract.decided import BY_ANA
 from tests.contract.updates import BY_OFFSET, BY_TIMESTAMP, DELETING_SCHEMA, KEYED_SCHEMA, P0, P1, Record, Story
 from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
 
@@ -55,6 +57,16 @@ def test_deletion_counts_once_for_a_key(both: Warehouse) -> None:
     assert find(story, first) == ["orders[0]@0"]
     publish(story, first)
     assert find(story, story.stage_replay(OffsetRange(P0, 0, 1))) == []
+
+
+def test_deletion_of_an_erased_key_is_not_judged(both: Warehouse) -> None:
+    """A check sees no record of the key."""
+    story = Story(both.with_rules(upsert=Upsert(("carrier",))))
+    story.publish(Record("AA", 1), Record("AA", None))
+    key = ErasureKey.parse(["carrier=AA"])
+    both.decisions.erase(both.pipeline, key, BY_ANA, lambda access: story.warehouse.sink.erase(access, key))
+    assert both.count_deleted_keys() == 0
+    assert find(story, story.stage_replay(OffsetRange(P0, 1, 2))) == []
 
 
 @pytest.mark.parametrize("rules", [BY_OFFSET, None], ids=["no deletion", "no key"])

@@ -9,7 +9,7 @@ from batchledger.model.batch import Attempt
 from batchledger.model.errors import KeyConflictError
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.rules import Upsert, VersionBy
-from tests.fakes.database import Coordinate, Row, Tables, coordinate_of
+from tests.fakes.database import Coordinate, Row, Tables, coordinate_of, is_erased
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -56,7 +56,7 @@ def find_unmatched(
     known = {_key_of(row, rules) for row in held}
     known |= {key for owner, key in tables.deleted_keys if owner == attempt.batch.pipeline}
     found = []
-    whole = [row for row in rows if None not in [row[column] for column in rules.key]]
+    whole = [row for row in rows if not is_erased(row) and None not in [row[column] for column in rules.key]]
     for row in sorted(whole, key=lambda each: _version_of(each, rules)):
         key = _key_of(row, rules)
         if row.get("_deleted") and key not in known:

@@ -1,5 +1,6 @@
 """A run whose pipeline file changes between its steps: what it has staged by the former rules is never published."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.lifecycle import decisions, plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode
-from batchledger.model.errors import BatchBlockedError, RowRulesChangedError
+from batchledger.model.errors import BatchBlockedError, RowRulesChangedError, RowsRefusedError, StagingLostError
+from batchledger.ports import Stager
 from tests.fakes.crash import FOREIGN, SINKS, CrashOnce, SimulatedCrashError
 from tests.fakes.foreign_sink import store_of
 from tests.fakes.work import Rows
@@ -115,6 +117,19 @@ def test_blocked_batch_of_the_former_rules_cannot_be_accepted(world: World) -> N
     with pytest.raises(RowRulesChangedError):
         decisions.accept(deployed(world), batch.batch_id, Decision("ana", "the rows are right"))
     assert world.database.committed.decisions == {}
+
+
+def test_batch_that_was_blocked_while_it_was_staged_has_nothing_to_accept(world: World) -> None:
+    batch = plans.plan(world.process(), "run")
+    assert batch is not None
+
+    def refuse() -> Stager:
+        raise RowsRefusedError("The ledger refuses a row.")
+
+    with pytest.raises(BatchBlockedError):
+        run_batch.stage(replace(world.process(), make_stager=refuse), batch.batch_id, "run")
+    with pytest.raises(StagingLostError, match=r"(?s)Staging of .* is gone.*Take it again"):
+        decisions.accept(world.process(), batch.batch_id, Decision("ana", "the rows are right"))
 
 
 @pytest.mark.parametrize(

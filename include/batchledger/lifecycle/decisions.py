@@ -287,7 +287,6 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
             advice=f"Look at it: batchledger batch {batch.batch_id}",
             batch_id=batch.batch_id,
         )
-    row_rules.require_same_rules(platform, attempt)
     checks = platform.ledger.load_checks(batch.batch_id)
     failed = [each for each in checks if each.blocks]
     wrong = [f"{each.name}: {each.detail}" for each in failed if each.name in CHECKS_NEVER_ACCEPTED]
@@ -313,6 +312,7 @@ def _require_acceptable(platform: Platform, attempt: Attempt) -> None:
             advice=again,
             batch_id=batch.batch_id,
         )
+    row_rules.require_same_rules(platform, attempt)
     if is_refused_by_target(checks):
         _require_taken(platform, attempt, checks)
 

@@ -1,7 +1,7 @@
 """Erases the rows of a key on a person's order, with what quarantine and the ledger hold of them.
 
 The effect says how many, and names the columns of the key; no part of the record holds a value. ``verify`` stays exact:
-the ledger counts what is erased of each range. A later publication of the same records erases them again.
+the ledger counts what is erased of each range. A later publication of the same records makes no row of them.
 """
 
 import logging

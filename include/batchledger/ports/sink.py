@@ -182,7 +182,7 @@ class Sink(Staging, Protocol):
         """Delete the rows of a key for good, and forget their message keys and deletions.
 
         The ledger counts them in ``rows_erased`` of their ranges. A hash of the key is remembered, with how far each
-        partition was read: a later ``publish`` of records before that erases their rows in its own transaction. Raises
+        partition was read, and where the records lie: none of them becomes a row when they are read again. Raises
         DecisionRefusedError if the target cannot do so, or has no such column; TargetChangedError when the table is not
         the pipeline's own.
         """

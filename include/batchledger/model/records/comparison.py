@@ -68,7 +68,7 @@ class Comparison:
     Rows are matched by their coordinates, or by key in a target that is updated by key. ``_batch_id`` is left out:
     every row that is published again gets another one. ``repeated`` rows would stand beside the present ones, as
     records of a topic do. The rows lack the ``absent_columns`` of the target: these take no part, and would get their
-    default. ``erased_again`` rows of erased keys would be written and erased again at once: they are not added.
+    default. ``erased_again`` records of erased keys would become no rows: they are not added.
     """
 
     added: int = 0

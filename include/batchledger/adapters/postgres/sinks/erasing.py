@@ -13,8 +13,9 @@ an upsert, or records that could not be decoded by then. Each pipeline has one s
 every erased key.
 
 Known limits: a column that rows get in the table, from a default or a trigger, is found when its rows are written
-(``settle``); the comparison before a replay counts these rows as added. In a ledger that hashes keys without a secret,
-a person who reads the salt and the hashes can find a value by trying all that it may be.
+(``settle``), and so are rows that an older version has staged; the comparison before a replay counts these rows as
+added. In a ledger that hashes keys without a secret, a person who reads the salt and the hashes can find a value by
+trying all that it may be.
 """
 
 import secrets
@@ -127,7 +128,8 @@ class PostgresErasure:
     ) -> None:
         """Count the attempt's ``rows`` that were erased. Within its publication, after the others are written.
 
-        Erases what the table itself has made a row of an erased key. Raises TargetChangedError if it has lost a column
+        Erases what the table itself has made a row of an erased key, and what an older version has staged, which marked
+        no row. Raises TargetChangedError if it has lost a column
         of such a key: its rows would come back in silence.
         """
         parameters = _parameters_of(attempt)
@@ -138,9 +140,10 @@ class PostgresErasure:
         cursor.execute(read_statement(__package__, "uncount_erased"), parameters)
         cursor.execute(read_statement(__package__, "create_erased"))
         cursor.execute(read_sql(__package__, "note_marked").format(rows=rows), parameters | {"erased": ERASED})
-        changes = bool(find_swallowers(cursor, self.target.identifier))
+        cursor.execute(read_statement(__package__, "is_unmarked"), [attempt.batch.batch_id, attempt.number])
+        all_late = bool(cursor.fetchall()[0][0]) or bool(find_swallowers(cursor, self.target.identifier))
         late = [
-            each for each in self._find_erasures(cursor, attempt) if changes or any(c not in columns for c in each[0])
+            each for each in self._find_erasures(cursor, attempt) if all_late or any(c not in columns for c in each[0])
         ]
         if late:
             self._erase_late(cursor, parameters, late)

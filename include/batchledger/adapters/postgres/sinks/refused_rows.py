@@ -73,7 +73,7 @@ class RefusedRows:
 
     def _try(self, place: int, size: int) -> psycopg.Error | str | None:
         """Hand a piece over; return what the table says against it. What is taken stays."""
-        query = sql.SQL("(select {} from batchledger_tried where _place >= {} and _place < {}) piece")
+        query = sql.SQL("(select {}, _task from batchledger_tried where _place >= {} and _place < {}) piece")
         piece = query.format(join_names(self.columns), sql.Literal(place), sql.Literal(place + size))
         try:
             with self.cursor.connection.transaction() as savepoint:

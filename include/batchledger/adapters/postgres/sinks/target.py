@@ -233,8 +233,9 @@ class TargetTable:
         ``erased`` of these have erased keys (``tables.ERASED``), and none of those becomes a row.
         """
         if self.updates is not None:
-            base_types = read_base_types(cursor, self.table)
-            too_long = keys_too_long({each: base_types[each] for each in self.updates.rules.key})
+            base_types, key = read_base_types(cursor, self.table), self.updates.rules.key
+            # PostgreSQL refuses rows for a column that is gone.
+            too_long = keys_too_long({each: base_types[each] for each in key if each in base_types})
             return self.updates.apply(cursor, attempt, rows, columns, erased=erased, is_too_long=too_long)
         cursor.execute(self._insert(rows, columns), [attempt.batch.batch_id])
         return int(cursor.rowcount) + erased

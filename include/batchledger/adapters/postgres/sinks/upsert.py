@@ -77,9 +77,7 @@ class PostgresUpsert:
             key_hash=hash_of(self.rules.key),
             pipeline=sql.Literal(attempt.batch.pipeline),
             same_key_in_target=self._same_key("t", "s"),
-            same_key_in_batch=self._same_key("o", "s"),
-            version_of_other=_as_row(self._version("o.")),
-            version_of_record=_as_row(self._version("s.")),
+            version=sql.SQL(", ").join(self._version("")),
         )
 
     def _same_key(self, one: str, other: str) -> sql.Composed:

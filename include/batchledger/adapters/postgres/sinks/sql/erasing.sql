@@ -65,6 +65,10 @@ select e.columns, e.types, e.key_hash, e.topic, e.partition, e.until
 from batchledger.erased_key e
 where e.pipeline = %(pipeline)s
 
+-- name: is_unmarked
+-- An older version has staged the attempt: it kept no rules, and marked no rows.
+select exists (select from batchledger.attempt where batch_id = %s and number = %s and row_rules is null)
+
 -- name: uncount_erased
 -- An earlier attempt of the batch has counted its own rows (at_least_once).
 update batchledger.batch_range set rows_erased = 0 where batch_id = %(batch_id)s and rows_erased > 0
@@ -117,29 +121,33 @@ from batchledger_erased e
 where d.pipeline = %(pipeline)s and d.key_hash = e.message_hash
 
 -- name: remember_offsets
--- The erased rows. A duplicate of one is erased with it; it never was the state of a key.
+-- The erased rows. A duplicate of one is erased with it; it never was the state of a key. A row that no batch of the
+-- pipeline has written, such as a copy, may name the place of a record that is not read yet.
 insert into batchledger.erased_offset (pipeline, topic, partition, "offset", leaves_version)
 select %(pipeline)s, topic, partition, "offset", bool_or(leaves_version)
 from (
     select e.topic, e.partition, e."offset", coalesce(e.leaves_version, %(leaves_version)s) as leaves_version
     from batchledger_erased e
-    where e."offset" is not null
+    join batchledger.batch_range h
+        on h.batch_id = e.batch_id and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
+    where h.pipeline = %(pipeline)s
     union all
     select d.topic, d.partition, d."offset", false
     from batchledger.duplicate d
     join batchledger_erased e on d.key_hash = e.message_hash
     where d.pipeline = %(pipeline)s) found
-where topic is not null and partition is not null
 group by topic, partition, "offset"
 on conflict do nothing
 
 -- name: remember_versions
+-- For the reason of the join see remember_offsets.
 insert into batchledger.deleted_key (pipeline, key_hash, topic, partition, "offset", "timestamp", batch_id, is_erased)
 select distinct on (e.deleted_hash)
     %(pipeline)s, e.deleted_hash, e.topic, e.partition, e."offset", e."timestamp", e.batch_id, true
 from batchledger_erased e
-where e.deleted_hash is not null and e.topic is not null and e.partition is not null and e."offset" is not null
-    and e.batch_id is not null
+join batchledger.batch_range h
+    on h.batch_id = e.batch_id and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
+where h.pipeline = %(pipeline)s and e.deleted_hash is not null
 order by e.deleted_hash, e."timestamp" desc nulls last, e.topic collate "C" desc, e.partition desc, e."offset" desc
 on conflict (pipeline, key_hash) do update
 set topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset",

@@ -116,15 +116,13 @@ where _task >= 0 or (_task = {erased} and ({key}) is not null)
 order by {apart}, {newest_first}
 
 -- name: select_unmatched
--- Records that delete a key of which nothing is known: no row, no deletion, no earlier record of the batch.
+-- Records that delete a key of which nothing is known: no row, no deletion, no earlier record of the batch. The rank is
+-- one pass: to look for an earlier record of each deletion would read all records of its key each time.
 select s._topic, s._partition, s._offset
 from (
     select *, {key_hash} as _key_hash, {pipeline}::text as _pipeline
-    from {rows}
-    where _deleted and num_nulls({key}) = 0) s
+    from (select *, rank() over (partition by {key} order by {version}) as _rank from {rows} where _task >= 0) ranked
+    where _rank = 1 and _deleted and num_nulls({key}) = 0) s
 where not exists (select from {target} t where {same_key_in_target})
-    and not exists (
-        select from (select * from {rows}) o
-        where {same_key_in_batch} and {version_of_other} < {version_of_record})
     and not exists (
         select from batchledger.deleted_key d where d.pipeline = s._pipeline and d.key_hash = s._key_hash)
