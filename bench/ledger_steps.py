@@ -168,6 +168,9 @@ class _NoRows:
     def count_numbers(self) -> None:
         pass
 
+    def count_unmatched(self) -> None:
+        pass
+
     def claim_target(self, attempt: Attempt, _connection: Any = None) -> TargetClaim:
         return TargetClaim("nowhere", f"nowhere for {attempt.batch.pipeline}")
 
