@@ -331,6 +331,28 @@ def stand(desk: Desk) -> dict[str, Standing]:
     return {each.name: each for each in sight.value.standings if each.health.state is not PipelineState.FILE_GONE}
 
 
+def test_pipeline_whose_file_is_gone_stays_in_the_list_with_its_open_batch_and_the_way_on(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, batch_id = block(workplace)
+    platform = pipeline.platform()
+    monkeypatch.setattr(lookout, "FRESH_SECONDS", 3600.0)
+    desk = open_desk(monkeypatch, User("owner", dags=frozenset({pipeline.name})))
+    pipeline.path.unlink()
+    stand(desk)
+    owner = User("owner")
+    shown = desk.get(f"?q={pipeline.name}", owner)
+    told = words(shown)
+    assert "file gone" in told.lower()
+    assert f"open is batch {batch_id} (blocked)" in told
+    assert f"batchledger retire {pipeline.name} --reason WHY" in told
+    assert f"/pipelines/{pipeline.name}" not in shown.text
+    assert desk.get(f"/{pipeline.name}", owner).status_code == 404
+    platform.decisions.retire(pipeline.name, WHY, discard=[batch_id])
+    stand(desk)
+    assert "file gone" not in words(desk.get(f"?q={pipeline.name}", owner)).lower()
+
+
 def test_batch_says_who_has_published_it_again(workplace: Workplace, desk: Desk) -> None:
     pipeline = workplace.create(partitions=1)
     pipeline.send(4, partitions=1)
