@@ -42,7 +42,9 @@ def wait_for(airflow: AirflowApi, address: str, text: str = "") -> None:
 
     def written() -> bool:
         page = ask(airflow, address, cookies={"_token": token_of(airflow)}, follow_redirects=True)
-        return page.status_code == 200 and text in page.text
+        # Until it is written, the address leads to the ledger's own page.
+        is_of_docs = page.url.path.startswith("/batchledger/docs")
+        return page.status_code == 200 and is_of_docs and text in page.text
 
     wait_until(written, DEADLINE_SECONDS, every=0.5)
 
