@@ -1,8 +1,9 @@
 """What the proof needs from the system, made sure of before it begins: ``make proof`` runs this as a program.
 
-A Chromium, in this order: one that is installed and starts; Playwright's own, fetched if it is missing; the package
-``chromium``. Prometheus with ``promtool``: what is installed, else the package ``prometheus``. Root gets
-packages, if there is ``apt-get``. Without a program no test is skipped: the proof stops and says what to install.
+Playwright's driver, and a library that it wants. A Chromium, in this order: one that is installed and starts;
+Playwright's own, fetched if it is missing; the package ``chromium``. Prometheus with ``promtool``: what is installed,
+else the package ``prometheus``. Root gets packages, if there is ``apt-get``. Without a program no test is skipped: the
+proof stops and says what to install.
 """
 
 import os
@@ -15,6 +16,11 @@ INSTALLED = ("chromium", "chromium-browser", "google-chrome-stable", "google-chr
 CHROMIUM_ADVICE = (
     "there is no Chromium or Chrome that starts, and Playwright cannot fetch its own: install the package chromium, or "
     "google-chrome-stable, and try again. As root on Debian, `make proof` does so itself."
+)
+DRIVER_PACKAGE = "libatomic1"
+DRIVER_ADVICE = (
+    f"Playwright's driver does not start: install the package {DRIVER_PACKAGE}, and try again. As root on Debian, "
+    "`make proof` does so itself."
 )
 PROMETHEUS = ("prometheus", "promtool")
 PROMETHEUS_ADVICE = (
@@ -59,12 +65,26 @@ def find_own() -> str | None:
     """Return the path of Playwright's own, once it was fetched."""
     from playwright.sync_api import sync_playwright
 
-    # Its driver wants a library that a small system may lack.
-    if not _run([sys.executable, "-m", "playwright", "--version"], _START_SECONDS, is_quiet=True):
+    if not driver_starts():
         return None
     with sync_playwright() as playwright:
         path = playwright.chromium.executable_path
     return path if Path(path).exists() else None
+
+
+def driver_starts() -> bool:
+    """Whether Playwright's driver finds the libraries that it needs: a small system lacks one."""
+    return _run([sys.executable, "-m", "playwright", "--version"], _START_SECONDS, is_quiet=True)
+
+
+def prepare_driver(*, may_install: bool) -> list[str]:
+    """Return what Playwright's driver is called. Raises ProgramMissingError if it does not start."""
+    if not driver_starts() and may_install and shutil.which("apt-get") is not None:
+        _say(f"Playwright's driver does not start; the package {DRIVER_PACKAGE} is installed.")
+        install_package(DRIVER_PACKAGE)
+    if not driver_starts():
+        raise ProgramMissingError(DRIVER_ADVICE)
+    return ["Playwright's driver"]
 
 
 def starts(path: str) -> bool:
@@ -127,7 +147,7 @@ def _say(text: str) -> None:
 def main() -> int:
     """Make sure of all programs, and name each that is missing; the exit code says whether they are there."""
     may_install, exit_code = os.geteuid() == 0, 0
-    for prepare in (_prepare_chromium, prepare_prometheus):
+    for prepare in (prepare_driver, _prepare_chromium, prepare_prometheus):
         try:
             _say(f"Found {' and '.join(prepare(may_install=may_install))}.")
         except ProgramMissingError as error:

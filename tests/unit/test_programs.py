@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
 from tests.conftest import ROOT
-from tests.programs import PROMETHEUS
+from tests.programs import PROMETHEUS, ProgramMissingError
 
 STARTS = "#!/bin/sh\necho Chromium 150\n"
 DOES_NOT_START = "#!/bin/sh\necho 'install the snap' >&2\nexit 1\n"
@@ -42,7 +43,9 @@ def put(folder: Path, name: str, text: str) -> None:
 def prepare(machine: Path, *, is_root: bool = True, browsers: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run what ``make proof`` runs first, as root or not, under any user; Playwright fetches into ``browsers``."""
     user = f"import os, sys; os.geteuid = lambda: {0 if is_root else 1000}; "
-    program = f"{user}from tests.programs import main; sys.exit(main())"
+    # Whether this machine has the library of Playwright's driver is not in question.
+    driver = "from tests import programs; programs.prepare_driver = lambda may_install: ['a driver']; "
+    program = f"{user}{driver}sys.exit(programs.main())"
     environment = {
         **os.environ,
         "PATH": str(machine),
@@ -61,7 +64,7 @@ def test_browser_that_is_installed_is_taken_and_nothing_is_fetched(machine: Path
     assert (done.returncode, done.stdout, done.stderr) == (
         0,
         "",
-        f"Found {machine / name}.\nFound {machine / 'prometheus'} and {machine / 'promtool'}.\n",
+        f"Found a driver.\nFound {machine / name}.\nFound {machine / 'prometheus'} and {machine / 'promtool'}.\n",
     )
 
 
@@ -120,6 +123,22 @@ def test_all_that_is_missing_is_named_at_once(bare: Path, is_root: bool) -> None
     assert done.returncode == 1
     assert "install the package chromium" in done.stderr
     assert "install the package prometheus" in done.stderr
+
+
+@pytest.mark.parametrize("may_install", [True, False])
+def test_library_of_playwrights_driver_is_installed_or_named(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_install: bool
+) -> None:
+    said = tmp_path / "said"
+    put(machine, "apt-get", INSTALLS.format(said=said, folder=machine))
+    monkeypatch.setenv("PATH", str(machine))
+    monkeypatch.setattr(programs, "driver_starts", said.exists)
+    if may_install:
+        assert programs.prepare_driver(may_install=True)
+        assert said.read_text().splitlines()[-1].endswith(" libatomic1")
+        return
+    with pytest.raises(ProgramMissingError, match="install the package libatomic1"):
+        programs.prepare_driver(may_install=False)
 
 
 def list_prerequisites(target: str) -> list[str]:
