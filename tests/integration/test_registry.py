@@ -368,12 +368,12 @@ def schema(*references: tuple[str, str]) -> Answer:
 
 def test_references_in_a_circle_are_refused(gate: Gate) -> None:
     gate.answers = [schema(("a", "a")), schema(("b", "b")), schema(("a", "a"))]
-    assert "refers to itself: a" in refused(through(gate), SchemaRefusedError).why
+    assert "refers to itself: 'a'" in refused(through(gate), SchemaRefusedError).why
 
 
 def test_one_name_for_two_schemas_is_refused(gate: Gate) -> None:
     gate.answers = [schema(("a", "x"), ("b", "y")), schema(), schema(("a", "z")), schema(("c", "x"))]
-    assert "two schemas that this one calls a" in refused(through(gate), SchemaRefusedError).why
+    assert "two schemas that this one calls 'a'" in refused(through(gate), SchemaRefusedError).why
 
 
 def test_references_without_end_are_refused(gate: Gate) -> None:
@@ -383,7 +383,7 @@ def test_references_without_end_are_refused(gate: Gate) -> None:
 
 def test_schema_of_another_type_is_refused(gate: Gate) -> None:
     gate.answers = [Answer(200, '{"schema": "<a/>", "schemaType": "XSD"}')]
-    assert "type XSD" in refused(through(gate), SchemaRefusedError).why
+    assert "type 'XSD'" in refused(through(gate), SchemaRefusedError).why
 
 
 def test_password_lets_in_and_a_wrong_one_does_not(registry: Registry, gate: Gate) -> None:
