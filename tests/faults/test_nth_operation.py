@@ -1,7 +1,8 @@
 """Each call of a batch's life to PostgreSQL, Kafka and the Iceberg catalog fails in turn, until none is left to fail.
 
-As SQLite's tests let the first, the second, the n-th allocation fail until a run needs no more. The proof takes a sample
-of the places that call. ``make calls`` takes every call, and writes down how many calls a life makes and how many lives there were.
+As SQLite's tests let the first, the second, the n-th allocation fail until a run needs no more. The proof takes a
+sample of the places that call. ``make calls`` takes every call, and writes down how many calls a life makes and how
+many lives there were.
 """
 
 import os
