@@ -10,9 +10,11 @@ import json
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -40,6 +42,7 @@ from tests.support import Workplace
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / ".local" / "test"
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+SHORT_RUN_SECONDS = 300
 
 
 class FileByFile(LoadScopeScheduling):
@@ -151,6 +154,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         end_services(folder)
     if session.testsfailed == 0:
         shutil.rmtree(SERVICES.home.local)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which files took longest: seconds of their worker, with the services that they were first to ask for."""
+    seconds = defaultdict[str, float](float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if sum(seconds.values()) > SHORT_RUN_SECONDS:
+        terminalreporter.section("slowest files")
+        for path, taken in sorted(seconds.items(), key=itemgetter(1), reverse=True)[:20]:
+            terminalreporter.line(f"{taken:6.0f} s {path}")
 
 
 @pytest.fixture(scope="session")
