@@ -42,16 +42,19 @@ def announce(context: "Context", target: AssetAlias, published: "PublishedBatch"
     example before a person cleared it, its event is there, and there is no second one.
     """
     asset = Asset(published.target.uri)
-    if context["ti"].try_number > 1 and _is_announced(target, asset, published):
+    if context["ti"].try_number > 1 and _is_announced(context, target, asset, published):
         return False
     context["outlet_events"][target].add(asset, extra=dict(published.to_event()))
     return True
 
 
-def _is_announced(target: AssetAlias, asset: Asset, published: "PublishedBatch") -> bool:
-    """Ask Airflow for the event of the batch. The ones of other batches with this asset lie around it."""
+def _is_announced(context: "Context", target: AssetAlias, asset: Asset, published: "PublishedBatch") -> bool:
+    """Ask Airflow for the event of the batch. The ones of other batches with this asset lie around it.
+
+    An event of this run is younger than the run, by Airflow's clock alone. The ledger's clock may be another.
+    """
     batch = published.batch
-    events = InletEventsAccessor(alias_name=target.name).after(batch.planned_at.isoformat())
+    events = InletEventsAccessor(alias_name=target.name).after(context["dag_run"].run_after.isoformat())
     wanted = (asset.uri, batch.pipeline, batch.batch_id)
     told = [(each.asset.uri, each.extra or {}) for each in events]
     return wanted in [(uri, extra.get("pipeline"), extra.get("batch_id")) for uri, extra in told]
