@@ -429,11 +429,12 @@ def test_durations_are_told_in_their_two_largest_units(seconds: int, text: str) 
 def test_pipeline_whose_file_is_gone_is_told_with_its_open_batches_and_the_ways_on() -> None:
     content = summarise([ErrorKind("no JSON", 3)])
     left = LeftPipeline("orders", ("batch 3 (blocked)", "batch 5 (planned)"), content)
-    found = judge_left(left, "warehouse")
+    found, advice = judge_left(left, "warehouse")
     assert (found.state, found.quarantine, found.threats) == (PipelineState.FILE_GONE, content, None)
-    what, advice = found.detail.split("\n")
-    assert what == "No pipeline file has this name, and open is batch 3 (blocked), batch 5 (planned)."
+    assert found.detail == (
+        f"No pipeline file has this name, and open is batch 3 (blocked), batch 5 (planned).\n{advice}"
+    )
     assert advice == "Put the file back, or end the pipeline: batchledger retire orders --reason WHY"
-    elsewhere = judge_left(LeftPipeline("orders"), "other").detail
+    elsewhere = judge_left(LeftPipeline("orders"), "other")[0].detail
     assert elsewhere.startswith("No pipeline file has this name.\n")
     assert "batchledger retire orders --connection other --reason WHY" in elsewhere

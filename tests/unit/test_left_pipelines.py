@@ -8,7 +8,7 @@ from batchledger.model.findings import PipelineState
 from batchledger.monitoring.health import LeftPipeline, PipelineHealth, judge_left
 from tests.pages import PATIENT_SECONDS, User, let_in, open_browser, words
 
-LEFT = judge_left(LeftPipeline("orders", ("batch 3 (blocked)",)), "warehouse")
+LEFT, ADVICE = judge_left(LeftPipeline("orders", ("batch 3 (blocked)",)), "warehouse")
 WITH_FILE = PipelineHealth("payments", PipelineState.CAUGHT_UP, "", None)
 
 
@@ -17,7 +17,7 @@ def test_pipeline_whose_file_is_gone_is_listed_with_its_open_batch_and_the_way_o
 ) -> None:
     ana = User("ana", dags=frozenset({"orders", "payments"}))
     pages = let_in(monkeypatch, ana)
-    standings = (Standing(LEFT, (LEFT.detail.partition("\n")[2],)), Standing(WITH_FILE))
+    standings = (Standing(LEFT, (ADVICE,)), Standing(WITH_FILE))
     pages.state.lookout.overview = Watch(lambda _: Overview(standings), fresh_seconds=3600.0)
     pages.state.lookout.overview.look(PATIENT_SECONDS)
     shown = open_browser(pages, ana).get("/pipelines")

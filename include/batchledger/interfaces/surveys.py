@@ -1,6 +1,6 @@
 """How the pipelines of the folder stand, for the command line: each is asked by itself. Changes nothing."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,12 +23,16 @@ SURVEYS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """How a pipeline stands, its deadlines, and its ledger: connection and database, None if its file is refused."""
+    """How a pipeline stands, its deadlines, and its ledger: connection and database, None if its file is refused.
+
+    ``advice`` is there if its file is gone.
+    """
 
     health: PipelineHealth
     deadlines: Deadlines = field(default_factory=Deadlines)
     dsn: str | None = field(default=None, repr=False)
     ledger: str = DEFAULT_LEDGER
+    advice: str = ""
 
 
 def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveyed]:
@@ -50,20 +54,26 @@ def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveye
     files = [each for each in find_pipeline_files() if not names or each.stem in names]
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
         found = list(pool.map(look, files))
-    return found if names else [*found, *_find_left(found)]
+    if names:
+        return found
+    ledgers = {each.ledger: each.dsn for each in found if each.dsn}
+    return [*found, *find_left(ledgers, [each.health.pipeline for each in found])]
 
 
-def _find_left(found: Sequence[Surveyed]) -> list[Surveyed]:
-    """Return the pipelines without a file. A ledger that cannot be asked adds none: the others say what is wrong."""
-    ledgers = {each.dsn: each.ledger for each in found if each.dsn}
+def find_left(dsn_by_connection: Mapping[str, str], named: Collection[str]) -> list[Surveyed]:
+    """Return the pipelines without a file, in these ledgers and behind the usual connection.
+
+    A ledger that cannot be asked adds none: the pipelines with a file say what is wrong.
+    """
+    ledgers = dict(dsn_by_connection)
     with suppress(ConfigurationError):
-        ledgers.setdefault(postgres_dsn(load_connection(DEFAULT_LEDGER, ("postgres",))), DEFAULT_LEDGER)
-    named = [each.health.pipeline for each in found]
+        ledgers.setdefault(DEFAULT_LEDGER, postgres_dsn(load_connection(DEFAULT_LEDGER, ("postgres",))))
     left: dict[str, Surveyed] = {}
-    for dsn, ledger in ledgers.items():
+    for ledger, dsn in ledgers.items():
         with suppress(BatchledgerError):
             for each in list_without_file(dsn, named):
-                left.setdefault(each.name, Surveyed(judge_left(each, ledger), dsn=dsn, ledger=ledger))
+                health, advice = judge_left(each, ledger)
+                left.setdefault(each.name, Surveyed(health, dsn=dsn, ledger=ledger, advice=advice))
     return list(left.values())
 
 

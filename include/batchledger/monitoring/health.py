@@ -209,15 +209,16 @@ def _judge_book(
     return PipelineHealth(rules.name, *_judge(book.open_batch, threats, book.pause), threats)
 
 
-def judge_left(left: LeftPipeline, ledger: str) -> PipelineHealth:
-    """Say what is left of a pipeline whose file is gone, and the ways on, in two lines. ``ledger`` is a connection."""
+def judge_left(left: LeftPipeline, ledger: str) -> tuple[PipelineHealth, str]:
+    """Say what is left of a pipeline whose file is gone, with the ways on, which are returned by themselves as well.
+
+    ``ledger`` is a connection.
+    """
     waiting = f", and open is {', '.join(left.open_batches)}" if left.open_batches else ""
     named = "" if ledger == DEFAULT_LEDGER else f" --connection {ledger}"
-    detail = (
-        f"No pipeline file has this name{waiting}.\n"
-        f"Put the file back, or end the pipeline: batchledger retire {left.name}{named} --reason WHY"
-    )
-    return PipelineHealth(left.name, PipelineState.FILE_GONE, detail, None, left.quarantine)
+    advice = f"Put the file back, or end the pipeline: batchledger retire {left.name}{named} --reason WHY"
+    detail = f"No pipeline file has this name{waiting}.\n{advice}"
+    return PipelineHealth(left.name, PipelineState.FILE_GONE, detail, None, left.quarantine), advice
 
 
 def find_positions(rules: PipelineRules, book: Book, log: LogState) -> tuple[Position, ...]:

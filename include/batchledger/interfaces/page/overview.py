@@ -6,7 +6,6 @@ which connection does not answer.
 
 import gc
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -14,25 +13,18 @@ from time import monotonic
 
 from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.overview import list_waiting_replays, list_without_file, load_books
-from batchledger.config.connections import kafka_options, load_connection, postgres_dsn
+from batchledger.adapters.postgres.ledger.overview import list_waiting_replays, load_books
+from batchledger.config.connections import kafka_options, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
 from batchledger.interfaces.page.airflow_state import find_active_runs, find_switched_off
+from batchledger.interfaces.surveys import find_left
 from batchledger.lifecycle.platform import Deadlines, PipelineRules
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog
-from batchledger.model.errors import BatchledgerError, ConfigurationError
+from batchledger.model.errors import BatchledgerError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
-from batchledger.monitoring.health import (
-    DEFAULT_LEDGER,
-    Book,
-    CurrentBatch,
-    PipelineHealth,
-    find_positions,
-    judge,
-    judge_left,
-)
+from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, find_positions, judge
 from batchledger.monitoring.messages import COMMAND_LINE_RUN
 from batchledger.wiring import ledger_dsn
 
@@ -104,10 +96,11 @@ class OverviewFinder:
             switched_off=find_switched_off([each.name for each in configs]),
             now=datetime.now(UTC),
         )
+        left = find_left(ledgers.dsn_by_connection, {*refused, *(each.name for each in configs)})
         standings = [
             *(Standing(PipelineHealth(name, PipelineState.UNKNOWN, error, None)) for name, error in refused.items()),
             *(_stand(each, found) for each in configs),
-            *_find_left(found.ledgers.dsn_by_connection, {*refused, *(each.name for each in configs)}),
+            *(Standing(each.health, (each.advice,), each.dsn) for each in left),
         ]
         return Overview(tuple(sorted(standings, key=_urgency)), tuple(dict.fromkeys(found.ledgers.problems.values())))
 
@@ -202,22 +195,6 @@ def _stand(config: PipelineConfig, found: _Found) -> Standing:
     notes = [f"a replay waits for a person: batch {each}" for each in ledgers.waiting.get(name, ())]
     notes += ["its DAG is switched off in Airflow"] if name in found.switched_off else []
     return Standing(for_page(health, book.open_batch), tuple(notes), ledgers.dsns[name], config.deadlines.rules)
-
-
-def _find_left(dsn_by_connection: Mapping[str, str], named: Collection[str]) -> list[Standing]:
-    """Return the pipelines whose file is gone, in these ledgers and behind the usual connection."""
-    ledgers = dict(dsn_by_connection)
-    left: dict[str, Standing] = {}
-    with suppress(ConfigurationError):
-        ledgers.setdefault(DEFAULT_LEDGER, postgres_dsn(load_connection(DEFAULT_LEDGER, ("postgres",))))
-    for connection, dsn in ledgers.items():
-        # A ledger that does not answer any more is a problem of the next look.
-        with suppress(BatchledgerError):
-            for each in list_without_file(dsn, named):
-                health = judge_left(each, connection)
-                _, advice = health.detail.split("\n")
-                left.setdefault(each.name, Standing(health, (advice,), dsn))
-    return list(left.values())
 
 
 def _read_ledgers(configs: Sequence[PipelineConfig]) -> _Ledgers:
