@@ -65,7 +65,7 @@ def test_open_batch_keeps_its_pipeline_from_being_retired_until_it_is_given_up_b
         warehouse.decisions.retire(warehouse.pipeline, BY_ANA, discard=[batch_id])
     first = Position(FIRST.partition, FIRST.start, FIRST.start, IDENTITY)
     foreign = warehouse.ledger.store_plan(f"{warehouse.pipeline}_other", Plan((FIRST,), 0, (first,)), "run-3").batch_id
-    with pytest.raises(DecisionRefusedError, match=f"it has no open batch {foreign}. Nothing was changed"):
+    with pytest.raises(DecisionRefusedError, match=f"has no open batch {foreign}. Nothing was changed"):
         warehouse.decisions.retire(warehouse.pipeline, BY_ANA, discard=[batch_id, replayed.batch_id, foreign])
     assert warehouse.ledger.load_batch(batch_id).state is BatchState.BLOCKED
     record = record_of(warehouse.decisions.retire(warehouse.pipeline, BY_ANA, discard=[batch_id, replayed.batch_id]))
@@ -73,6 +73,10 @@ def test_open_batch_keeps_its_pipeline_from_being_retired_until_it_is_given_up_b
         "retired": True,
         "batch": {str(replayed.batch_id): "discarded", str(batch_id): "discarded"},
     }
+    again = warehouse.decisions.retire(warehouse.pipeline, BY_ANA, discard=[batch_id])
+    assert again == Decided(record, is_new=False)
+    with pytest.raises(DecisionRefusedError, match=f"has no open batch {foreign}. Nothing was changed"):
+        warehouse.decisions.retire(warehouse.pipeline, BY_ANA, discard=[foreign])
     for each in (batch_id, replayed.batch_id):
         assert warehouse.ledger.load_batch(each).state is BatchState.DISCARDED
         assert [one.kind for one in warehouse.decisions.load_decisions(each)][-1:] == [DecisionKind.DISCARD]

@@ -286,10 +286,10 @@ class MemoryDecisions(Decisions):
                 raise never_planned(pipeline)
             freed = tables.target_by_pipeline.get(pipeline) if free_target else None
             standing = tables.pauses.get(pipeline)
+            still_open = [each for each in mine if not each.batch.state.is_final]
+            require_settled(pipeline, [each.batch for each in still_open], discard, standing)
             if is_retired(standing) and freed is None:
                 return Decided(standing, is_new=False)
-            still_open = [each for each in mine if not each.batch.state.is_final]
-            require_settled(pipeline, [each.batch for each in still_open], discard)
             for each in still_open:
                 if each.has_rows:
                     raise rows_visible(each.batch)

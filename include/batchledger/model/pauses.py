@@ -43,13 +43,19 @@ def never_planned(pipeline: str) -> UnknownPipelineError:
     )
 
 
-def require_settled(pipeline: str, batches: Sequence[Batch], discard: Collection[int]) -> None:
-    """Refuse to retire a pipeline unless ``discard`` names each of its open ``batches``, and no other one."""
-    foreign = sorted(set(discard) - {each.batch_id for each in batches})
+def require_settled(
+    pipeline: str, batches: Sequence[Batch], discard: Collection[int], standing: DecisionRecord | None
+) -> None:
+    """Refuse to retire a pipeline unless ``discard`` names each of its open ``batches``, and no other one.
+
+    A batch that the ``standing`` retirement gave up may be named again, so that the order can be repeated.
+    """
+    given_up = (standing.after or {}).get("batch", {}) if standing is not None else {}
+    foreign = sorted(set(discard) - {each.batch_id for each in batches} - {int(each) for each in given_up})
     if foreign:
         named = ", ".join(f"batch {each}" for each in foreign)
         raise DecisionRefusedError(
-            f"{pipeline} is not retired: it has no open {named}. Nothing was changed.",
+            f"{pipeline} has no open {named}. Nothing was changed.",
             why=f"Open are {', '.join(each.subject for each in batches) or 'no batches'}.",
             advice="Name open batches of this pipeline only.",
             pipeline=pipeline,

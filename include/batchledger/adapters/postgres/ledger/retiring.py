@@ -31,10 +31,10 @@ def retire_pipeline(
         raise never_planned(pipeline)
     freed = read_targets(cursor).get(pipeline) if free_target else None
     standing = find_pause(cursor, pipeline)
+    batches = _lock_open(cursor, pipeline)
+    require_settled(pipeline, batches, discard, standing)
     if is_retired(standing) and freed is None:
         return Decided(standing, is_new=False)
-    batches = _lock_open(cursor, pipeline)
-    require_settled(pipeline, batches, discard)
     for each in batches:
         if has_rows(cursor, each.batch_id):
             raise rows_visible(each)
