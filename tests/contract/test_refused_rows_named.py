@@ -123,6 +123,21 @@ def test_rows_that_the_table_refuses_are_named_with_column_or_constraint(table: 
     assert f'"orders[0] {first}..{first + 1}"' in named.advice
 
 
+def test_row_that_staging_refuses_is_named_with_its_column(table: PostgresWarehouse) -> None:
+    """PostgreSQL says its number among all rows of the task, when the last one was sent."""
+    rows = life.batch_of_rows(life.rows_of([WIDE]))
+    texts = pa.array(["a\0b" if offset in (300, 301) else LONG for offset in range(WIDE.start, WIDE.until)])
+    rows = rows.set_column(rows.schema.get_field_index("message_id"), "message_id", texts)
+    attempt = table.ledger.open_attempt(life.store(table, WIDE, run="run-2").batch_id, "run-2")
+    writer = table.sink.open_staging(attempt, rows.schema)
+    with pytest.raises(RowsRefusedError) as refused:
+        life.write(writer, 0, rows.slice(0, 100), rows.slice(100, 150), rows.slice(250))
+    named = 'orders[0]@300 (message_id: invalid byte sequence for encoding "UTF8": 0x00)'
+    assert refused.value.coordinates == (named,)
+    assert f"The first is {named}." in refused.value.why
+    assert 'batchledger records PIPELINE "orders[0] 300..301"' in refused.value.advice
+
+
 def test_first_ten_are_named_at_a_price_that_the_rows_bound(
     table: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -379,7 +379,9 @@ def test_row_that_staging_itself_refuses_blocks_the_batch_and_is_not_read_again(
     pipeline = workplace.create(into=into, transform="tests.transforms:with_a_nul")
     pipeline.send(10)
     for run in ("first", "second"):
-        with pytest.raises(BatchBlockedError, match=r"(?s)staging table .* a row.*invalid") as blocked:
+        with pytest.raises(
+            BatchBlockedError, match=r"(?s)staging table .* a row.*The first is .*\]@\d+ \(message_id: invalid"
+        ) as blocked:
             run_batch.run_once(pipeline.platform(), run)
         assert blocked.value.failed == (ACCEPTED_BY_TARGET,)
     (attempt,) = pipeline.query(
@@ -420,7 +422,7 @@ def test_batch_that_the_table_refuses_is_accepted_once_it_was_altered_and_not_be
     with pytest.raises(BatchBlockedError, match="the target refuses them") as refused:
         run_batch.run_once(pipeline.platform(), "second")
     batch_id, platform = refused.value.batch_id, pipeline.platform()
-    with pytest.raises(DecisionRefusedError, match=r"(?s)cannot be accepted: .* violates") as kept:
+    with pytest.raises(DecisionRefusedError, match=r"(?s)cannot be accepted: .* violates.*They are: .*\]@\d") as kept:
         accept(platform, batch_id, Decision("ana@host", "the table was altered"))
     assert kept.value.batch_id == batch_id
     assert f"batchledger run {pipeline.name}" in str(kept.value)

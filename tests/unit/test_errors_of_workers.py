@@ -43,10 +43,13 @@ def test_error_that_may_pass_is_told_in_its_own_words() -> None:
     assert explain_failure(failed, otherwise, None) is otherwise
 
 
-def test_refusal_keeps_its_class_and_its_three_parts() -> None:
-    refusal = RowsRefusedError("The table refuses a row.", why="It is too long.", advice="Make the column longer.")
+def test_refusal_keeps_its_class_its_three_parts_and_its_rows() -> None:
+    refusal = RowsRefusedError(
+        "The table refuses a row.", why="It is too long.", advice="Make it longer.", coordinates=("orders[0]@9 (code)",)
+    )
     found = explain_failure(raise_in_worker(refusal), StagingError("Spark could not stage it.", batch_id=7), None)
     assert (type(found), str(found), found.batch_id) == (RowsRefusedError, str(refusal), 7)
+    assert found.where == {"batch_id": 7, "coordinates": ["orders[0]@9 (code)"]}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from batchledger.lifecycle import plans, row_rules, run_batch
-from batchledger.lifecycle.delivery import require_taken
+from batchledger.lifecycle.delivery import name_refused, require_taken
 from batchledger.lifecycle.ownership import drop_discarded, load_batch
 from batchledger.lifecycle.platform import Platform, load_positions
 from batchledger.model import effects
@@ -329,7 +329,7 @@ def _require_taken(platform: Platform, attempt: Attempt, checks: Sequence[CheckR
     except TargetRefusedError as error:
         raise DecisionRefusedError(
             f"{attempt.batch.label} cannot be accepted: no decision makes the target take the rows.",
-            why=str(error),
+            why=str(name_refused(platform, attempt, error, BatchState.BLOCKED)),
             advice=ways_out(attempt.batch, checks),
             batch_id=attempt.batch.batch_id,
         ) from error

@@ -114,15 +114,18 @@ def require_taken(platform: Platform, attempt: Attempt) -> None:
         check_rows(platform.sink, rehearsed)
 
 
-def name_refused(platform: Platform, attempt: Attempt, error: TargetRefusedError) -> TargetRefusedError:
-    """Return the target's objection to the rows of an audited attempt, with the rows that it is about. Changes nothing.
+def name_refused(
+    platform: Platform, attempt: Attempt, error: TargetRefusedError, expected: BatchState = BatchState.AUDITED
+) -> TargetRefusedError:
+    """Return the target's objection to the rows of an attempt, with the rows that it is about. Changes nothing.
 
-    The objection is what counts: it is returned as it is if the rows cannot be found.
+    The objection is what counts: it is returned as it is if the rows cannot be found. ``expected`` is the state of the
+    batch.
     """
     if not isinstance(error, RowsRefusedError) or isinstance(platform.sink, CommittingSink):
         return error
     try:
-        with _rehearsal(platform, attempt, BatchState.AUDITED) as rehearsed:
+        with _rehearsal(platform, attempt, expected) as rehearsed:
             refused = platform.sink.find_refused(rehearsed, REFUSED_ROWS_SHOWN)
     except BatchledgerError as lost:
         logger.warning("the rows of %s that the target refuses were not found: %s", attempt.batch.label, lost)

@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from psycopg import sql
 from batchledger.adapters.postgres.weather import Cause, find_cause
 from batchledger.adapters.sessions import Connection, connect, pin
 from batchledger.model.batch import Attempt, HeldRange
+from batchledger.model.checks import Offender, show_records
 from batchledger.model.errors import (
     BatchledgerError,
     ConfigurationError,
@@ -259,21 +260,30 @@ def _limited(action: str, reason: str) -> ConfigurationError:
     )
 
 
-def rows_refused(who: str, what: str, reason: str, quoted: str) -> RowsRefusedError:
-    """Say who does not take which rows, and why; ``quoted`` is all that it says."""
+def rows_refused(who: str, what: str, reason: str, quoted: str, row: Offender | None = None) -> RowsRefusedError:
+    """Say who does not take which rows, and why; ``quoted`` is all that it says. ``row`` is the first of them."""
+    named, see = (
+        ("", "")
+        if row is None
+        else (f"\nThe first is {row}.", f"See the record: {show_records('PIPELINE', [row.offsets])}\n")
+    )
     return RowsRefusedError(
         f"{who} refuses {what}. Nothing was published.",
-        why=f"It says: {reason}.",
-        advice="Alter the table, or correct the records in a transform.",
+        why=f"It says: {reason}.{named}",
+        advice=f"{see}Alter the table, or correct the records in a transform.",
         quoted=quoted,
+        coordinates=() if row is None else (str(row),),
     )
 
 
 @contextmanager
-def handing_over(who: str, what: str) -> Iterator[None]:
+def handing_over(
+    who: str, what: str, find_row: Callable[[psycopg.Error], Offender | None] = lambda _: None
+) -> Iterator[None]:
     """Raise what the database says: RowsRefusedError against rows, ConfigurationError at a limit or without a right.
 
-    Weather is ServiceUnavailableError. That the staging is gone passes as it is.
+    Weather is ServiceUnavailableError. That the staging is gone passes as it is. ``find_row`` returns the row that a
+    refusal is about.
     """
     try:
         yield
@@ -285,7 +295,7 @@ def handing_over(who: str, what: str) -> Iterator[None]:
         if is_right_missing(error):
             raise _without_right(action, reason) from error
         if cause is Cause.REFUSAL and not _is_staging_gone(error):
-            raise rows_refused(who, what, without_values(error), tell_all(error)) from error
+            raise rows_refused(who, what, without_values(error), tell_all(error), find_row(error)) from error
         if cause is Cause.WEATHER:
             why = f"The warehouse database says: {reason}."
             raise ServiceUnavailableError(f"could not {action}.", why=why) from error

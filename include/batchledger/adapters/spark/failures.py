@@ -63,8 +63,8 @@ def carrying_errors() -> Iterator[None]:
         raise reduce_error(error, find_tag()) from None
 
 
-def find_carried(error: BaseException) -> list[tuple[str, str, str, str]]:
-    """Return name, message, why and advice of each error of ours that workers have raised."""
+def find_carried(error: BaseException) -> list[tuple[str, str, str, str, list[str]]]:
+    """Return name, message, why, advice and refused rows of each error of ours that workers have raised."""
     return [tuple(json.loads(carried)) for carried in _FOUND.findall(str(error))]
 
 
@@ -107,9 +107,12 @@ def explain_failure(error: BaseException, otherwise: StagingError, transform: st
             "PYSPARK_PYTHON names on the workers.",
             batch_id=otherwise.batch_id,
         )
-    for name, message, why, advice in carried:
+    for name, message, why, advice, rows in carried:
         if name in _NAMED:
-            return _NAMED[name](message, why=why, advice=advice, batch_id=otherwise.batch_id)
+            told = _NAMED[name](message, why=why, advice=advice, batch_id=otherwise.batch_id)
+            if isinstance(told, RowsRefusedError):
+                told.coordinates = tuple(rows)
+            return told
     sqlstate = (error.getSqlState() or "") if isinstance(error, PySparkException) else ""
     what = _OF_VALUES.get(sqlstate)
     if transform is None or what is None:

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from batchledger.model.errors import BatchledgerError, StagingError
+from batchledger.model.errors import BatchledgerError, StagingError, TargetRefusedError
 
 MOST_CHARACTERS = 8_000
 """The end of a longer text is kept: it names the error."""
@@ -106,7 +106,9 @@ def reduce_error(error: Exception, tag: str | None) -> Exception:
         return error
     whole = "".join(traceback.format_exception(error))
     reduced = error if isinstance(error, BatchledgerError) else StagingError(f"{describe_raised(error)}.")
-    reduced.add_note(CARRIED + json.dumps([type(reduced).__name__, reduced.message, reduced.why, reduced.advice]))
+    rows = reduced.coordinates if isinstance(reduced, TargetRefusedError) else ()
+    parts = (type(reduced).__name__, reduced.message, reduced.why, reduced.advice, rows)
+    reduced.add_note(CARRIED + json.dumps(parts))
     if tag is not None:
         reduced.add_note(_SEALED + seal(tag, whole))
     return reduced

@@ -237,6 +237,6 @@ def summarise(error: BaseException) -> str:
     if (unanswered := explain_deadline(error)) is not None:
         return unanswered
     if carried := find_carried(error):
-        said = (" ".join(" ".join(parts).split()) for _, *parts in carried)
+        said = (" ".join(" ".join(parts).split()) for _, *parts, _ in carried)
         return " | ".join(dict.fromkeys(said))[:1200].rstrip(".")
     return name_failure(error)

@@ -4,9 +4,11 @@ An attempt writes to the unlogged ``batchledger_staging.b17_a2_open``; sealed it
 sets aside move to ``b17_a2_aside``.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -20,11 +22,13 @@ from typing_extensions import override
 
 from batchledger.adapters.arrow_types import is_array, is_json
 from batchledger.adapters.encoding.blocks import write_tokens
-from batchledger.adapters.postgres.database import STAGING_SCHEMA, handing_over, read_sql
+from batchledger.adapters.postgres.database import STAGING_SCHEMA, handing_over, read_sql, without_values
 from batchledger.adapters.sessions import connect
 from batchledger.model.batch import Attempt
+from batchledger.model.checks import Offender
 from batchledger.model.errors import TargetChangedError
-from batchledger.model.records.columns import PROVENANCE_COLUMNS
+from batchledger.model.offsets import single_offset
+from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.ports import StagingWriter
 
@@ -33,6 +37,9 @@ ERASED, ERASED_WITHOUT_VERSION = -1, -2
 
 The first one still counts as the newest record of its key: in a target that is updated by key, no older one comes back.
 """
+
+# Where COPY was, in the server's language. Example: COPY b17_a2_open, line 7, column message_id
+_REFUSED = re.compile(r"^COPY \w+, \D+(?P<line>\d+)(?:, \S+ (?P<column>.+))?$", re.MULTILINE)
 
 PADS = sql.Identifier("pg_temp", "batchledger_pad")
 """The padded blocks of the secret that keys are hashed with (``key_secret``)."""
@@ -63,13 +70,40 @@ class PostgresStagingWriter(StagingWriter):
     @contextmanager
     def _copy(self, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
         table = sql.Identifier(STAGING_SCHEMA, self.table)
+        places: list[pa.RecordBatch] = []
+        # A piece of records for a topic has no place of its own.
+        is_of_rows = set(COORDINATE_COLUMNS) <= set(schema.names)
         with (
-            handing_over(f"staging table {self.table}", "a row"),
+            handing_over(f"staging table {self.table}", "a row", partial(_find_row, places)),
             connect(self.dsn) as connection,
             connection.cursor() as cursor,
             _copying(cursor, table, schema) as write,
         ):
-            yield write
+
+            def write_known(batch: pa.RecordBatch) -> None:
+                if is_of_rows:
+                    # A row may be refused long after it was sent, and PostgreSQL knows it by its number alone.
+                    places.append(batch.select(COORDINATE_COLUMNS))
+                write(batch)
+
+            yield write_known
+
+
+def _find_row(places: Iterable[pa.RecordBatch], error: psycopg.Error) -> Offender | None:
+    """Return the row that COPY has refused, with its column; ``places`` are the coordinates of all that was sent."""
+    found = _REFUSED.search(error.diag.context or "")
+    if found is None:
+        return None
+    place = int(found["line"]) - 1
+    for each in places:
+        if place < each.num_rows:
+            topic, partition, offset = each.slice(place, 1).to_pylist()[0].values()
+            said = without_values(error)
+            return Offender(
+                single_offset(topic, partition, offset), f"{found['column']}: {said}" if found["column"] else said
+            )
+        place -= each.num_rows
+    return None
 
 
 def copy_batches(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: Iterable[pa.RecordBatch]) -> None:
@@ -201,7 +235,7 @@ def columns_of(cursor: psycopg.Cursor[Any], schema: str, table: str) -> dict[str
 
 def define_column(field: pa.Field) -> sql.Composed:
     """Return the column definition that takes an Arrow column. Raises TargetChangedError."""
-    not_null = " not null" if field.name in PROVENANCE_COLUMNS[:3] else ""
+    not_null = " not null" if field.name in COORDINATE_COLUMNS else ""
     return sql.SQL(f"{{}} {postgres_type(field)}{not_null}").format(sql.Identifier(field.name))
 
 
