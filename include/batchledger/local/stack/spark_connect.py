@@ -59,6 +59,8 @@ def spark_defaults(home: Home, ports: Ports, jars: Sequence[Path]) -> str:
         "spark.sql.session.timeZone": "UTC",
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "batchledger.jobs.python_workers",
+        # On a port, each connection makes it fork a worker. The server's umask keeps the socket to its own account.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.redaction.regex": f"(?i){_REDACTED_WORDS}",
         "spark.sql.redaction.options.regex": f"(?i)url|{_REDACTED_WORDS}",
     }
