@@ -58,7 +58,7 @@ def as_it_is(platform: Platform) -> Platform:
     return platform
 
 
-NO_SESSION: Any = SimpleNamespace(addTag=str, removeTag=str)
+NO_SESSION: Any = SimpleNamespace(addTag=str, removeTag=str, interruptTag=str)
 """Takes the tags of a job, and starts none."""
 
 

@@ -101,5 +101,5 @@ def test_negative_control_without_a_second_look_the_batch_fails_and_names_no_rec
 def test_worker_that_dies_of_a_transform_is_told_from_one_that_dies_of_a_record(workplace: Workplace) -> None:
     pipeline = workplace.create(partitions=1, transform="tests.transforms:die")
     pipeline.send(3, partitions=1)
-    with pytest.raises(StagingError, match="it dies of transform"):
+    with pytest.raises(StagingError, match="or dies of transform"):
         run_batch.run_once(pipeline.platform(), "run")

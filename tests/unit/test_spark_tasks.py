@@ -1,16 +1,24 @@
-"""What the reading tasks witness, without Spark: runs of offsets, and records set aside."""
+"""What the reading tasks witness, without Spark: runs of offsets, and records set aside. And when a worker ends."""
 
-from collections.abc import Sequence
+import faulthandler
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.adapters.decoding.surviving import BoundedDecoder
-from batchledger.adapters.spark.tasks import Witness, find_runs
+from batchledger.adapters.spark.tasks import DividedRead, ReadTask, Witness, find_runs
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
@@ -103,3 +111,38 @@ def places_of(fates: Sequence[str], wanted: str) -> list[int]:
 
 def offsets_of(ranges: Sequence[OffsetRange]) -> list[int]:
     return [offset for each in ranges for offset in range(each.start, each.until)]
+
+
+def exit_code_of(act: Callable[[], object]) -> int:
+    """How a worker that does this ends: 0 by itself, and -14 if nothing else has ended it for long."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)
+        act()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def read(share: Callable[[], Iterator[pa.RecordBatch]], step_seconds: float) -> int:
+    """Let a task read the share, and return the number of its rows."""
+    evidence: Any = SimpleNamespace(open=lambda _: nullcontext(Heard()))
+    decoder = RecordDecoder(parse_columns("number bigint"), TombstonePolicy.SKIP)
+    reading = DividedRead([share], BoundedDecoder(decoder), evidence, step_seconds)
+    return sum(rows.num_rows for rows in ReadTask(reading)([pa.record_batch({"id": [0]})]))
+
+
+def test_task_that_makes_no_step_ends_its_process() -> None:
+    def stand_still() -> Iterator[pa.RecordBatch]:
+        yield records_of([1], ["good"])
+        Event().wait()
+
+    assert exit_code_of(lambda: read(stand_still, step_seconds=0.1)) == 1
+
+
+def test_bound_is_of_each_step_and_ends_with_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **more: calls.append((seconds, more)))
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: calls.append("over"))
+    assert read(lambda: iter([records_of([each], ["good"]) for each in range(3)]), step_seconds=9) == 3
+    assert calls == [(9, {"exit": True})] * 4 + ["over"]

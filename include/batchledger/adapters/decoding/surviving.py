@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 
 import pyarrow as pa
 
-from batchledger.adapters.decoding.alarm import ALARM
+from batchledger.adapters.decoding.alarm import ALARM, STEPS
 from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder, refuse_records
 from batchledger.model.errors import BatchledgerError, DecoderFailedError, RowsRefusedError, StagingError
 
@@ -175,6 +175,7 @@ class SurvivingDecoder:
 
     def _decode_apart(self, records: pa.RecordBatch) -> Decoded | _Ended:
         """Return what a process of its own makes of the records, or how it has ended. Raises its BatchledgerError."""
+        STEPS.made()
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:

@@ -8,8 +8,8 @@ import importlib
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import grpc
@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from typing_extensions import override
 
 from batchledger.adapters.arrow_types import mark_hashed, mark_json
+from batchledger.adapters.decoding.alarm import STEP_SECONDS
 from batchledger.adapters.decoding.decoder import RecordDecoder
 from batchledger.adapters.decoding.registered import FindSchema
 from batchledger.adapters.decoding.surviving import BoundedDecoder, SurvivingDecoder
@@ -57,6 +58,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 
+_SPARK_ERRORS = (PySparkException, Py4JJavaError, grpc.RpcError)
+
 # As a value: the server would have to parse a text, by one more call.
 _REPORT = from_arrow_schema(REPORT_SCHEMA)
 
@@ -76,6 +79,7 @@ class SparkStager(Stager):
     sink: Sink
     offsets_in_share: int = OFFSETS_IN_SHARE
     open_schemas: Callable[[Attempt], FindSchema] | None = None
+    step_seconds: float = STEP_SECONDS
 
     @override
     def stage(self, attempt: Attempt) -> Staged:
@@ -83,9 +87,10 @@ class SparkStager(Stager):
         seal = Seal()
         with self.open_session() as spark, seal.lent_to_workers(spark):
             try:
-                shares = self._divide(attempt.batch, spark)
-                reports = self._run_or_survive(spark, attempt, shares, transform)
-            except (PySparkException, Py4JJavaError, grpc.RpcError) as error:
+                with _alone(spark, attempt):
+                    shares = self._divide(attempt.batch, spark)
+                    reports = self._run_or_survive(spark, attempt, shares, transform)
+            except _SPARK_ERRORS as error:
                 failed = StagingError(
                     f"Spark could not stage {attempt.batch.label} attempt {attempt.number}. Nothing is visible.",
                     why=f"{summarise(error)}.",
@@ -129,9 +134,10 @@ class SparkStager(Stager):
         """
         evidence, decoder = self.evidence.open(attempt), self._open_decoder(attempt)
         staging = OpenedStaging(partial(self.sink.open_staging, attempt))
+        reading = DividedRead(shares, BoundedDecoder(decoder), evidence, self.step_seconds)
         try:
-            return self._run(spark, DividedRead(shares, BoundedDecoder(decoder), evidence), staging, transform)
-        except (PySparkException, Py4JJavaError, grpc.RpcError) as error:
+            return self._run(spark, reading, staging, transform)
+        except _SPARK_ERRORS as error:
             if not has_worker_died(error):
                 raise
             logger.warning(
@@ -141,14 +147,15 @@ class SparkStager(Stager):
                 attempt.number,
             )
         try:
-            return self._run(spark, DividedRead(shares, SurvivingDecoder(decoder), evidence), staging, transform)
-        except (PySparkException, Py4JJavaError, grpc.RpcError) as error:
+            return self._run(spark, replace(reading, decoder=SurvivingDecoder(decoder)), staging, transform)
+        except _SPARK_ERRORS as error:
             if not has_worker_died(error):
                 raise
         raise StagingError(
             f"A worker of Spark dies of {attempt.batch.label} attempt {attempt.number}. Nothing is visible.",
             why="It has died again although each record was decoded in a process of its own. So it is killed from "
-            f"outside, or it dies of {f'transform {self.transform}' if self.transform else 'writing the rows'}.",
+            f"outside, makes no progress for {self.step_seconds:.0f} s, or dies of "
+            f"{f'transform {self.transform}' if self.transform else 'writing the rows'}.",
             advice="The next attempt reads the same ranges again. Look at the log of Spark's workers.",
             batch_id=attempt.batch.batch_id,
             ranges=attempt.batch.ranges,
@@ -170,7 +177,7 @@ class SparkStager(Stager):
             json = [column.name for column in self.decoder.declared if column.type == "jsonb"]
             marked = mark_json(to_arrow_schema(transformed.schema), json)
             schema = mark_hashed(marked, self.decoder.protector.hashed)
-            reports = transformed.mapInArrow(WriteTask(staging.open(schema), schema), _REPORT)
+            reports = transformed.mapInArrow(WriteTask(staging.open(schema), schema, self.step_seconds), _REPORT)
         return [(row.task, row.written) for row in reports.collect()]
 
     def _open_decoder(self, attempt: Attempt) -> RecordDecoder:
@@ -182,7 +189,7 @@ class SparkStager(Stager):
         required = (*PROVENANCE_COLUMNS, *deleted)
         try:
             transformed = transform(rows)
-        except (BatchledgerError, PySparkException, Py4JJavaError, grpc.RpcError):
+        except (BatchledgerError, *_SPARK_ERRORS):
             raise
         except Exception as error:  # noqa: BLE001 -- A transform may raise anything.
             raise StagingError(
@@ -197,6 +204,28 @@ class SparkStager(Stager):
                 advice=f"It has to keep {', '.join(required)} on every row.",
             )
         return transformed
+
+
+@contextmanager
+def _alone(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
+    """Let no job of an earlier attempt run on, nor one of this attempt if the block is interrupted.
+
+    The server would go on with the job of a step that was killed. Other ledgers may use the same session.
+    """
+    tag = f"batchledger-batch-{attempt.batch.batch_id}-{attempt.batch.planned_at.timestamp()}"
+    if attempt.number > 1:
+        spark.interruptTag(tag)
+    spark.addTag(tag)
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        with suppress(*_SPARK_ERRORS):
+            spark.interruptTag(tag)
+        raise
+    finally:
+        spark.removeTag(tag)
 
 
 @dataclass

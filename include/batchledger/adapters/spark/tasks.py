@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batchledger.adapters.decoding.alarm import STEP_SECONDS, STEPS
 from batchledger.adapters.decoding.surviving import BoundedDecoder, SurvivingDecoder
 from batchledger.adapters.spark.failures import carrying_errors
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
@@ -97,13 +98,23 @@ class DividedRead:
     shares: Sequence[Share] = field(repr=False)
     decoder: Decoder
     evidence: EvidenceWriter
+    step_seconds: float = STEP_SECONDS
 
     @contextmanager
     def open(self, number: int) -> Iterator[tuple[Iterator[pa.RecordBatch], Witness]]:
-        """Yield the rows of a share, and its witness, which has to finish when all of them were taken."""
-        with self.evidence.open(number) as testimony:
+        """Yield the rows of a share, and its witness, which has to finish when all of them were taken.
+
+        A step ends when rows are taken.
+        """
+        with STEPS.bounded(self.step_seconds), self.evidence.open(number) as testimony:
             witness = Witness(self.decoder, testimony)
-            yield (rows for records in self.shares[number]() for rows in witness.decode(records)), witness
+            yield self._read(number, witness), witness
+
+    def _read(self, number: int, witness: Witness) -> Iterator[pa.RecordBatch]:
+        for records in self.shares[number]():
+            for rows in witness.decode(records):
+                yield rows
+                STEPS.made()
 
 
 @dataclass(frozen=True)
@@ -130,15 +141,17 @@ class WriteTask:
 
     rows: StagingWriter
     schema: pa.Schema
+    step_seconds: float = STEP_SECONDS
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run over one Spark partition."""
         settle_worker()
         task, written = _task_attempt_id(), 0
-        with carrying_errors(), self.rows.open(task) as write:
+        with carrying_errors(), STEPS.bounded(self.step_seconds), self.rows.open(task) as write:
             for batch in batches:
                 write(pa.RecordBatch.from_arrays(batch.columns, schema=self.schema))
                 written += batch.num_rows
+                STEPS.made()
         yield _report(task, written)
 
 
