@@ -280,7 +280,7 @@ def test_error_of_kafka_is_told_once_beside_what_the_ledger_knows(workplace: Wor
     assert (view.state.health.state, count(view)) == (PipelineState.UNKNOWN, {Kind.PUBLISHED: 4})
     told = desk.get(f"/{pipeline.name}")
     assert (told.status_code, told.text.count(BANNER)) == (200, 1)
-    assert words(told).count("nowhere") == 1
+    assert words(told).count("knows no connection 'nowhere'") == 1
     assert 'aria-label="published 4"' in told.text
 
 
