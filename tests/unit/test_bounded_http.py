@@ -1,23 +1,31 @@
 """A request over HTTP ends, whatever the server does: one deadline over all of it, and a bound on the answer."""
 
 import asyncio
+import gzip
+import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from tempfile import mkdtemp
 
 import httpx
 import pytest
+from requests import Timeout
 
 from batchledger.adapters.bounded_http import Answer, AnswerTooLargeError, open_client
+from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.adapters.iceberg.rest import CONNECT_PROPERTY, READ_PROPERTY
+from batchledger.adapters.iceberg.table import IcebergTable
 from batchledger.adapters.kafka.clients import LARGEST_TOKEN_ANSWER_BYTES, fetch_token
 from batchledger.adapters.registry.client import Registry
 from batchledger.adapters.registry.requests import LARGEST_ANSWER_BYTES
 from batchledger.model.errors import CertificateUntrustedError, SchemaRefusedError, ServiceUnavailableError
 from batchledger.model.records.registry_settings import RegistrySettings
-from tests.endpoints import HOST, free_port, serve_bytes, serve_webhook
+from tests.endpoints import HOST, free_port, serve_bytes, serve_webhook, serving
 from tests.registry_gate import open_gate
 from tests.secured_kafka import Authority
+from tests.support import wait_until
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 DRIPS = {
@@ -129,3 +137,64 @@ def test_token_is_taken_from_an_endpoint_and_not_from_where_it_redirects() -> No
         elsewhere.status = 302
         with pytest.raises(ServiceUnavailableError, match="could not get a token"):
             fetch_token(token_options(elsewhere.port))
+
+
+def connect_catalog(port: int, milliseconds: str) -> LakeCatalog:
+    """A REST catalog, each of whose calls has twice the time."""
+    waits = dict.fromkeys((CONNECT_PROPERTY, READ_PROPERTY), milliseconds)
+    return LakeCatalog("lake", {"type": "rest", "uri": f"http://{HOST}:{port}", "token": "t0ken", **waits})
+
+
+def fail_to_look(catalog: LakeCatalog) -> str:
+    """Ask for a table that the catalog does not give."""
+    with pytest.raises(ServiceUnavailableError) as told:
+        IcebergTable(catalog, ("shop", "orders")).identify()
+    return told.value.why
+
+
+@pytest.mark.parametrize("name", [name for name in DRIPS if name != "silence"])
+def test_catalog_that_drips_is_given_up_at_the_deadline(name: str) -> None:
+    with serve(name) as port:
+        why = fail_to_look(connect_catalog(port, "150"))
+    assert "was not whole after 0.3 s" in why or name == "drip of the status"
+
+
+def test_catalog_that_drips_on_a_kept_connection_is_given_up_at_the_deadline_and_closed() -> None:
+    closed: list[bool] = []
+    ends, body = threading.Event(), b'{"defaults": {}, "overrides": {}, "namespaces": []}'
+
+    class Handler(BaseRequestHandler):
+        """Answers the first request of each connection."""
+
+        def handle(self) -> None:
+            self.request.recv(2**16)
+            self.request.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            is_asked_again = self.request.recv(2**16)
+            with suppress(OSError):
+                while is_asked_again and not ends.wait(0.02):
+                    self.request.sendall(b"x")
+            closed.append(not ends.is_set())
+
+    server = ThreadingTCPServer((HOST, 0), Handler)
+    server.daemon_threads = True
+    with serving(server), closing(connect_catalog(server.server_address[1], "500").opened) as catalog:
+        try:
+            assert catalog.list_namespaces() == []
+            with pytest.raises(Timeout, match="was not whole after 1 s"):
+                catalog.list_namespaces()
+            wait_until(lambda: closed == [True, True])
+        finally:
+            ends.set()
+
+
+def test_catalog_that_floods_is_given_up_at_its_bound(flood: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchledger.adapters.iceberg.rest.MOST_BYTES", 3 * 2**20)
+    assert "has more than 3 MiB" in fail_to_look(connect_catalog(flood, "60000"))
+
+
+def test_catalog_that_floods_with_what_is_compressed_is_given_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchledger.adapters.iceberg.rest.MOST_BYTES", 3 * 2**20)
+    body = gzip.compress(b" " * 2**24)
+    head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with serve_bytes(head + body, b"") as port:
+        assert "has more than 3 MiB" in fail_to_look(connect_catalog(port, "60000"))

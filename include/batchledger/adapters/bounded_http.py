@@ -1,22 +1,18 @@
 """Requests over HTTP that end: one deadline over all of it, and a bound on the answer.
 
-httpx bounds each wait for itself, so it would wait for ever for a server that sends a byte now and then, and keep an
-answer that goes on. Here a timer shuts the connection at the deadline, and any wait for the server then ends at once.
-The look-up of a name alone has the bound of the machine's resolver. No address gets into a log, because it may hold a
-secret.
+httpx bounds each wait for itself, and would keep an answer that goes on. The look-up of a name alone has the bound of
+the machine's resolver. No address gets into a log, because it may hold a secret.
 """
 
 import logging
-import os
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Timer
-from time import monotonic
 from typing import Any
 
 import httpx
+
+from batchledger.adapters.socket_deadline import SocketDeadline
 
 
 class AnswerTooLargeError(Exception):
@@ -40,8 +36,7 @@ class BoundedClient:
     """Asks one request after the other, of one server; the connection is kept until ``open_client`` ends."""
 
     client: httpx.Client
-    _handle: socket.socket | None = None
-    _is_over: bool = False
+    deadline: SocketDeadline = field(default_factory=SocketDeadline)
 
     def send(self, method: str, url: str, *, seconds: float, most_bytes: int, **request: Any) -> Answer:
         """Return the answer; with ``most_bytes`` 0 the status alone, as soon as it is there.
@@ -53,21 +48,18 @@ class BoundedClient:
             raise TimeoutError
         # It logs the address of every request.
         logging.getLogger("httpx").setLevel(logging.WARNING)
-        ends_at, self._is_over = monotonic() + seconds, False
-        guard = Timer(seconds, self._shut)
-        guard.daemon = True
-        guard.start()
+        self.deadline.start(seconds)
         try:
             answer = self._send(method, url, most_bytes, timeout=seconds, extensions={"trace": self._note}, **request)
         except httpx.TimeoutException:
             raise TimeoutError from None
         except httpx.TransportError:
-            if monotonic() < ends_at:
+            if not self.deadline.is_over:
                 raise
             raise TimeoutError from None
         finally:
-            guard.cancel()
-        if self._is_over:
+            self.deadline.stop()
+        if self.deadline.is_over:
             # A connection that is shut looks like the end of an answer.
             raise TimeoutError
         return answer
@@ -82,24 +74,8 @@ class BoundedClient:
             return Answer(answer.status_code, bytes(content))
 
     def _note(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Keep a second handle of each new connection: TLS takes the first one over."""
         if event == "connection.connect_tcp.complete":
-            self.close()
-            opened = facts["return_value"].get_extra_info("socket")
-            self._handle = socket.socket(fileno=os.dup(opened.fileno()))
-            if self._is_over:
-                self._shut()
-
-    def _shut(self) -> None:
-        self._is_over = True
-        if self._handle is not None:
-            with suppress(OSError):
-                self._handle.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Let the handle go."""
-        if self._handle is not None:
-            self._handle.close()
+            self.deadline.watch(facts["return_value"].get_extra_info("socket"))
 
 
 @contextmanager
@@ -112,4 +88,4 @@ def open_client(**settings: Any) -> Iterator[BoundedClient]:
         try:
             yield bounded
         finally:
-            bounded.close()
+            bounded.deadline.close()

@@ -3,15 +3,14 @@
 smtplib bounds each wait for itself, and takes lines as long as the server goes on with them.
 """
 
-import os
 import smtplib
 import socket
-from contextlib import suppress
-from threading import Timer
 from time import monotonic
 from typing import IO
 
 from typing_extensions import override
+
+from batchledger.adapters.socket_deadline import SocketDeadline
 
 MOST_BYTES = 2**18
 """What a server may say in a whole conversation; a usual one says less than 4 KiB."""
@@ -37,21 +36,19 @@ class _Replies:
 
 
 class BoundedSmtp(smtplib.SMTP):
-    """A client whose connection is shut when ``timeout`` seconds are over: a wait for the server then ends at once."""
+    """A client whose connection is shut when ``timeout`` seconds are over."""
 
     bytes_left = MOST_BYTES
-    _guard: Timer | None = None
+    # It never begins: a client has one of its own from its connection on.
+    _deadline = SocketDeadline()
 
     # typeshed does not know it.
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        self._ends_at = monotonic() + timeout
+        began = monotonic()
         opened: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
-        # A second handle of the connection: TLS takes the first one over.
-        handle = socket.socket(fileno=os.dup(opened.fileno()))
-        self._guard = Timer(max(0.0, self._ends_at - monotonic()), _shut, [handle])
-        self._guard.daemon = True
-        self._guard.start()
-        self._handle = handle
+        self._deadline = SocketDeadline()
+        self._deadline.start(timeout - (monotonic() - began))
+        self._deadline.watch(opened)
         return opened
 
     @override
@@ -61,16 +58,14 @@ class BoundedSmtp(smtplib.SMTP):
         try:
             return super().getreply()
         except smtplib.SMTPServerDisconnected:
-            if monotonic() < self._ends_at:
+            if not self._deadline.is_over:
                 raise
             raise TimeoutError from None
 
     @override
     def close(self) -> None:
         super().close()
-        if self._guard is not None:
-            self._guard.cancel()
-            self._handle.close()
+        self._deadline.close()
 
 
 class BoundedSmtpOverTls(smtplib.SMTP_SSL, BoundedSmtp):
@@ -82,12 +77,6 @@ class BoundedSmtpOverTls(smtplib.SMTP_SSL, BoundedSmtp):
             return super()._get_socket(host, port, timeout)
         except OSError:
             self.close()
-            if monotonic() < self._ends_at:
+            if not self._deadline.is_over:
                 raise
             raise TimeoutError from None
-
-
-def _shut(handle: socket.socket) -> None:
-    """End every wait for the server; it may have gone before."""
-    with suppress(OSError):
-        handle.shutdown(socket.SHUT_RDWR)
