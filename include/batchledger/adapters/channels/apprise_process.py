@@ -12,6 +12,8 @@ import sys
 
 from apprise import Apprise, NotifyFormat
 
+from batchledger.adapters.process_limits import limit_process
+
 NOT_DELIVERED = 3
 MEMORY_BYTES = 2**30
 
@@ -24,9 +26,7 @@ def main() -> None:
     services = Apprise()
     for url in order["urls"]:
         services.add(url)
-    most = resource.getrlimit(resource.RLIMIT_AS)[1]
-    wanted = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
-    resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
+    limit_process(resource.RLIMIT_AS, MEMORY_BYTES)
     signal.alarm(order["seconds"])
     message = {"body": order["text"], "title": order["title"], "notify_type": order["type"]}
     sys.exit(0 if services.notify(**message, body_format=NotifyFormat.TEXT) else NOT_DELIVERED)

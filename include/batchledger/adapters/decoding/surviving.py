@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from batchledger.adapters.decoding.alarm import ALARM, STEPS
 from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder, refuse_records
+from batchledger.adapters.process_limits import limit_process
 from batchledger.model.errors import BatchledgerError, DecoderFailedError, RowsRefusedError, StagingError
 
 _PARTS = 10
@@ -50,9 +51,7 @@ def _limit_memory(more_bytes: int) -> None:
     except FileNotFoundError:
         # Only Linux says how much that is.
         return
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    wanted = pages * resource.getpagesize() + more_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    limit_process(resource.RLIMIT_AS, pages * resource.getpagesize() + more_bytes)
 
 
 def _decode_wholly(decoder: RecordDecoder, records: pa.RecordBatch) -> Decoded:

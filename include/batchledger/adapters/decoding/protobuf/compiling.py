@@ -34,9 +34,9 @@ MEMORY_BYTES = 2 * 2**30
 # of CPU it gets a signal that the machine does not send for anything else.
 _BOUNDED_PROTOC = """
 import resource, runpy, sys
+from batchledger.adapters.process_limits import limit_process
 for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS):
-    wanted, most = int(sys.argv.pop(1)), resource.getrlimit(limit)[1]
-    resource.setrlimit(limit, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+    limit_process(limit, int(sys.argv.pop(1)))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 runpy.run_module("grpc_tools.protoc", run_name="__main__", alter_sys=True)
 """
