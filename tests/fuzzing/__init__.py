@@ -1,0 +1,1 @@
+"""Looks for records that end, stall or fill the process that decodes them: ``python -m tests.fuzzing``."""
