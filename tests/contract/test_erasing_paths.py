@@ -151,6 +151,19 @@ def test_rows_are_the_same_after_an_erasure_whatever_is_read_again(
     assert drives.quarantined().keys() <= {BROKEN, 3 if mode == "upsert" else BROKEN}
 
 
+def test_what_an_erasure_has_seen_in_quarantine_keeps_its_bytes_when_it_is_read_again(warehouse: Warehouse) -> None:
+    """What was a row then may hold the key, and nothing says so: its bytes are in Kafka alone."""
+    doras, bobs = 4, 0
+    drives = Drives(warehouse, frozenset({doras, BROKEN, REFUSED}))
+    drives.live(READ_BEFORE)
+    before = drives.quarantined()
+    drives.erase()
+    drives.undecodable |= {bobs}
+    for _ in range(2):
+        drives.replay(READ_BEFORE)
+        assert drives.quarantined() == {bobs: None, doras: before[doras], BROKEN: before[BROKEN]}
+
+
 def test_no_check_sees_a_row_that_was_erased(warehouse: Warehouse) -> None:
     """Otherwise a check could set it aside, whole."""
     drives = Drives(warehouse)

@@ -8,14 +8,14 @@ from enum import Enum, auto
 
 from typing_extensions import override
 
-from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord, RecordOrigin
+from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange, Lane, QuarantinedRecord
 from batchledger.model.claims import TargetClaim
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, intersect
 from batchledger.model.refusals import fenced_by, never_published, position_conflict
 from batchledger.ports import Publication
-from tests.fakes.database import Coordinate, Row, StoredBatch, StoredReplacement, Tables
+from tests.fakes.database import StoredBatch, StoredReplacement, Tables
 from tests.fakes.stored import find_quarantined, move_positions
 
 
@@ -150,19 +150,8 @@ class MemoryPublication(Publication):
         erased = [key for key in staged if (key[0], key[1:]) in self.connection.erased_offsets]
         dropped = tuple(OffsetRange(partition, offset, offset + 1) for _, partition, offset in erased)
         self.connection.batches[batch.batch_id] = replace(self._stored, dropped=dropped)
-        kept = {
-            key: {**row, **self._payload_of(key[1:], row), "batch_id": batch.batch_id}
-            for key, row in staged.items()
-            if key not in erased
-        }
+        kept = {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items() if key not in erased}
         self.connection.quarantine |= kept
-
-    def _payload_of(self, place: Coordinate, row: Row) -> Row:
-        """What is kept of a record: nothing if it was read before an erasure, and Kafka has shown it again."""
-        batch, (partition, offset) = self.attempt.batch, place
-        bounds = [each for (owner, _), each in self.connection.erased.items() if owner == batch.pipeline]
-        is_kept = batch.origin is RecordOrigin.QUARANTINE or all(offset >= each.get(partition, 0) for each in bounds)
-        return {each: row[each] if is_kept else None for each in ("key", "value", "headers")}
 
     @property
     @override

@@ -257,6 +257,14 @@ class PostgresEvidence(Evidence):
         return self.keeps_payloads or attempt.batch.origin is RecordOrigin.QUARANTINE
 
 
+def withhold_payloads(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
+    """Take the payload from what an attempt has set aside, if it was read before an erasure that did not see it."""
+    pipeline = attempt.batch.pipeline
+    cursor.execute("select exists (select from batchledger.erased_key where pipeline = %s)", [pipeline])
+    if cursor.fetchone() == (True,):
+        cursor.execute(_about("withhold_payloads", attempt), {"pipeline": pipeline})
+
+
 def _as_rows(records: pa.Table | pa.RecordBatch, *, keeps_payloads: bool) -> Iterator[dict[str, Any]]:
     """Yield the records a few at a time, because all of them may take hundreds of megabytes."""
     for start in range(0, records.num_rows, _ROWS_AT_ONCE):

@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from typing_extensions import override
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_held, read_statement
+from batchledger.adapters.postgres.ledger.evidence import withhold_payloads
 from batchledger.adapters.postgres.ledger.publication import (
     PostgresPublication,
     discard_batch,
@@ -269,6 +270,7 @@ class PostgresLedger(Ledger):
             _require_one(cursor, attempt)
             _stamp_attempt(cursor, attempt, "staged_at")
             note_rules(cursor, attempt, staged)
+            withhold_payloads(cursor, attempt)
 
     @override
     def add_columns(self, attempt: Attempt, names: Sequence[str]) -> None:

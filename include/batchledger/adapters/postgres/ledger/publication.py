@@ -39,7 +39,6 @@ from batchledger.model.batch import (
     HeldRange,
     Lane,
     QuarantinedRecord,
-    RecordOrigin,
 )
 from batchledger.model.checks import IntegrityCheck
 from batchledger.model.claims import TargetClaim
@@ -188,9 +187,7 @@ class PostgresPublication(Publication):
             quarantine=quarantine_table(self.attempt)
         )
         with self.connection.cursor() as cursor:
-            is_from_quarantine = batch.origin is RecordOrigin.QUARANTINE
-            parameters = {"pipeline": batch.pipeline, "batch_id": batch.batch_id}
-            cursor.execute(query, parameters | {"is_from_quarantine": is_from_quarantine})
+            cursor.execute(query, {"pipeline": batch.pipeline, "batch_id": batch.batch_id})
             ((staged,),) = cursor.fetchall()
             if staged != expected:
                 raise StagingLostError(

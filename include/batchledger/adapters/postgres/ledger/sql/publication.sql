@@ -74,18 +74,12 @@ select %(batch_id)s, p.batch_id, p.topic, p.partition, int8range(p.start, p.unti
 from piece p
 
 -- name: publish_quarantine
--- An erased record is not kept: it counts as dropped. What was read before an erasure is kept without its payload, if Kafka
--- has shown it again: nothing says whether the key is in what does not decode. Headers are the text null if the payload was
--- not kept. The moment is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
+-- An erased record is not kept: it counts as dropped. Headers are the text null if the payload was not kept. The moment is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
 with staged as (
     select distinct on (q.topic, q.partition, q."offset") q.*, exists (
             select from batchledger.erased_offset e
             where e.pipeline = %(pipeline)s and e.topic = q.topic and e.partition = q.partition
-                and e."offset" = q."offset") as is_erased,
-        headers is distinct from 'null' and (%(is_from_quarantine)s or not exists (
-            select from batchledger.erased_key e
-            where e.pipeline = %(pipeline)s and e.topic = q.topic and e.partition = q.partition
-                and e.until > q."offset")) as is_payload_kept
+                and e."offset" = q."offset") as is_erased
     from {quarantine} q
     order by q.topic, q.partition, q."offset"
 ), dropped as (
@@ -109,8 +103,7 @@ with staged as (
             timestamptz 'epoch' + timestamp_ms / 1000 * interval '1 second'
                 + timestamp_ms %% 1000 * interval '1 millisecond'
         end,
-        timestamp_ms, case when is_payload_kept then key end, case when is_payload_kept then value end,
-        case when is_payload_kept then headers::json end, error, %(batch_id)s, is_payload_kept
+        timestamp_ms, key, value, nullif(headers, 'null')::json, error, %(batch_id)s, headers is distinct from 'null'
     from staged
     where not is_erased
 )
