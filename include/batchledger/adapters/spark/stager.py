@@ -8,7 +8,7 @@ import importlib
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -208,9 +208,10 @@ class SparkStager(Stager):
 
 @contextmanager
 def _alone(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
-    """Let no job of an earlier attempt run on, nor one of this attempt if the block is interrupted.
+    """Let no job of an earlier attempt run on beside the one of the block.
 
-    The server would go on with the job of a step that was killed. Other ledgers may use the same session.
+    The server goes on with the job of a step that was killed; a step that is ended otherwise releases it. Other ledgers
+    may use the same session.
     """
     tag = f"batchledger-batch-{attempt.batch.batch_id}-{attempt.batch.planned_at.timestamp()}"
     if attempt.number > 1:
@@ -218,12 +219,6 @@ def _alone(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
     spark.addTag(tag)
     try:
         yield
-    except Exception:
-        raise
-    except BaseException:
-        with suppress(*_SPARK_ERRORS):
-            spark.interruptTag(tag)
-        raise
     finally:
         spark.removeTag(tag)
 
