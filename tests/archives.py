@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +16,28 @@ from tests.conftest import ROOT
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "include")
 _SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+
+
+@dataclass(frozen=True)
+class Person:
+    """Someone who has installed the wheel, in an empty working directory."""
+
+    programs: Path
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run an installed program to its end."""
+        command = [str(self.programs / program), *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=600, check=False
+        )
+
+    def succeed(self, program: str, *arguments: str) -> str:
+        """Run a program that has to succeed; return its output."""
+        done = self.run(program, *arguments)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
 
 
 def copy_sources(folder: Path) -> Path:
@@ -32,28 +55,43 @@ def copy_sources(folder: Path) -> Path:
 def build_archives(sources: Path, folder: Path) -> tuple[Path, Path]:
     """Return the wheel and the sdist that it was built from."""
     folder.mkdir()
-    _run([sys.executable, "-c", _SDIST, str(folder)], sources)
+    run([sys.executable, "-c", _SDIST, str(folder)], sources)
     (sdist,) = folder.glob("*.tar.gz")
     offline = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation")
-    _run([sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", str(folder), str(sdist)], sources)
+    run([sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", str(folder), str(sdist)], sources)
     (wheel,) = folder.glob("*.whl")
     return wheel, sdist
 
 
-def install(wheel: Path, folder: Path) -> Path:
-    """Install the wheel into a new environment; return the folder of its programs.
+def make_environment(folder: Path) -> Path:
+    """Make an environment in a new folder; return the folder of its programs.
 
-    What ``requirements.txt`` locks is linked into it, and pip. A tool for development is not there to be imported.
+    What ``requirements.txt`` locks is linked into it, and pip. A tool for development is not there to be imported. Its
+    only program is Airflow's.
     """
-    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder.parent)
+    run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder.parent)
     here = Path(sysconfig.get_path("purelib"))
     there = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     for name in list_locked():
         (there / name).symlink_to(here / name)
     programs = folder / "bin"
-    offline = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
-    _run([str(programs / "python"), "-m", "pip", "install", *offline, str(wheel)], folder)
+    (programs / "airflow").write_text(f"#!{programs / 'python'}\nfrom airflow.__main__ import main\n\nmain()\n")
+    (programs / "airflow").chmod(0o755)
     return programs
+
+
+def install(wheel: Path, programs: Path) -> None:
+    """Install the wheel into an environment as the guide for an Airflow of one's own does; no other package changes.
+
+    What is there has to be enough: pip fetches nothing.
+    """
+    pip = [str(programs / "python"), "-m", "pip", "--disable-pip-version-check"]
+    freeze = [*pip, "freeze", "--exclude-editable", "--exclude", "batchledger"]
+    installed = programs.parent / "installed.txt"
+    installed.write_text(before := run(freeze, programs.parent))
+    run([*pip, "install", "--quiet", "--no-index", str(wheel), "--constraint", str(installed)], programs.parent)
+    assert before.splitlines()
+    assert run(freeze, programs.parent) == before
 
 
 def list_locked() -> set[str]:
@@ -70,8 +108,10 @@ def outside_of_the_checkout() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
-def _run(command: list[str], folder: Path) -> None:
+def run(command: list[str], folder: Path) -> str:
+    """Run a command that has to succeed; return its output."""
     done = subprocess.run(
         command, cwd=folder, env=outside_of_the_checkout(), capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout

@@ -1,21 +1,28 @@
-"""The wheel in an empty environment: the local services and the demo, through Airflow, without a checkout."""
+"""The wheel in an empty environment: the demo with its local services, and the guide for an Airflow of one's own."""
 
 import dataclasses
 import json
+import re
 import shutil
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import URL
 
+from batchledger.config.connections import load_connection
 from batchledger.local.airflow_api import AirflowAccount, open_airflow
 from batchledger.local.stack.home import Credentials, port_variable
-from tests.archives import build_archives, copy_sources, install, outside_of_the_checkout
-from tests.conftest import SERVICES, as_superuser, choose_ports
-from tests.e2e.runs import PATIENT
+from tests.archives import Person, build_archives, copy_sources, install, make_environment, outside_of_the_checkout
+from tests.chromium import OpenPage
+from tests.conftest import ROOT, SERVICES, Kafka, as_superuser, choose_ports, lend_database
+from tests.e2e.own_airflow import add_connection, log_in, run_own_airflow
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT
 from tests.leaks import find_leaks
+from tests.support import create_topic, wait_until
 
 pytestmark = PATIENT
 FLIGHTS = 336_776
@@ -46,31 +53,24 @@ KEEPERS = {
 """The files whose purpose is to hold secrets, with the names of these."""
 
 
-@dataclass(frozen=True)
-class Person:
-    """Someone who has installed the wheel, in an empty working directory."""
-
-    programs: Path
-    folder: Path
-    environment: dict[str, str]
-
-    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run an installed program to its end."""
-        command = [str(self.programs / program), *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=600, check=False
-        )
-
-    def succeed(self, program: str, *arguments: str) -> str:
-        """Run a program that has to succeed; return its output."""
-        done = self.run(program, *arguments)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout
+GUIDE = ROOT / "docs" / "guides" / "own-airflow.md"
+ORDERS = 10
+PIPELINE = """\
+name: {name}
+source: {{topics: [{name}], schema: "message_id string, amount double"}}
+sink: {{table: {name}}}
+"""
 
 
-def prepare(sources: Path, folder: Path) -> Person:
+def install_from(sources: Path, folder: Path) -> Path:
+    """Return the programs of a new environment with the wheel that is made from these sources."""
     wheel, _ = build_archives(sources, folder / "dist")
-    programs = install(wheel, folder / "environment")
+    programs = make_environment(folder / "environment")
+    install(wheel, programs)
+    return programs
+
+
+def prepare(programs: Path, folder: Path) -> Person:
     (folder / "empty").mkdir()
     ports = {port_variable(name): str(port) for name, port in dataclasses.asdict(choose_ports()).items()}
     environment = outside_of_the_checkout() | ports | {"BATCHLEDGER_CACHE": str(SERVICES.home.cache)}
@@ -78,10 +78,17 @@ def prepare(sources: Path, folder: Path) -> Person:
     return Person(programs, folder / "empty", {**environment, "PATH": path, "HOME": str(folder)})
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that has the wheel, for both tests: neither changes what the other sees of it."""
+    folder = tmp_path_factory.mktemp("installed")
+    (folder / "sources").mkdir()
+    return install_from(copy_sources(folder / "sources"), folder)
+
+
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Person]:
-    (tmp_path / "sources").mkdir()
-    made = prepare(copy_sources(tmp_path / "sources"), tmp_path)
+def person(programs: Path, tmp_path: Path) -> Iterator[Person]:
+    made = prepare(programs, tmp_path)
     yield made
     made.run("batchledger", "down")
     shutil.rmtree((made.folder / ".batchledger" / "postgres").resolve(), ignore_errors=True)
@@ -142,7 +149,61 @@ def test_wheel_without_its_data_finds_no_pipeline(tmp_path: Path) -> None:
     text = project.read_text()
     assert '"**/*.yaml",' in text
     project.write_text(text.replace('"**/*.yaml",', ""))
-    person = prepare(sources, tmp_path)
+    person = prepare(install_from(sources, tmp_path), tmp_path)
     refused = person.run("batchledger", "plan", "flights")
     assert refused.returncode == 2
     assert "There is no pipeline 'flights'" in refused.stderr.replace("\n", " ")
+
+
+def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
+    programs: Path, tmp_path: Path, kafka: Kafka, warehouse_dsn: str, spark: None, open_page: OpenPage
+) -> None:
+    """With connections of its page and its command line alone: no variable of the shell has one."""
+    name = f"own_{uuid4().hex[:8]}"
+    environment = prepare(programs, tmp_path).environment
+    (dag_file,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    create_topic(kafka.options, name, 2)
+    send_orders(kafka, name)
+    with (
+        lend_database(warehouse_dsn) as metadata,
+        lend_database(warehouse_dsn) as warehouse,
+        run_own_airflow(programs, tmp_path / "airflow", url_of(metadata), dag_file, environment) as own,
+    ):
+        (own.folder / "pipelines" / f"{name}.yaml").write_text(PIPELINE.format(name=name))
+        # Its API server does not answer yet. This command needs the database alone.
+        kafkas = json.dumps({"conn_type": "kafka", "extra": kafka.options})
+        own.succeed("airflow", "connections", "add", "kafka_default", "--conn-json", kafkas)
+        wait_until(own.answers, DEADLINE_SECONDS, every=0.5)
+        # What Airflow's own page complains about is not ours.
+        with open_page(own=(own.url,), width=1300, allowed=("",)) as page:
+            log_in(page, own)
+            where, sparks = conninfo_to_dict(warehouse), load_connection("spark_default")
+            names = {"host": "host", "port": "port", "schema": "dbname", "login": "user", "password": "password"}
+            add_connection(page, "warehouse", "Postgres", {each: str(where[key]) for each, key in names.items()})
+            given = {"host": sparks.host, "port": sparks.port, "password": sparks.password}
+            add_connection(page, "spark_default", "Spark Connect", {each: str(value) for each, value in given.items()})
+        own.succeed("batchledger", "migrate", name)
+        with open_airflow(own.account) as api:
+            api.wait_until_known(name, DEADLINE_SECONDS)
+            api.unpause(name)
+            api.trigger(name, {})
+            wait_until(lambda: not any(run.is_active for run in api.list_runs(name)), DEADLINE_SECONDS, every=0.5)
+            assert {run.state for run in api.list_runs(name)} == {"success"}
+        proved = json.loads(own.succeed("batchledger", "verify", name, "--json"))
+        assert (proved["holds"], proved["rows"]) == (True, ORDERS)
+        batch = json.loads(own.succeed("batchledger", "batch", "1", "--json"))
+        assert (batch["pipeline"], batch["state"]) == (name, "published")
+
+
+def send_orders(kafka: Kafka, topic: str) -> None:
+    producer = Producer(kafka.options)
+    for number in range(ORDERS):
+        producer.produce(topic, json.dumps({"message_id": f"m{number}", "amount": number / 4}), partition=number % 2)
+    assert producer.flush(30) == 0
+
+
+def url_of(dsn: str) -> str:
+    """The same database as Airflow writes it."""
+    where = conninfo_to_dict(dsn)
+    fields = (where["user"], where["password"], where["host"], int(where["port"]), where["dbname"])
+    return URL.create("postgresql+psycopg2", *fields).render_as_string(hide_password=False)
