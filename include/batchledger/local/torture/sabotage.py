@@ -23,7 +23,7 @@ from batchledger.adapters.sessions import connect
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.torture.schedule import PLAN_CHOSEN, Protection
-from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, HeldRange
+from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, HeldRange, Staged
 from batchledger.planning.live import Plan
 from batchledger.ports import CrashHook, Stager, no_crash
 from batchledger.wiring import build_platform, ledger_dsn
@@ -138,11 +138,20 @@ class UnfencedLedger(PostgresLedger):
     """The real ledger for a process that believes that a batch stays its own for ever."""
 
     own: dict[int, Batch] = field(default_factory=dict)
+    staged: dict[tuple[int, int], Staged] = field(default_factory=dict)
 
     @override
     def load_batch(self, batch_id: int) -> Batch:
         """Return what this process last did to the batch, even if another has taken it over."""
         return self.own.get(batch_id) or super().load_batch(batch_id)
+
+    @override
+    def load_staged(self, attempt: Attempt) -> Staged:
+        """Return what its audit has found, even if another attempt has followed."""
+        key = (attempt.batch.batch_id, attempt.number)
+        if key not in self.staged:
+            self.staged[key] = super().load_staged(attempt)
+        return self.staged[key]
 
     @override
     def record_audit(self, attempt: Attempt, *found: Any) -> Batch:
