@@ -21,6 +21,7 @@ from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.adapters.postgres.ledger.presence import PostgresPresences
 from batchledger.adapters.sessions import PINNED, connect
 from batchledger.config.connections import Connection, lake_catalog
+from batchledger.local.torture.changed_database import FOREIGN_SETTINGS
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.presence import NO_PATIENCE
 from tests.conftest import as_superuser, lend_database
@@ -29,28 +30,6 @@ from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import PostgresWarehouse, create_role, read_key_secret, role_of
 from tests.pooler import serve_strict_pooler
 
-ELSEWHERE = {
-    "client_encoding": "LATIN1",
-    "datestyle": "German",
-    "intervalstyle": "iso_8601",
-    "timezone": "Asia/Kathmandu",
-    "timezone_abbreviations": "India",
-    "bytea_output": "escape",
-    "extra_float_digits": "-15",
-    "array_nulls": "off",
-    "xmlbinary": "hex",
-    "xmloption": "document",
-    "quote_all_identifiers": "on",
-    "standard_conforming_strings": "off",
-    "backslash_quote": "on",
-    "transform_null_equals": "on",
-    "row_security": "off",
-    "exit_on_error": "on",
-    "default_transaction_isolation": "serializable",
-    "lock_timeout": "1ms",
-    "idle_in_transaction_session_timeout": "10min",
-    "synchronous_commit": "off",
-}
 LEVELS = {
     "role": "alter role {role} set",
     "database": "alter database {database} set",
@@ -99,7 +78,7 @@ def login(request: pytest.FixtureRequest, warehouse_dsn: str) -> Iterator[Login]
 def read_settings(connection: Any) -> dict[str, str]:
     with closing(connection.cursor()) as cursor:
         query = "select lower(name), current_setting(name) from pg_settings where lower(name) = any(%s)"
-        cursor.execute(query, [[*ELSEWHERE]])
+        cursor.execute(query, [[*FOREIGN_SETTINGS]])
         return dict(cursor.fetchall())
 
 
@@ -142,8 +121,8 @@ WAYS: list[Callable[[str, Path], dict[str, str]]] = [by_connect, by_a_kept_conne
 
 def test_settings_of_role_and_database_reach_no_session(login: Login, tmp_path: Path) -> None:
     wanted = by_connect(login.dsn, tmp_path)
-    assert wanted.keys() == ELSEWHERE.keys() == PINNED.keys() | {"synchronous_commit"}
-    for name, value in ELSEWHERE.items():
+    assert wanted.keys() == FOREIGN_SETTINGS.keys() == PINNED.keys() | {"synchronous_commit"}
+    for name, value in FOREIGN_SETTINGS.items():
         login.set(name, value)
     with psycopg.connect(login.dsn) as connection:
         # The negative control: each of them reaches a session that pins nothing.
@@ -155,7 +134,7 @@ def test_settings_of_role_and_database_reach_no_session(login: Login, tmp_path: 
 
 def test_life_of_a_batch_is_the_same_under_settings_of_role_and_database(login: Login) -> None:
     """From the migration on; a text that LATIN1 lacks is written by a task."""
-    for name, value in ELSEWHERE.items():
+    for name, value in FOREIGN_SETTINGS.items():
         login.set(name, value)
     migrate(login.dsn, read_key_secret())
     warehouse = PostgresWarehouse(login.dsn)

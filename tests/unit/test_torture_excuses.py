@@ -27,6 +27,9 @@ HARMLESS = (
     Fault(FaultKind.BLACK_HOLE, "attempt_opened", 0.5, Way.KAFKA),
     Fault(FaultKind.TWO_WORKERS, "staged"),
     Fault(FaultKind.EXPIRE_RECORDS),
+    Fault(FaultKind.DEADLY_RECORDS),
+    Fault(FaultKind.CHANGE_SETTINGS, "before_commit"),
+    Fault(FaultKind.CLOCK_AHEAD, "between_commits"),
 )
 INTERRUPTING = (
     ANOMALY_FAULT,

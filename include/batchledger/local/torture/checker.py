@@ -30,7 +30,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from typing_extensions import override
 
-from batchledger.local.torture.records import LATEST_TIMESTAMP_MS, IntendedRecord, payload_of
+from batchledger.local.torture.records import DEADLY, LATEST_TIMESTAMP_MS, IntendedRecord, payload_of
 
 _SILENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -85,7 +85,8 @@ class Differences:
 class LogReader:
     """All records that a topic has ever held, by (partition, offset); ``read`` adds the new ones.
 
-    ``poison`` are the values of records that cannot become rows: they do not decode, or have an impossible timestamp.
+    ``poison`` are the values of records that cannot become rows: they do not decode, have an impossible timestamp, or
+    end the process that decodes them.
     ``options`` configure a librdkafka client.
     """
 
@@ -148,7 +149,7 @@ class LogReader:
         except (ValueError, TypeError):
             self.poison[place] = value
             return
-        if message.timestamp()[1] > LATEST_TIMESTAMP_MS:
+        if message.timestamp()[1] > LATEST_TIMESTAMP_MS or record.record_id.endswith(DEADLY):
             self.poison[place] = value
         else:
             self.records[place] = record

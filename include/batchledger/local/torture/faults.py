@@ -8,20 +8,24 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 
 from batchledger.local.airflow_api import AirflowApi
 from batchledger.local.torture.airflow_task import kill_airflow_task
+from batchledger.local.torture.changed_database import change_database
 from batchledger.local.torture.checker import LogReader, Row
-from batchledger.local.torture.producer import Writer
+from batchledger.local.torture.producer import Writer, write_all
 from batchledger.local.torture.proxy import Link
 from batchledger.local.torture.records import WriteKind
 from batchledger.local.torture.rig import Rig
 from batchledger.local.torture.schedule import (
+    FIRST_PARTITIONS,
     MOST_PARTITIONS,
     PUBLISHING_POINTS,
+    Chunk,
     Fault,
     FaultKind,
     Protection,
@@ -37,6 +41,7 @@ HOLE_SECONDS = 2.0
 PAUSE_SECONDS = 2.0
 STOP_SECONDS = 20.0
 HELD_RECORDS = 7
+_CHANGES = (FaultKind.CHANGE_SETTINGS, FaultKind.CLOCK_AHEAD, FaultKind.CLOCK_BEHIND)
 
 
 @dataclass
@@ -122,6 +127,8 @@ class Tormentor:
             FaultKind.EXPIRE_RECORDS: self._expire,
             FaultKind.ADD_PARTITION: self._add_partition,
             FaultKind.POISON: self._poison,
+            FaultKind.DEADLY_RECORDS: self._end_decoders,
+            **dict.fromkeys(_CHANGES, self._change_database),
         }
         return act_by_kind[fault.kind](fault, subject)
 
@@ -233,6 +240,22 @@ class Tormentor:
         if blocked is not None:
             self.finish(self._start_blocked(subject, blocked[0]))
         return has_arrived and (blocked is not None or self.sink is SinkKind.ICEBERG)
+
+    def _end_decoders(self, _fault: Fault, subject: Subject) -> bool:
+        """Write records that end the process that decodes them; whether each was found and set aside."""
+        before = self.rig.count_deaths(subject.name)
+        has_arrived = subject.writer.write_deadly(FIRST_PARTITIONS)
+        self.finish(self.start(subject))
+        return has_arrived and self.rig.count_deaths(subject.name) == before + FIRST_PARTITIONS
+
+    def _change_database(self, fault: Fault, subject: Subject) -> bool:
+        """Change the database under a worker, and let another one take a batch from its plan to its end."""
+        with ExitStack() as changed:
+            change = change_database(self.rig.superuser_dsn, fault.kind)
+            if has_struck := self._disturb(fault, subject, lambda: changed.enter_context(change)):
+                write_all(subject.writer, [Chunk(WriteKind.IDEMPOTENT, HELD_RECORDS)], subject.partitions)
+                self.finish(self.start(subject))
+        return has_struck
 
     def _start_blocked(self, subject: Subject, batch_id: int | None = None) -> Worker:
         """Run a worker that may find its pipeline blocked; it takes ``batch_id`` again."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from batchledger.local.torture.records import IntendedRecord, WriteKind, WriteOutcome
+from batchledger.local.torture.records import DEADLY, IntendedRecord, WriteKind, WriteOutcome
 from batchledger.local.torture.schedule import Chunk
 
 _KEYS_PER_PARTITION = 3
@@ -117,6 +117,15 @@ class Writer:
         )
         left = producer.flush(_DELIVERY_SECONDS)
         return self._conclude(WriteKind.IDEMPOTENT, reports, WriteOutcome.ACKNOWLEDGED) and not left
+
+    def write_deadly(self, places: int) -> bool:
+        """Write a record into each of so many partitions that nothing decodes and lives; whether all arrived."""
+        producer = Producer({**_OPTIONS, **self.options})
+        for place in range(places):
+            self._sent += 1
+            record = IntendedRecord.make(f"{self.topic}-{self.name}-{self._sent:07d}{DEADLY}", "deadly", self._sent)
+            producer.produce(self.topic, value=record.encode(), partition=place)
+        return producer.flush(_DELIVERY_SECONDS) == 0
 
     def begin(self, records: int, partitions: int, *, is_transactional: bool = True) -> dict[str, KafkaError | None]:
         """Write records, in a transaction that is left open if that is asked for. Raises KafkaException."""

@@ -52,6 +52,9 @@ class IntendedRecord:
         return cls(**json.loads(value))
 
 
+DEADLY = "-deadly"
+"""Ends the id of a record of which the library that decodes it dies."""
+
 LATEST_TIMESTAMP_MS = 253_402_300_799_999
 """The last millisecond of the year 9999; no table can hold a later timestamp."""
 

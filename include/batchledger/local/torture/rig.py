@@ -86,6 +86,11 @@ class Rig:
         return connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE, LEDGER_USER)
 
     @property
+    def superuser_dsn(self) -> str:
+        """The same for who may change the database."""
+        return connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE, DATABASE_SUPERUSER)
+
+    @property
     def lake_properties(self) -> dict[str, str]:
         """PyIceberg's settings for the catalog of Iceberg tables, not through the proxy: for the checker."""
         host = f"127.0.0.1:{self.ports.postgres}/{WAREHOUSE_DATABASE}"
@@ -147,8 +152,7 @@ class Rig:
 
     def track_commits(self) -> None:
         """Let PostgreSQL note when each transaction became visible, for the checker."""
-        dsn = connection_string(self.ports, self.credentials, WAREHOUSE_DATABASE, DATABASE_SUPERUSER)
-        with psycopg.connect(dsn, autocommit=True) as connection:
+        with psycopg.connect(self.superuser_dsn, autocommit=True) as connection:
             connection.execute("alter system set track_commit_timestamp = on")
         self.restart("postgres")
 
@@ -235,6 +239,12 @@ class Rig:
                 client.incremental_alter_configs([resource])[resource].result(30)
             case SinkKind.ICEBERG:
                 pass
+
+    def count_deaths(self, pipeline: str) -> int:
+        """How many of the pipeline's records lie in quarantine because they have ended their decoder."""
+        with psycopg.connect(self.dsn) as connection:
+            query = "select count(*) from batchledger.quarantine where pipeline = %s and error like '%%by SIGSEGV%%'"
+            return int(connection.execute(query, [pipeline]).fetchall()[0][0])
 
     def find_blocked(self, pipeline: str) -> tuple[int, int] | None:
         """The pipeline's batch that waits for a person, and the number of its attempts, from the ledger."""

@@ -82,6 +82,10 @@ class FaultKind(StrEnum):
     EXPIRE_RECORDS = "records expired"
     ADD_PARTITION = "partition added"
     POISON = "poison records"
+    DEADLY_RECORDS = "records that end their decoder"
+    CHANGE_SETTINGS = "settings of sessions changed"
+    CLOCK_AHEAD = "database clock ahead"
+    CLOCK_BEHIND = "database clock behind"
 
 
 class Way(StrEnum):
@@ -256,6 +260,10 @@ def _make_deck(mode: str, chance: random.Random, sink: SinkKind) -> list[tuple[F
         Fault(chance.choice((kinds.COMMIT_LATE, kinds.ABORT_LATE))),
         Fault(kinds.EXPIRE_RECORDS),
         Fault(kinds.POISON),
+        Fault(kinds.DEADLY_RECORDS),
+        *(Fault(kinds.CHANGE_SETTINGS, point) for point in ("attempt_opened", chance.choice(publishing))),
+        Fault(kinds.CLOCK_AHEAD, chance.choice(points)),
+        Fault(kinds.CLOCK_BEHIND, chance.choice(points)),
     ]
     if sink is SinkKind.KAFKA:
         # A fault of the broker is as near to the commit as a fault of the database.

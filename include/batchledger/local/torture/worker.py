@@ -188,6 +188,7 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
 
     from batchledger.config.pipeline_file import load_pipeline
     from batchledger.lifecycle import plans, run_batch
+    from batchledger.local.torture.deadly_library import decode_deadly
 
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {order.run} %(name)s %(message)s", force=True)
     logger = logging.getLogger("batchledger")
@@ -203,7 +204,9 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
     try:
         # All workers begin at once: fencing must not depend on one that leaves a batch to another.
         built = build_platform_without(order.without, pipeline, stop_at_gate)
-        platform = dataclasses.replace(built, patience=NO_PATIENCE)
+        platform = dataclasses.replace(
+            built, patience=NO_PATIENCE, make_stager=lambda: decode_deadly(built.make_stager())
+        )
         if order.batch_id is not None:
             plans.retake(platform, order.batch_id, order.run, Decision("torture", "the target takes it now"))
             published.append(run_batch.take_through(platform, order.batch_id, order.run).batch_id)
