@@ -34,7 +34,9 @@ def run_python(local: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     for name in ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "BATCHLEDGER_PIPELINES"):
         environment.pop(name, None)
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1_500, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1_500, check=False
+    )
 
 
 def find_processes(local: Path) -> list[psutil.Process]:
