@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -17,6 +18,7 @@ from batchledger.adapters.postgres.ledger.history import (
     RangeRecord,
     ReplacementRecord,
 )
+from batchledger.interfaces.cli.display.batches import describe_batch
 from batchledger.interfaces.data_docs.pages import write_batch
 from batchledger.interfaces.page.batch_view import BatchView
 from batchledger.interfaces.page.paging import turn_to
@@ -128,6 +130,17 @@ def test_page_leads_to_runs_partitions_and_batches() -> None:
         "/batchledger/docs/orders/17",
         "?page=2#balance",
     } <= links
+
+
+def test_a_span_says_which_batches_it_is_on_its_page_and_on_the_terminal() -> None:
+    span = replace(HISTORY, joined_from=3, checks=[])
+    told = read(write_docs_page(span))
+    assert "Joined batches 3 to 17: ranges and balances are added up" in told
+    assert "The ledger keeps no checks of batches that were joined." in told
+    shown = describe_batch(span)
+    assert isinstance(shown.document, dict)
+    assert shown.document["joined_from"] == 3
+    assert any("has joined batches 3 to 17 of orders" in str(each) for each in shown.parts)
 
 
 def test_values_of_records_are_shown_when_they_are_asked_for_and_in_no_file() -> None:

@@ -84,10 +84,11 @@ def test_limits_become_those_of_the_planning_step(tmp_path: Path) -> None:
 
 def test_quarantine_is_kept_and_the_whole_history_is_audited_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     quiet = read_pipeline_file(write(tmp_path, GOOD))
-    assert (quiet.quarantine, quiet.audit.newest) == (None, None)
-    told = read_pipeline_file(write(tmp_path, changed(quarantine={"keep": "90d"}, audit={"newest": 1000})))
+    assert (quiet.quarantine, quiet.audit.newest, quiet.history.keep) == (None, None, None)
+    content = changed(quarantine={"keep": "90d"}, audit={"newest": 1000}, history={"keep": "7d"})
+    told = read_pipeline_file(write(tmp_path, content))
     assert told.quarantine is not None
-    assert (told.quarantine.keep, told.audit.newest) == (90 * 86400.0, 1000)
+    assert (told.quarantine.keep, told.audit.newest, told.history.keep) == (90 * 86400.0, 1000, 7 * 86400.0)
 
 
 def test_half_of_twenty_records_may_be_quarantined_and_a_share_in_the_file_counts_from_the_first(
@@ -318,6 +319,9 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
             "sequence.severity: 'high' is not allowed; allowed: 'critical', 'warning' or 'info'",
         ),
         (changed(sequence__keys=["id"]), "sequence.keys: unknown key 'keys'; did you mean 'key'?"),
+        (changed(history={"keep": "23h"}), "history.keep: '23h': write how long each batch is kept: 1d or more"),
+        (changed(history={"keep": "9d"}, sink=TOPIC), "allowed for a PostgreSQL table with sink.mode: append"),
+        (changed(history={"keep": "9d"}, **UPSERT), "history.keep: of this sink, joined batches would prove less"),
         (
             changed(quarantine__keep="59m"),
             "quarantine.keep: '59m': write how long a record is kept in quarantine: 1h or more",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from batchledger.config import schedules, sections, sink_sections
+from batchledger.config import history, schedules, sections, sink_sections
 from batchledger.config.pipeline_file import PipelineConfig
 from tests.conftest import ROOT
 
@@ -24,6 +24,7 @@ SECTIONS = {
     "dedupe": sections.DedupeConfig,
     "sequence": sections.SequenceConfig,
     "quarantine": sections.QuarantineConfig,
+    "history": history.HistoryConfig,
     "audit": sections.AuditConfig,
     "deadlines": sections.DeadlinesConfig,
 }

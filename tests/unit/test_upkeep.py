@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -161,9 +161,14 @@ def test_refused_file_and_a_ledger_that_does_not_answer_keep_no_other_ledger_fro
         if path.stem == "broken":
             raise ConfigurationError("not a pipeline")
         quarantine = SimpleNamespace(keep=3600.0) if path.stem == "orders" else None
-        return SimpleNamespace(name=path.stem, quarantine=quarantine)
+        history = SimpleNamespace(keep=86400.0 if path.stem == "visits" else None)
+        return SimpleNamespace(name=path.stem, quarantine=quarantine, history=history)
 
-    tidied, asked = [], list[tuple[str, bool]]()
+    tidied, asked, joined = [], list[tuple[str, bool]](), []
+
+    def join(house: SimpleNamespace, pipeline: str, sink: SinkOf, keep: timedelta) -> Housekeeping:
+        joined.append((house.dsn, pipeline, sink.pipeline, keep))
+        return Housekeeping()
 
     def tidy(house: SimpleNamespace, pipelines: list[str], keeps: dict[str, float]) -> Housekeeping:
         if house.dsn == "down":
@@ -176,6 +181,8 @@ def test_refused_file_and_a_ledger_that_does_not_answer_keep_no_other_ledger_fro
     monkeypatch.setattr(upkeep, "read_pipeline_file", read)
     monkeypatch.setattr(upkeep, "ledger_dsn", lambda pipeline: dsn_by_name[pipeline.name])
     monkeypatch.setattr(upkeep, "tidy", tidy)
+    monkeypatch.setattr(upkeep, "join_history", join)
+    monkeypatch.setattr(upkeep, "has_freed_target", lambda dsn, pipeline: False)
     monkeypatch.setattr(upkeep, "build_sink", lambda pipeline, dsn: SinkOf(pipeline.name, asked))
     with pytest.raises(ServiceUnavailableError, match="Spark does not answer"):
         upkeep.keep_house(is_dry_run=True)
@@ -184,6 +191,7 @@ def test_refused_file_and_a_ledger_that_does_not_answer_keep_no_other_ledger_fro
     del dsn_by_name["clicks"], dsn_by_name["payments"]
     files[:] = [each for each in files if each.stem in dsn_by_name]
     done = upkeep.keep_house()
+    assert joined == [("ledger b", "visits", "visits", timedelta(days=1))] * 2
     assert [[(each.kind, each.subject) for each in ledger.removals] for ledger in done] == [
         [(Leftover.BRANCH, "orders")],
         [(Leftover.BRANCH, "visits")],

@@ -25,6 +25,7 @@ from batchledger.config.column_rules import (
     require_telling,
 )
 from batchledger.config.documents import read_yaml
+from batchledger.config.history import HistoryConfig
 from batchledger.config.places import default_pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
@@ -80,6 +81,7 @@ class PipelineConfig(Section):
     checks: Annotated[list[CheckEntry], BeforeValidator(expand_suites)] = Field(default_factory=list)
     on_check_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.BLOCK
     quarantine: QuarantineConfig | None = None
+    history: HistoryConfig = HistoryConfig()
     audit: AuditConfig = AuditConfig()
     alerts: Channels = Field(default_factory=list)
     deadlines: DeadlinesConfig = DeadlinesConfig()
@@ -157,6 +159,7 @@ class PipelineConfig(Section):
 
     @model_validator(mode="after")
     def _sink_fits(self) -> "PipelineConfig":
+        self.history.require_joinable(self.sink)
         match self.sink:
             case PostgresSinkConfig(connection=connection):
                 if self.ledger not in (None, connection):

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from batchledger.adapters.postgres.ledger.audits import find_window, load_work, store_audit
+from batchledger.adapters.postgres.ledger.grants import RIGHTS_TO_JOIN
 from batchledger.adapters.postgres.ledger.history import load_published_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.adapters.postgres.ledger.retiring import has_freed_target
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.model.batch import Decision
 from batchledger.model.errors import BatchledgerError, UnsettledError
-from batchledger.model.housekeeping import Housekeeping, Keeping, Removal, choose_forgetting, find_orphaned
+from batchledger.model.housekeeping import Housekeeping, Keeping, Leftover, Removal, choose_forgetting, find_orphaned
 from batchledger.monitoring.alerting import tell
 from batchledger.monitoring.audit_questions import (
     ask_findings,
@@ -27,6 +28,7 @@ from batchledger.monitoring.conditions import find_conditions
 from batchledger.monitoring.health import describe_duration, survey
 from batchledger.monitoring.ledger_audit import AuditLimits, LedgerAudit, Question, find_own
 from batchledger.ports import Sink
+from batchledger.proof.joining import prove_span
 from batchledger.proof.newest import Coverage, NewestHistory
 from batchledger.proof.proving import prove
 from batchledger.wiring import build_alerting, build_platform, build_sink, ledger_dsn, verify_pipeline
@@ -97,9 +99,13 @@ def keep_house(*, is_dry_run: bool = False) -> list[Housekeeping]:
             continue
         for pipeline in pipelines:
             try:
-                kept = kept.and_also(tidy_sink(build_sink(pipeline, dsn), is_dry_run=is_dry_run))
+                sink = build_sink(pipeline, dsn)
+                if pipeline.history.keep is not None and not has_freed_target(dsn, pipeline.name):
+                    keep = timedelta(seconds=pipeline.history.keep)
+                    kept = kept.and_also(join_history(PostgresHousekeeping(dsn, is_dry_run), pipeline.name, sink, keep))
+                kept = kept.and_also(tidy_sink(sink, is_dry_run=is_dry_run))
             except BatchledgerError as error:
-                logger.warning("the sink of %s was not tidied: %s", pipeline.name, error)
+                logger.warning("history or sink of %s were not tidied: %s", pipeline.name, error)
                 failures.append(error)
         done.append(kept)
     if failures:
@@ -138,9 +144,46 @@ def tidy(
     )
 
 
+def join_history(
+    house: PostgresHousekeeping, pipeline: str, sink: Sink, keep: timedelta, newest: int = Keeping().validations
+) -> Housekeeping:
+    """Join old batches of a pipeline that hold against their target; the ``newest`` stay, however old they are.
+
+    What does not hold stays as it is, and is named. Raises UnsettledError if replays keep the proof from an end.
+    """
+    if (login := house.find_login_without_right()) is not None:
+        why = (
+            f"batches of {pipeline} were not joined: {login} may not delete them. The owner of the ledger can grant it"
+        )
+        return _log_result(Housekeeping(left_out=[f"{why}: grant {RIGHTS_TO_JOIN} to {login}"]), house.is_dry_run)
+    spans, left_out, joined = house.find_spans(pipeline, keep, newest), [], 0
+    is_complete = sum(map(len, spans)) < house.bounds[Leftover.BATCH].per_run
+    for span in spans if not house.is_dry_run else ():
+        load = partial(load_published_history, house.dsn, pipeline, batches=span)
+        found = prove_span(pipeline, load, partial(sink.count_target, pipeline))
+        if not found.holds:
+            first = found.findings[0]
+            what = f"{first.invariant}, {first.where}: {first.detail}"
+            left_out.append(
+                f"batches {span[0]} to {span[-1]} of {pipeline} were not joined: {what}. See all: batchledger verify "
+                f"{pipeline}"
+            )
+        elif house.join(pipeline, keep, span):
+            joined += len(span) - 1
+        else:
+            is_complete = False
+    if house.is_dry_run:
+        joined = sum(len(each) - 1 for each in spans)
+    removed = Removal(Leftover.BATCH, pipeline, joined, is_complete)
+    return _log_result(Housekeeping(removals=[removed], left_out=left_out), house.is_dry_run)
+
+
 def tidy_sink(sink: Sink, *, is_dry_run: bool) -> Housekeeping:
     """Remove what is left behind in a sink. Raises what the sink raises."""
-    done = sink.tidy(is_dry_run=is_dry_run)
+    return _log_result(sink.tidy(is_dry_run=is_dry_run), is_dry_run)
+
+
+def _log_result(done: Housekeeping, is_dry_run: bool) -> Housekeeping:
     for each in done.left_out:
         logger.warning("%s", each)
     return replace(done, removals=_log(done.removals, is_dry_run))

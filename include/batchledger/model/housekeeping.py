@@ -26,6 +26,7 @@ class Leftover(StrEnum):
     AUDIT = "audit result"
     INCIDENT = "incident"
     TEXT = "text of an error"
+    BATCH = "batch"
     BRANCH = "branch"
     SNAPSHOT = "snapshot"
     SMALL_FILE = "small file"
@@ -48,6 +49,7 @@ BOUNDS = {
     Leftover.AUDIT: Bounds(),
     Leftover.INCIDENT: Bounds(),
     Leftover.TEXT: Bounds(),
+    Leftover.BATCH: Bounds(),
 }
 
 

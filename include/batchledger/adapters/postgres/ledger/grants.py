@@ -57,6 +57,10 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
     "sequence": _REMOVE,
     "writer_schema": _ADD,
 }
+RIGHTS_TO_JOIN = (
+    "delete on batchledger.attempt, batchledger.attempt_writer_schema, batchledger.batch, batchledger.batch_range"
+)
+"""What housekeeping needs besides, to join batches. No run deletes one, so no role gets it with the others."""
 # A member may be without the rights of the other role until it says "set role".
 _FIND_UNHELD = """
 select (

@@ -17,7 +17,7 @@ from typing_extensions import override
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_statement
 from batchledger.adapters.postgres.ledger import rows
 from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.rows import read_positions
+from batchledger.adapters.postgres.ledger.rows import find_spans, read_positions
 from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
 from batchledger.model.batch import Batch, DecisionRecord, Lane
 from batchledger.model.checks import CheckResult
@@ -165,7 +165,8 @@ class BatchHistory:
     """Everything the ledger knows about one batch, with the first ``DUPLICATES_SHOWN`` of its duplicates.
 
     ``replaced`` is what it took over from others, ``replaced_by`` what others took over from it. ``dry_run`` is what a
-    finished dry run has found.
+    finished dry run has found. ``joined_from`` is the first of the batches that were joined into it; then ranges and
+    balance are of all of them.
     """
 
     batch: Batch
@@ -177,6 +178,7 @@ class BatchHistory:
     replaced: Sequence[ReplacementRecord] = ()
     replaced_by: Sequence[ReplacementRecord] = ()
     dry_run: DryRunOutcome | None = None
+    joined_from: int | None = None
 
     @property
     def schema(self) -> str | None:
@@ -199,8 +201,12 @@ def list_decisions(dsn: str, pipeline: str, limit: int = 20) -> list[DecisionRec
 
 
 def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
-    """Return everything about one batch. Raises UnknownBatchError."""
+    """Return everything about one batch, or about the one that it was joined into. Raises UnknownBatchError."""
     ledger = PostgresLedger(dsn)
+    with transaction(dsn, f"look for batch {batch_id}") as cursor:
+        spans = find_spans(cursor, batch_id)
+    # Of several, load_batch names each.
+    batch_id = spans[0][0] if len(spans) == 1 else batch_id
     batch = ledger.load_batch(batch_id)
     with transaction(dsn, f"load the history of batch {batch_id}") as cursor:
         attempts = cursor.connection.cursor(row_factory=class_row(AttemptRecord))
@@ -231,8 +237,8 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             {"id": batch_id},
         )
         exchanged = replacements.fetchall()
-        cursor.execute("select dry_run from batchledger.batch where batch_id = %s and dry_run is not null", [batch_id])
-        dry_run = next((DryRunOutcome.from_json(kept) for (kept,) in cursor), None)
+        cursor.execute("select dry_run, joined_from from batchledger.batch where batch_id = %s", [batch_id])
+        ((dry_run, joined_from),) = cursor.fetchall()
         return BatchHistory(
             batch=batch,
             decisions=rows.list_decisions(cursor, batch_id=batch_id)[::-1],
@@ -242,7 +248,8 @@ def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
             duplicates=duplicates.fetchall(),
             replaced=[each for each in exchanged if each.batch_id == batch_id],
             replaced_by=[each for each in exchanged if each.replaced_batch_id == batch_id],
-            dry_run=dry_run,
+            dry_run=None if dry_run is None else DryRunOutcome.from_json(dry_run),
+            joined_from=joined_from,
         )
 
 
@@ -296,16 +303,21 @@ def _read_headers(headers: list[dict[str, str | None]] | None) -> tuple[tuple[st
     return tuple((str(key), None if value is None else base64.b64decode(value)) for key, value in decoded)
 
 
-def load_published_history(dsn: str, pipeline: str, since: datetime | None = None) -> PublishedHistory:
+def load_published_history(
+    dsn: str, pipeline: str, since: datetime | None = None, *, batches: Sequence[int] | None = None
+) -> PublishedHistory:
     """Return the material of the proof, at one moment.
 
     ``since`` limits it to batches that were published then or later, and to batches that hold offsets of them.
+    ``batches`` limits it to these.
     """
     with snapshot(dsn, f"load the history of {pipeline}") as cursor:
         positions = read_positions(cursor, pipeline)
         cursor.execute("select epoch from batchledger.pipeline where name = %s", [pipeline])
         epoch = next((int(number) for (number,) in cursor), 0)
-        asked = None if since is None else _find_published_since(cursor, pipeline, since)
+        asked = None if batches is None else list(batches)
+        if since is not None:
+            asked = _find_published_since(cursor, pipeline, since)
         cursor.execute(read_statement(__package__, "list_published"), {"pipeline": pipeline, "asked": asked})
         ranges = [_published_range(row) for row in cursor]
         cursor.execute(

@@ -7,7 +7,7 @@ decides what may go.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -20,6 +20,7 @@ from batchledger.adapters.postgres.database import (
     read_ranges,
     read_statement,
 )
+from batchledger.adapters.postgres.ledger.grants import RIGHTS_TO_JOIN
 from batchledger.adapters.postgres.ledger.rows import Cursor, insert_decision, require_none_committing
 from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
 from batchledger.model.batch import BatchState, Decision, DecisionKind
@@ -27,6 +28,7 @@ from batchledger.model.effects import dropping
 from batchledger.model.errors import OutcomePendingError
 from batchledger.model.housekeeping import BOUNDS, Bounds, Leftover, Removal, StagingOwner, StagingTable
 from batchledger.model.offsets import count_offsets, merge_ranges
+from batchledger.proof.joining import OldBatch, choose_spans
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +106,59 @@ class PostgresHousekeeping:
         """Remove the whole texts of errors from before that moment; the errors themselves stay."""
         change = "update batchledger.attempt set quoted = null, quoted_at = null"
         return self._remove_rows(Leftover.TEXT, pipeline, "find_old_texts", change, {"before": before})
+
+    def find_login_without_right(self) -> str | None:
+        """Return the login if it may not join batches."""
+        tables = RIGHTS_TO_JOIN.removeprefix("delete on ").split(", ")
+        with snapshot(self.dsn, "look for the right to join batches") as cursor:
+            cursor.execute(
+                "select current_user where not (select bool_and(has_table_privilege(name, 'delete')) "
+                "from unnest(%s::text[]) name)",
+                [tables],
+            )
+            return next((str(login) for (login,) in cursor), None)
+
+    def find_spans(self, pipeline: str, keep: timedelta, kept: int) -> list[tuple[int, ...]]:
+        """Return the batches of each span that may be made.
+
+        Their day ended ``keep`` ago or earlier, and they are not among the ``kept`` newest.
+        """
+        with (
+            snapshot(self.dsn, f"look for old batches of {pipeline}") as cursor,
+            # A cursor of the server: a long history is read as far as spans need it.
+            cursor.connection.cursor(name="old_batches") as old,
+        ):
+            parameters = {"pipeline": pipeline, "keep": keep, "kept": kept, "first": 0, "last": None}
+            old.execute(read_statement(__package__, "list_old_batches"), parameters)
+            return choose_spans((OldBatch(*row) for row in old), self.bounds[Leftover.BATCH])
+
+    def join(self, pipeline: str, keep: timedelta, span: tuple[int, ...]) -> bool:
+        """Let the last of proved batches answer for all of them, or change nothing.
+
+        False if the pipeline is in use, or if something has happened to one of the batches since. What a publication,
+        an erasure or a person's decision changes in the target shows there, and waits for the pipeline's lock. So the
+        proof holds until the end of this transaction.
+        """
+        named = {"pipeline": pipeline, "keep": keep, "kept": 0, "first": span[0], "last": span[-1], "ids": list(span)}
+        try:
+            with transaction(self.dsn, f"join batches {span[0]} to {span[-1]} of {pipeline}") as cursor:
+                _lock_briefly(cursor, pipeline)
+                cursor.execute(read_statement(__package__, "list_old_batches"), named)
+                if choose_spans((OldBatch(*row) for row in cursor), Bounds(len(span), len(span))) != [span]:
+                    return False
+                for name in ("join_ranges", "keep_writer_schemas", "keep_record_schemas"):
+                    cursor.execute(read_statement(__package__, name), named)
+                cursor.execute("delete from batchledger.check_result where batch_id = any(%(ids)s)", named)
+                for table in ("attempt_writer_schema", "attempt"):
+                    gone = sql.SQL(
+                        "delete from {} where batch_id = any(%(ids)s) and (batch_id, number) not in "
+                        "(select batch_id, attempt from batchledger.batch where batch_id = %(last)s)"
+                    )
+                    cursor.execute(gone.format(sql.Identifier("batchledger", table)), named)
+                cursor.execute(read_statement(__package__, "join_batches"), named)
+                return True
+        except _Busy:
+            return False
 
     def drop_quarantined(self, pipeline: str, before: datetime, decision: Decision) -> Removal:
         """Remove the records that were set aside before that moment; the balances note how many, and by which decision.

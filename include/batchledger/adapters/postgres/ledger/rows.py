@@ -93,10 +93,29 @@ def load_batch(cursor: Cursor, batch_id: int) -> Batch:
     """Return one batch. Raises UnknownBatchError."""
     batch = find_batch(cursor, batch_id=batch_id)
     if batch is None:
+        spans = find_spans(cursor, batch_id)
+        where = " or ".join(f"batch {span}, of batches {first} to {span} of {name}" for span, first, name in spans)
         raise UnknownBatchError(
-            f"The ledger holds no batch {batch_id}.", advice="List the batches: batchledger batches PIPELINE"
+            f"The ledger holds no batch {batch_id}.",
+            why=f"Housekeeping has joined it into {where}." if spans else "",
+            advice="\n".join(f"See what it became: batchledger batch {span}" for span, *_ in spans)
+            or "List the batches: batchledger batches PIPELINE",
         )
     return batch
+
+
+def find_spans(cursor: Cursor, batch_id: int) -> list[tuple[int, int, str]]:
+    """Return the spans that a batch may have been joined into, each with its first batch and its pipeline.
+
+    They may be several, because all pipelines count their batches together.
+    """
+    cursor.execute(
+        "select batch_id, joined_from, pipeline from batchledger.batch where joined_from is not null "
+        "and int8range(joined_from, batch_id) @> %(id)s::bigint "
+        "and not exists (select from batchledger.batch where batch_id = %(id)s) order by batch_id",
+        {"id": batch_id},
+    )
+    return cursor.fetchall()
 
 
 def find_batch(

@@ -18,7 +18,7 @@ from batchledger.adapters.postgres import database
 from batchledger.model.errors import ConfigurationError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-NEWEST_MIGRATION = "0035"
+NEWEST_MIGRATION = "0036"
 """Part of the loaded code: the files may be replaced by a newer version's while this process runs."""
 
 

@@ -30,6 +30,7 @@ from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql, r
 from batchledger.adapters.postgres.sinks.swallowing import find_swallowers
 from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret
+from batchledger.adapters.postgres.staging.spans import holder_of, read_spans
 from batchledger.adapters.postgres.staging.tables import (
     ERASED,
     ERASED_WITHOUT_VERSION,
@@ -234,12 +235,9 @@ class PostgresErasure:
         Where they and their duplicates lie stays known, and that they are the newest of their keys, if hashes do not
         tell the others.
         """
-        cursor.execute(read_statement(__package__, "count_erased"), parameters)
-        cursor.execute(
-            read_statement(__package__, "remember_offsets"), {**parameters, "leaves_version": leaves_versions}
-        )
-        if leaves_versions:
-            cursor.execute(read_statement(__package__, "remember_versions"), parameters)
+        parameters = {**parameters, **read_spans(cursor, parameters["pipeline"]), "leaves_version": leaves_versions}
+        for name in ("count_erased", "remember_offsets", *(["remember_versions"] if leaves_versions else [])):
+            cursor.execute(read_sql(__package__, name).format(holder=holder_of("e.batch_id")), parameters)
         forgotten = 0
         for statement in _FORGET[: 1 if leaves_versions else 2]:
             cursor.execute(read_statement(__package__, statement), parameters)

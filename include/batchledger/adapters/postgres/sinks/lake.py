@@ -163,7 +163,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
                 self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
             if self._held.updates is not None:
                 self._held.updates.withdraw(cursor, attempt)
-            return count_withdrawn(cursor, replaced)
+            return count_withdrawn(cursor, attempt.batch.pipeline, replaced)
 
     @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:

@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import ranges_as_arrays, read_ranges, read_sql, transaction
+from batchledger.adapters.postgres.staging.spans import holder_of, read_spans
 from batchledger.model.batch import Batch
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.offsets import describe_ranges
@@ -47,8 +48,8 @@ def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.I
     Ask within the publication, after the rows that the batch takes over have been withdrawn.
     """
     cursor.execute(
-        read_sql(__package__, "find_strangers").format(target=table),
-        {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
+        read_sql(__package__, "find_strangers").format(target=table, holder=holder_of("t._batch_id")),
+        {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges), **read_spans(cursor, batch.pipeline)},
     )
     strangers = cursor.fetchall()
     if strangers:

@@ -21,6 +21,7 @@ from batchledger.adapters.postgres.sinks.swallowing import require_withdrawn, ro
 from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.adapters.postgres.staging.deduplication import AcceptedRows
 from batchledger.adapters.postgres.staging.key_secret import ReadSecret, know_secret, no_secret
+from batchledger.adapters.postgres.staging.spans import holder_of, read_spans
 from batchledger.adapters.postgres.staging.staging import PostgresStaging, count_staged
 from batchledger.adapters.postgres.staging.tables import join_names, rows_table
 from batchledger.adapters.postgres.staging.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
@@ -36,6 +37,8 @@ from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Deduplication, Evolution, SequenceRule, Upsert
 from batchledger.ports import Publication, Sink, TargetAccess
+
+_HOLDER = holder_of("t._batch_id")
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,11 @@ class PostgresSink(PostgresStaging, Sink):
         with transaction(self.dsn, f"count rows of {self.name}") as cursor:
             if not held or not self._target.read_columns(cursor):
                 return [0] * len(held)
-            cursor.execute(
-                read_sql(__package__, "count_held").format(target=self._target.identifier), held_as_arrays(held)
-            )
+            # Since the ledger was asked who holds the ranges, it may have joined the batch into another one.
+            cursor.execute("select pipeline from batchledger.batch where batch_id = %s", [held[0].batch_id])
+            pipeline = next((name for (name,) in cursor), "")
+            statement = read_sql(__package__, "count_held").format(target=self._target.identifier, holder=_HOLDER)
+            cursor.execute(statement, held_as_arrays(held) | read_spans(cursor, pipeline))
             return [count for (count,) in cursor]
 
     @override
@@ -175,7 +180,7 @@ class PostgresSink(PostgresStaging, Sink):
                 self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
             if self._target.updates is not None:
                 self._target.updates.withdraw(cursor, attempt)
-            return count_withdrawn(cursor, replaced)
+            return count_withdrawn(cursor, attempt.batch.pipeline, replaced)
 
     @override
     def publish(self, publication: Publication) -> PreparedRows:
@@ -261,20 +266,18 @@ class PostgresSink(PostgresStaging, Sink):
         with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
             if not self._target.read_columns(cursor):
                 return TargetCounts({})
+            name, parts = "count_target", {}
+            parameters: dict[str, Any] = {**read_spans(cursor, pipeline)}
             if within is not None:
-                statement = read_sql(__package__, "count_target_within").format(target=self._target.identifier)
-                bounds = {
+                name = "count_target_within"
+                parameters |= ranges_as_arrays(within) | {
                     "first": min((each.start for each in within), default=0),
                     "last": max((each.until for each in within), default=0),
                 }
-                cursor.execute(statement, ranges_as_arrays(within) | bounds)
-            elif self.upsert is None:
-                cursor.execute(read_sql(__package__, "count_target").format(target=self._target.identifier))
-            else:
-                key = join_names(self.upsert.key)
-                cursor.execute(
-                    read_sql(__package__, "count_keyed_target").format(target=self._target.identifier, key=key)
-                )
+            elif self.upsert is not None:
+                name, parts = "count_keyed_target", {"key": join_names(self.upsert.key)}
+            statement = read_sql(__package__, name).format(target=self._target.identifier, holder=_HOLDER, **parts)
+            cursor.execute(statement, parameters)
             return TargetCounts(
                 {
                     (batch_id, TopicPartition(topic, partition)): TargetCount(*counts)

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from batchledger.adapters.postgres.database import held_as_arrays, ranges_as_arrays, read_held, read_sql, read_statement
+from batchledger.adapters.postgres.staging.spans import holder_of, read_spans
 from batchledger.adapters.postgres.staging.tables import join_names
 from batchledger.model.batch import Attempt, HeldRange
 from batchledger.model.records.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
@@ -46,9 +47,10 @@ def withdraw_rows(
     cursor.execute("analyze batchledger_withdrawn")
 
 
-def count_withdrawn(cursor: psycopg.Cursor[Any], replaced: Sequence[HeldRange]) -> Sequence[int]:
+def count_withdrawn(cursor: psycopg.Cursor[Any], pipeline: str, replaced: Sequence[HeldRange]) -> Sequence[int]:
     """Return, for each of ``replaced``, how many different offsets of it had a row."""
-    cursor.execute(read_statement(__package__, "count_withdrawn"), held_as_arrays(replaced))
+    statement = read_sql(__package__, "count_withdrawn").format(holder=holder_of("w._batch_id"))
+    cursor.execute(statement, held_as_arrays(replaced) | read_spans(cursor, pipeline))
     return [count for (count,) in cursor]
 
 

@@ -58,6 +58,7 @@ def housekeeping(dry_run: DryRun = False, as_json: AsJson = False) -> None:
 
     It removes nothing that an open batch needs, so it is safe beside runs.
     It removes a bounded number at a time, and the next housekeeping goes on.
+    With history.keep in a pipeline file, it joins older batches.
     In Iceberg tables it also removes branches of ended attempts and old
     snapshots, and merges small files.
     """

@@ -212,7 +212,7 @@ def describe_batch(history: "BatchHistory", quoted: Mapping[int, str] | None = N
             batch, "batch_id", "pipeline", "lane", "state", "attempt", "attempt_run", "lag_left_records", "planned_at",
             "origin", "is_dry_run",
         ),
-        **pick(history, "decisions", "attempts", "ranges", "checks", "replaced", "replaced_by"),
+        **pick(history, "joined_from", "decisions", "attempts", "ranges", "checks", "replaced", "replaced_by"),
         "duplicates": {"count": _count_duplicates(history), "first": history.duplicates},
         "dry_run": history.dry_run and outcome_as_json(history.dry_run),
         **({"errors": quoted} if quoted else {}),
@@ -225,6 +225,11 @@ def _batch_parts(history: "BatchHistory") -> Iterator[Part]:
     batch = history.batch
     style = _STYLE_BY_STATE.get(batch.state, "yellow")
     yield f"[bold]Batch {batch.batch_id}[/] of {batch.pipeline}, {_lane(batch)}, [{style}]{batch.state}[/]"
+    if history.joined_from is not None:
+        yield (
+            f"Housekeeping has joined batches {history.joined_from} to {batch.batch_id} of {batch.pipeline}: ranges "
+            "and balances are added up, attempts and checks are gone."
+        )
     yield from decision_lines(history.decisions)
     yield balance_table(history.ranges)
     yield erased_line(history.ranges)

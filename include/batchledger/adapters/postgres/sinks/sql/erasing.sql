@@ -97,7 +97,7 @@ from (
     select h.batch_id, h.topic, h.partition, h.offsets, count(distinct e."offset") as rows
     from batchledger_erased e
     join batchledger.batch_range h
-        on h.batch_id = e.batch_id and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
+        on h.batch_id = {holder} and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
     where h.pipeline = %(pipeline)s
     group by h.batch_id, h.topic, h.partition, h.offsets) of_range
 where r.batch_id = of_range.batch_id and r.topic = of_range.topic and r.partition = of_range.partition
@@ -129,7 +129,7 @@ from (
     select e.topic, e.partition, e."offset", coalesce(e.leaves_version, %(leaves_version)s) as leaves_version
     from batchledger_erased e
     join batchledger.batch_range h
-        on h.batch_id = e.batch_id and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
+        on h.batch_id = {holder} and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
     where h.pipeline = %(pipeline)s
     union all
     select d.topic, d.partition, d."offset", false
@@ -143,10 +143,10 @@ on conflict do nothing
 -- For the reason of the join see remember_offsets.
 insert into batchledger.deleted_key (pipeline, key_hash, topic, partition, "offset", "timestamp", batch_id, is_erased)
 select distinct on (e.deleted_hash)
-    %(pipeline)s, e.deleted_hash, e.topic, e.partition, e."offset", e."timestamp", e.batch_id, true
+    %(pipeline)s, e.deleted_hash, e.topic, e.partition, e."offset", e."timestamp", h.batch_id, true
 from batchledger_erased e
 join batchledger.batch_range h
-    on h.batch_id = e.batch_id and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
+    on h.batch_id = {holder} and h.topic = e.topic and h.partition = e.partition and h.offsets @> e."offset"
 where h.pipeline = %(pipeline)s and e.deleted_hash is not null
 order by e.deleted_hash, e."timestamp" desc nulls last, e.topic collate "C" desc, e.partition desc, e."offset" desc
 on conflict (pipeline, key_hash) do update

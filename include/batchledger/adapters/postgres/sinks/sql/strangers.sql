@@ -16,7 +16,7 @@ where t._offset >= coalesce(k.next_offset, 0)
     and not exists (
         select from batchledger.batch_range r
         join batchledger.batch b on b.batch_id = r.batch_id and b.rows_published_at is not null
-        where r.batch_id = t._batch_id and r.pipeline = %(pipeline)s
+        where r.batch_id = {holder} and r.pipeline = %(pipeline)s
             and r.topic = t._topic and r.partition = t._partition and r.offsets @> t._offset
     )
 group by t._topic, t._partition

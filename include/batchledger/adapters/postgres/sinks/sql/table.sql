@@ -5,7 +5,7 @@ from unnest(
     %(batches)s::bigint[], %(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     with ordinality as piece (batch_id, topic, partition, start, until, ordinality)
 left join {target} t
-    on t._batch_id = piece.batch_id and t._topic = piece.topic and t._partition = piece.partition
+    on {holder} = piece.batch_id and t._topic = piece.topic and t._partition = piece.partition
     and t._offset >= piece.start and t._offset < piece.until
 group by piece.ordinality
 order by piece.ordinality
@@ -13,22 +13,22 @@ order by piece.ordinality
 -- name: count_target_within
 -- All rows at these offsets, of any writer; the ranges do not overlap. The bounds around all of them say nothing new.
 -- They lead PostgreSQL to the index of the offsets: without them it would read the whole table.
-select t._batch_id, t._topic, t._partition, count(*), count(distinct t._offset), min(t._offset), max(t._offset)
+select {holder}, t._topic, t._partition, count(*), count(distinct t._offset), min(t._offset), max(t._offset)
 from unnest(%(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     as looked_at (topic, partition, start, until)
 join {target} t
     on t._topic = looked_at.topic and t._partition = looked_at.partition
     and t._offset >= looked_at.start and t._offset < looked_at.until
 where t._partition = any(%(partitions)s::int[]) and t._offset >= %(first)s and t._offset < %(last)s
-group by t._batch_id, t._topic, t._partition
+group by 1, t._topic, t._partition
 
 -- name: count_target
-select t._batch_id, t._topic, t._partition, count(*), count(distinct t._offset), min(t._offset), max(t._offset)
+select {holder}, t._topic, t._partition, count(*), count(distinct t._offset), min(t._offset), max(t._offset)
 from {target} t
-group by t._batch_id, t._topic, t._partition
+group by 1, t._topic, t._partition
 
 -- name: count_keyed_target
-select t._batch_id, t._topic, t._partition, count(*), count(distinct t._offset), min(t._offset), max(t._offset),
+select {holder}, t._topic, t._partition, count(*), count(distinct t._offset), min(t._offset), max(t._offset),
     count(*) filter (where t.copies > 1)
 from (select *, count(*) over (partition by {key}) as copies from {target}) t
-group by t._batch_id, t._topic, t._partition
+group by 1, t._topic, t._partition
