@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from batchledger.adapters.postgres.ledger.grants import RIGHTS_TO_JOIN, grant_role
 from batchledger.adapters.postgres.ledger.history import load_batch_history
 from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
 from batchledger.interfaces.upkeep import join_history
@@ -23,7 +24,7 @@ from batchledger.proof.verification import Verification
 from tests.contract import life
 from tests.contract.decided import BY_ANA, give_up, rewind
 from tests.contract.life import ORDERS_0, ORDERS_1
-from tests.contract.warehouses import PostgresWarehouse, open_postgres
+from tests.contract.warehouses import PostgresWarehouse, create_role, open_postgres, role_of
 
 DAY = timedelta(days=1)
 TABLES = ("attempt", "attempt_writer_schema", "batch", "batch_range", "check_result", "record_schema")
@@ -299,3 +300,37 @@ def test_a_batch_that_was_joined_is_shown_as_its_span_and_named_by_every_other_c
         warehouse.ledger.load_batch(second)
     assert f"joined it into batch {last}, of batches {first} to {last} of {warehouse.pipeline}" in refused.value.why
     assert refused.value.advice == f"See what it became: batchledger batch {last}"
+
+
+def test_a_role_joins_only_with_the_right_that_its_owner_is_told_to_grant_and_runs_go_on_either_way(
+    warehouse: PostgresWarehouse, warehouse_dsn: str
+) -> None:
+    live(warehouse)
+    with create_role(warehouse_dsn) as dsn:
+        role = role_of(dsn)
+        grant_role(warehouse_dsn, warehouse.pipeline, role, (warehouse.schema, "orders"), is_applied=True)
+        mine = replace(warehouse, dsn=dsn)
+        for _ in range(2):
+            live(mine)
+        first = ids(mine)[0]
+        ask(
+            mine,
+            "insert into batchledger.record_schema (pipeline, fingerprint, definition, first_batch_id, last_batch_id) "
+            "values (%s, 'a', 'id string', %s, %s)",
+            *(mine.pipeline, first, first),
+        )
+        live(mine)
+        tell(warehouse, "")
+        done = join(mine)
+        (told,) = done.left_out
+        assert told.startswith(f"batches of {mine.pipeline} were not joined: {role} may not delete them.")
+        assert told.endswith(f"grant {RIGHTS_TO_JOIN} to {role}")
+        assert spans(mine) == []
+        ask(warehouse, f"grant {RIGHTS_TO_JOIN} to {role}")
+        assert join(mine).left_out == []
+        assert len(spans(mine)) == 1
+        # A policy refuses a change of a row that names a batch that is not there.
+        used = "update batchledger.record_schema set last_used_at = now() where pipeline = %s returning first_batch_id"
+        assert ask(mine, used, mine.pipeline) == [(spans(mine)[0][1],)]
+        live(mine)
+        assert mine.prove().holds
