@@ -15,7 +15,6 @@ def subjects() -> list[Subject]:
     return make_subjects()
 
 
-@pytest.mark.proof
 def test_no_value_at_a_border_ends_its_process_or_is_read_in_two_ways(subjects: list[Subject]) -> None:
     campaign = Campaign(subjects, seed=1)
     assert list(campaign.look(range(VALUES * len(subjects)))) == []
@@ -23,7 +22,6 @@ def test_no_value_at_a_border_ends_its_process_or_is_read_in_two_ways(subjects: 
     assert [subject.name for subject, counts in rows_and_aside if min(counts) == 0] == []
 
 
-@pytest.mark.proof
 def test_negative_control_without_its_guard_a_far_exponent_ends_the_process(
     subjects: list[Subject], monkeypatch: pytest.MonkeyPatch
 ) -> None:
