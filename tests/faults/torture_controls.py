@@ -49,6 +49,8 @@ QUICK_FAULTS = (
     Fault(FaultKind.RESTART_POSTGRES, "positions_moved"),
     Fault(FaultKind.CRASH_POSTGRES, "audited"),
     Fault(FaultKind.RESTART_BROKER, "plan_stored"),
+    Fault(FaultKind.DEADLY_RECORDS),
+    Fault(FaultKind.CHANGE_SETTINGS, "attempt_opened"),
 )
 
 # Who is paused once the sink has committed holds the pipeline for a minute: that is for the long campaigns.
@@ -57,6 +59,7 @@ FAULTS_BY_SINK = {
         Fault(FaultKind.PAUSE_WORKER, "announced"),
         Fault(FaultKind.CUT, "before_commit", way=Way.KAFKA),
         Fault(FaultKind.CRASH_POSTGRES, "sink_committed"),
+        Fault(FaultKind.CLOCK_AHEAD, "attempt_opened"),
     ),
     SinkKind.ICEBERG: (
         Fault(FaultKind.PAUSE_WORKER, "announced"),
