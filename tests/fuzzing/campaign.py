@@ -3,7 +3,6 @@
 A forked process walks through the numbers of values. It writes each number down before it decodes that value, so its
 death names the value, and another process goes on behind it. The same seed and number make the same value.
 """
-# ruff: noqa: S311 -- It needs no secret.
 
 import faulthandler
 import mmap
@@ -95,7 +94,7 @@ class Campaign:
 
     def _make(self, number: int) -> tuple[Subject, Record]:
         subject = self.subjects[number % len(self.subjects)]
-        return subject, subject.make(Random(f"{self.seed} {number}"))
+        return subject, subject.make(Random(f"{self.seed} {number}"))  # noqa: S311
 
     def _walk(self, numbers: range, writing: int) -> NoReturn:
         """Decode the values, and end this process."""

@@ -1,5 +1,4 @@
 """The decoders that are tried, each with the values that are made for it."""
-# ruff: noqa: S311 -- It needs no secret.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,7 +88,7 @@ def make_subjects() -> list[Subject]:
     """Return all, with their schemas compiled: a process that is forked then compiles none."""
     subjects = [*_json(), *_outer(), *_avro(), *_protobuf()]
     for subject in subjects:
-        subject.decoder.prepare(batch_of([subject.make(Random(number)) for number in range(20)]))
+        subject.decoder.prepare(batch_of([subject.make(Random(number)) for number in range(20)]))  # noqa: S311
     return subjects
 
 

@@ -91,7 +91,7 @@ def _ask_in_time(ask: Callable[..., Response], seconds: float, *of_request: Any,
     return answer
 
 
-class _Watched(HTTPConnection):
+class _BoundedConnection(HTTPConnection):
     """A connection that the deadline of each of its calls shuts."""
 
     @override
@@ -108,7 +108,7 @@ class _Watched(HTTPConnection):
         super().request(*of_request, **settings)
 
 
-class _WatchedOverTls(_Watched, HTTPSConnection):
+class _BoundedTlsConnection(_BoundedConnection, HTTPSConnection):
     pass
 
 
@@ -123,7 +123,7 @@ def _bound_adapters(session: Session) -> None:
 
 def _watch_pool(find: Callable[..., HTTPConnectionPool], *of_request: Any, **settings: Any) -> HTTPConnectionPool:
     pool = find(*of_request, **settings)
-    pool.ConnectionCls = _WatchedOverTls if pool.scheme == "https" else _Watched
+    pool.ConnectionCls = _BoundedTlsConnection if pool.scheme == "https" else _BoundedConnection
     return pool
 
 
