@@ -8,7 +8,7 @@ JARS := .local/cache/jars.stamp
 TOOLS := .local/tools
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
 PROOF := tests/machine tests/e2e tests/faults tests/integration tests/browser
-TESTS := $(wildcard tests/unit tests/contract tests/machine tests/dags tests/e2e tests/faults tests/integration)
+TESTS := $(wildcard tests/unit tests/machine tests/contract tests/dags tests/e2e tests/faults tests/integration)
 
 SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-going --nitpicky --quiet docs .local/site
 
