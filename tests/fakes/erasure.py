@@ -86,7 +86,7 @@ def _find_bounds(tables: Tables, pipeline: str) -> dict[TopicPartition, int]:
 
 
 def _holds(row: Row, key: ErasureKey) -> bool:
-    return all(str(row[column]) == value for column, value in key.pairs)
+    return all(str(row.get(column)) == value for column, value in key.pairs)
 
 
 def _is_below(row: Row, bounds: Mapping[TopicPartition, int]) -> bool:

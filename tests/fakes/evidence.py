@@ -173,6 +173,7 @@ class MemoryEvidence(Evidence):
             tables.evidence[attempt.batch.batch_id, attempt.number] = replace(
                 held, quarantined=(*held.quarantined, *new)
             )
+            withhold_payloads(tables, attempt)
         return ()
 
     @override

@@ -81,7 +81,7 @@ where r.batch_id = %(batch_id)s
 order by q.topic, q.partition, q."offset"
 
 -- name: withhold_payloads
--- Nothing says whether an erased key is in what does not decode. What lies in quarantine already was looked through by the
+-- Nothing says whether an erased key is in what does not decode, or in a row without its columns. What lies in quarantine already was looked through by the
 -- erasure, and stays as it is there.
 update {quarantine} q
 set key = null, value = null, headers = 'null'

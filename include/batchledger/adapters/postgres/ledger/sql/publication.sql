@@ -74,7 +74,8 @@ select %(batch_id)s, p.batch_id, p.topic, p.partition, int8range(p.start, p.unti
 from piece p
 
 -- name: publish_quarantine
--- An erased record is not kept: it counts as dropped. Headers are the text null if the payload was not kept. The moment is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
+-- An erased record is not kept: it counts as dropped. Headers are the text null if the payload was not kept. The moment
+-- is made of whole seconds and milliseconds, because a double of both would not keep the milliseconds.
 with staged as (
     select distinct on (q.topic, q.partition, q."offset") q.*, exists (
             select from batchledger.erased_offset e
