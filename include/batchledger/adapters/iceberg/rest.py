@@ -112,6 +112,9 @@ class _BoundedTlsConnection(_BoundedConnection, HTTPSConnection):
     pass
 
 
+_BOUNDED: Mapping[Any, Any] = {HTTPConnection: _BoundedConnection, HTTPSConnection: _BoundedTlsConnection}
+
+
 def _bound_adapters(session: Session) -> None:
     for adapter in session.adapters.values():
         if isinstance(adapter, HTTPAdapter):
@@ -123,7 +126,8 @@ def _bound_adapters(session: Session) -> None:
 
 def _watch_pool(find: Callable[..., HTTPConnectionPool], *of_request: Any, **settings: Any) -> HTTPConnectionPool:
     pool = find(*of_request, **settings)
-    pool.ConnectionCls = _BoundedTlsConnection if pool.scheme == "https" else _BoundedConnection
+    # A proxy that speaks SOCKS has classes of its own, which stay: only each wait is bounded there.
+    pool.ConnectionCls = _BOUNDED.get(pool.ConnectionCls, pool.ConnectionCls)
     return pool
 
 
