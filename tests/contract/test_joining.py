@@ -211,6 +211,22 @@ def test_the_newest_batches_and_those_of_the_last_day_stay(warehouse: PostgresWa
     assert spans(warehouse) == [(known[0], known[3]), (known[4], known[5])]
 
 
+def test_what_checks_and_patience_compare_are_batches_and_as_many_of_them_stay_as_are_asked_for(
+    warehouse: PostgresWarehouse,
+) -> None:
+    # The discarded batches and the replay are none of the newest two.
+    tell(warehouse, "llllldldr")
+    ask(warehouse, "update batchledger.attempt set opened_at = timestamptz '2026-01-01 00:00Z' where batch_id = any(%s)",
+        ids(warehouse))  # fmt: skip
+    ledger, pipeline = warehouse.ledger, warehouse.pipeline
+    recent, paces = ledger.load_recent(pipeline, 9), ledger.load_paces(pipeline, 9)
+    assert len(recent) == len(paces) == 6
+    join(warehouse, newest=2)
+    assert spans(warehouse) == [(ids(warehouse)[0] - 3, ids(warehouse)[0])]
+    assert ledger.load_recent(pipeline, 9) == recent[:2]
+    assert ledger.load_paces(pipeline, 9) == paces[:2]
+
+
 def test_batches_of_which_a_row_is_lost_are_not_joined_and_are_named(warehouse: PostgresWarehouse) -> None:
     tell(warehouse, "lll")
     before = stored(warehouse)

@@ -20,7 +20,7 @@ from jsonschema import Draft7Validator
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from batchledger.config.documents import find_inside, read_json, read_text
-from batchledger.model.checks import OnFailure, RequestedCheck, Severity
+from batchledger.model.checks import MOST_COMPARED, OnFailure, RequestedCheck, Severity
 from batchledger.model.quoting import quote, shorten
 
 _DATABASE = "PostgreSQL"
@@ -41,7 +41,7 @@ _NOT_ARGUMENTS = (
 
 _RATIO: Mapping[str, Any] = {"type": "number", "minimum": 0}
 _SHARE: Mapping[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
-_BATCHES: Mapping[str, Any] = {"type": "integer", "minimum": 5, "maximum": 1000}
+_BATCHES: Mapping[str, Any] = {"type": "integer", "minimum": 5, "maximum": MOST_COMPARED}
 _OWN: Mapping[str, tuple[Mapping[str, Any], Sequence[str]]] = {
     "expect_batch_rows_to_be_near_recent": (
         {"batches": _BATCHES, "min_ratio": _RATIO, "max_ratio": _RATIO},

@@ -14,6 +14,7 @@ from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeepi
 from batchledger.adapters.postgres.ledger.retiring import has_freed_target
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.model.batch import Decision
+from batchledger.model.checks import MOST_COMPARED
 from batchledger.model.errors import BatchledgerError, UnsettledError
 from batchledger.model.housekeeping import Housekeeping, Keeping, Leftover, Removal, choose_forgetting, find_orphaned
 from batchledger.monitoring.alerting import tell
@@ -145,7 +146,7 @@ def tidy(
 
 
 def join_history(
-    house: PostgresHousekeeping, pipeline: str, sink: Sink, keep: timedelta, newest: int = Keeping().validations
+    house: PostgresHousekeeping, pipeline: str, sink: Sink, keep: timedelta, newest: int = MOST_COMPARED
 ) -> Housekeeping:
     """Join old batches of a pipeline that hold against their target; the ``newest`` stay, however old they are.
 

@@ -18,6 +18,9 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 # The name of the check that fails if the target refuses the rows of a batch.
 ACCEPTED_BY_TARGET = "accepted_by_target"
 
+MOST_COMPARED = 1_000
+"""With how many batches before it a check compares a batch at most."""
+
 
 class IntegrityCheck(StrEnum):
     """The checks that batches have to pass, by the names under which results are stored.

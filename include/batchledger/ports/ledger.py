@@ -52,14 +52,15 @@ class Ledger(Protocol):
     def load_paces(self, pipeline: str, limit: int) -> Sequence[Pace]:
         """Return what the newest ``limit`` published live batches took, the newest first.
 
-        Batches that no run executed (an accepted loss) are left out, those that waited for a person who accepted them,
-        and those during which the clock was set back. The cost does not depend on how many batches there have been.
+        Spans are left out, batches that no run executed (an accepted loss), those that waited for a person who accepted
+        them, and those during which the clock was set back. The cost does not depend on how many batches there have
+        been.
         """
 
     def load_recent(self, pipeline: str, limit: int) -> Sequence[RecentBatch]:
-        """Return the newest ``limit`` published live batches, the newest first, without those that no run executed.
+        """Return the newest ``limit`` published live batches, the newest first, without spans.
 
-        The cost does not depend on how many batches there have been.
+        Those that no run executed are left out, too. The cost does not depend on how many batches there have been.
         """
 
     def find_open_batch(self, pipeline: str) -> Batch | None:

@@ -56,8 +56,9 @@ order by q.quarantined_at
 limit %(limit)s
 
 -- name: list_old_batches
--- Published before the day (UTC) on which "keep" ended, and none of the newest; in their order. Only what a live run has
--- published, and nothing else has to do with, has an epoch. A batch that is named by its id holds no other batch up.
+-- Published before the day (UTC) on which "keep" ended, and none of the newest that load_recent may ask for; in their
+-- order. Only what a live run has published, and nothing else has to do with, has an epoch. A batch that is named by its
+-- id holds no other batch up.
 select b.batch_id, (b.published_at at time zone 'UTC')::date, case
         when b.state = 'published' and b.lane = 'live' and b.attempt > 0 and b.rows_published_at is not null
             and b.joined_from is null and r.is_whole
@@ -75,7 +76,8 @@ cross join lateral (
     from batchledger.batch_range where batch_id = b.batch_id) r
 where b.pipeline = %(pipeline)s and b.batch_id between %(first)s and coalesce(%(last)s::bigint, (
         select batch_id from batchledger.batch
-        where pipeline = %(pipeline)s order by batch_id desc offset %(kept)s limit 1), 0)
+        where pipeline = %(pipeline)s and lane = 'live' and published_at is not null and attempt > 0
+        order by batch_id desc offset %(kept)s limit 1), 0)
     and b.batch_id < coalesce((
         select batch_id from batchledger.batch
         where pipeline = %(pipeline)s and lane = 'live'

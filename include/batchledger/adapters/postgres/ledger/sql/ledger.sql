@@ -1,11 +1,11 @@
 -- name: load_paces
 -- An index takes the newest batches before anything is joined, so a long history costs nothing. Accepted batches are
--- left out, because they have waited for a person.
+-- left out, because they have waited for a person. A span is no batch that a run was busy with.
 select r.offsets, extract(epoch from b.published_at - a.opened_at)::float8
 from (
     select batch_id, attempt, published_at
     from batchledger.batch
-    where pipeline = %(pipeline)s and lane = 'live' and published_at is not null
+    where pipeline = %(pipeline)s and lane = 'live' and published_at is not null and joined_from is null
     order by published_at desc
     limit %(limit)s) b
 join batchledger.attempt a on a.batch_id = b.batch_id and a.number = b.attempt
@@ -18,12 +18,13 @@ order by b.published_at desc
 
 -- name: load_recent
 -- An index takes the newest batches before anything is joined, so a long history costs nothing. No run has executed a
--- batch without an attempt (an accepted loss).
+-- batch without an attempt (an accepted loss), or a span.
 select b.batch_id, r.accepted, coalesce(c.observed, '{}')
 from (
     select batch_id, attempt, published_at
     from batchledger.batch
     where pipeline = %(pipeline)s and lane = 'live' and published_at is not null and attempt > 0
+        and joined_from is null
     order by published_at desc
     limit %(limit)s) b
 cross join lateral (
