@@ -221,7 +221,10 @@ def test_what_a_dry_run_has_found_is_kept_from_its_end_on(warehouse: Warehouse) 
     held = warehouse.ledger.find_held(warehouse.pipeline, [MIDDLE])
     found = DryRunOutcome(
         (OffsetRange(P1, 0, 5),),
-        tuple(ReplacedRows(each, rows) for each, rows in zip(held, warehouse.sink.count_held(held), strict=True)),
+        tuple(
+            ReplacedRows(each, rows)
+            for each, rows in zip(held, warehouse.sink.count_held(warehouse.pipeline, held), strict=True)
+        ),
         warehouse.sink.compare(shadow, 20),
         ("no_unexplained_holes: 2 offsets are missing, 'é' \\u0041",),
     )
@@ -261,5 +264,5 @@ def test_holders_of_offsets_and_their_rows_are_known_before_anything_is_stored(w
         HeldRange(first.batch.batch_id, OffsetRange(P0, 3, 6)),
         HeldRange(second.batch.batch_id, OffsetRange(P0, 6, 8)),
     ]
-    assert list(warehouse.sink.count_held(held)) == [2, 2]
-    assert warehouse.sink.count_held([]) == []
+    assert list(warehouse.sink.count_held(warehouse.pipeline, held)) == [2, 2]
+    assert warehouse.sink.count_held(warehouse.pipeline, []) == []

@@ -216,8 +216,8 @@ def test_what_checks_and_patience_compare_are_batches_and_as_many_of_them_stay_a
 ) -> None:
     # The discarded batches and the replay are none of the newest two.
     tell(warehouse, "llllldldr")
-    ask(warehouse, "update batchledger.attempt set opened_at = timestamptz '2026-01-01 00:00Z' where batch_id = any(%s)",
-        ids(warehouse))  # fmt: skip
+    ask(warehouse, "update batchledger.attempt set opened_at = timestamptz '2026-01-01 00:00Z' "
+        "where batch_id = any(%s)", ids(warehouse))  # fmt: skip
     ledger, pipeline = warehouse.ledger, warehouse.pipeline
     recent, paces = ledger.load_recent(pipeline, 9), ledger.load_paces(pipeline, 9)
     assert len(recent) == len(paces) == 6
@@ -298,12 +298,24 @@ def test_a_replay_that_was_staged_before_its_batches_were_joined_is_published_af
     join(warehouse)
     assert len(spans(warehouse)) == 1
     held = warehouse.ledger.find_held(warehouse.pipeline, attempt.batch.ranges)
-    assert list(warehouse.sink.count_held(held)) == [4]
+    assert list(warehouse.sink.count_held(warehouse.pipeline, held)) == [4]
     assert life.publish(warehouse, attempt) == 4
     assert warehouse.prove().findings == ()
 
 
-def test_a_batch_that_was_joined_is_shown_as_its_span_and_named_by_every_other_command(
+def test_rows_are_counted_for_those_who_held_them_before_their_batches_were_joined(
+    warehouse: PostgresWarehouse,
+) -> None:
+    tell(warehouse, "llll")
+    # The last one first: it is the span, and the others are not there any more.
+    ranges = [OffsetRange(ORDERS_0, start, start + 3) for start in (12, 0, 4, 8)]
+    held = [part for each in ranges for part in warehouse.ledger.find_held(warehouse.pipeline, [each])]
+    join(warehouse)
+    assert [each.batch_id in ids(warehouse) for each in held] == [True, False, False, False]
+    assert list(warehouse.sink.count_held(warehouse.pipeline, held)) == [3] * 4
+
+
+def test_a_batch_that_was_joined_is_shown_as_its_span_and_work_on_it_is_refused_with_the_span_named(
     warehouse: PostgresWarehouse,
 ) -> None:
     tell(warehouse, "lll")
@@ -316,6 +328,34 @@ def test_a_batch_that_was_joined_is_shown_as_its_span_and_named_by_every_other_c
         warehouse.ledger.load_batch(second)
     assert f"joined it into batch {last}, of batches {first} to {last} of {warehouse.pipeline}" in refused.value.why
     assert refused.value.advice == f"See what it became: batchledger batch {last}"
+
+
+def test_each_pipeline_has_its_own_span_over_an_id_and_hears_of_no_other(
+    warehouse: PostgresWarehouse, warehouse_dsn: str
+) -> None:
+    for other in open_postgres(warehouse_dsn):
+        for each in (warehouse, other, warehouse, other):
+            live(each)
+        gone = ids(other)[0]
+        for each in (warehouse, other):
+            tell(each, "")
+            join(each)
+        for each in (warehouse, other):
+            ((first, last),) = spans(each)
+            history = load_batch_history(warehouse_dsn, gone, each.pipeline)
+            assert (history.batch.batch_id, history.joined_from) == (last, first)
+            with pytest.raises(UnknownBatchError) as refused:
+                each.ledger.load_batch(gone, each.pipeline)
+            assert str(refused.value).startswith(f"{each.pipeline} has no batch {gone}.")
+            where = f"batch {last}, of batches {first} to {last} of {each.pipeline}"
+            assert refused.value.why == f"Housekeeping has joined it into {where}."
+        # Who asks for none of them sees all of the ledger.
+        with pytest.raises(UnknownBatchError, match=f"{warehouse.pipeline} or batch .* of {other.pipeline}"):
+            load_batch_history(warehouse_dsn, gone)
+        for number in (gone, ids(other)[0], ids(other)[0] + 10**9):
+            with pytest.raises(UnknownBatchError) as refused:
+                load_batch_history(warehouse_dsn, number, "third")
+            assert str(refused.value) == (f"third has no batch {number}.\nList the batches: batchledger batches third")
 
 
 def test_a_role_joins_only_with_the_right_that_its_owner_is_told_to_grant_and_runs_go_on_either_way(

@@ -136,8 +136,8 @@ class MemoryLedger(Ledger):
         return find_open_batch(self.database.committed, pipeline)
 
     @override
-    def load_batch(self, batch_id: int) -> Batch:
-        return find_stored(self.database.committed, batch_id).batch
+    def load_batch(self, batch_id: int, pipeline: str | None = None) -> Batch:
+        return find_stored(self.database.committed, batch_id, pipeline).batch
 
     @override
     def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:

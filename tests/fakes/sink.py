@@ -273,7 +273,7 @@ class MemorySink(Sink):
             tables.staging[_key(attempt)] = replace(staging, rows_by_task=kept, aside=(*staging.aside, *aside))
 
     @override
-    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+    def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
         places = [(row["_batch_id"], coordinate_of(row)) for row in self.read_target()]
         return [
             sum(

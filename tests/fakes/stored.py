@@ -56,10 +56,11 @@ def find_replay(tables: Tables, pipeline: str, key: str) -> Batch | None:
     return None
 
 
-def find_stored(tables: Tables, batch_id: int) -> StoredBatch:
-    if batch_id not in tables.batches:
-        raise UnknownBatchError(f"the ledger holds no batch {batch_id}.")
-    return tables.batches[batch_id]
+def find_stored(tables: Tables, batch_id: int, pipeline: str | None = None) -> StoredBatch:
+    found = tables.batches.get(batch_id)
+    if found is None or pipeline not in (None, found.batch.pipeline):
+        raise UnknownBatchError(f"{pipeline or 'The ledger'} has no batch {batch_id}.")
+    return found
 
 
 def move_positions(tables: Tables, batch: Batch) -> None:

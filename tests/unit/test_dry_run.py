@@ -72,7 +72,7 @@ class RepeatingSink(MemorySink):
     """A topic: nothing of it would go."""
 
     @override
-    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+    def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
         return [0] * len(held)
 
     @override

@@ -233,11 +233,11 @@ class UnreachableLedger(MemoryLedger):
 
     is_reachable: bool = True
 
-    def load_batch(self, batch_id: int) -> Batch:
+    def load_batch(self, batch_id: int, pipeline: str | None = None) -> Batch:
         """Answer until the connection is lost."""
         if not self.is_reachable:
             raise ServiceUnavailableError("the database is gone")
-        return super().load_batch(batch_id)
+        return super().load_batch(batch_id, pipeline)
 
     @contextmanager
     def publication(self, attempt: Attempt, expected: BatchState = BatchState.AUDITED) -> Iterator[MemoryPublication]:

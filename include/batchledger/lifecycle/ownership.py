@@ -1,7 +1,6 @@
 """Who may go on with a batch: its present attempt, if it is this run's own. An error names the owner to others (I4)."""
 
 import logging
-from contextlib import suppress
 
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, Batch, BatchState, Step
@@ -11,7 +10,6 @@ from batchledger.model.errors import (
     FencedError,
     ServiceUnavailableError,
     TargetRefusedError,
-    UnknownBatchError,
 )
 from batchledger.model.refusals import blocked_already, closed, taken_over
 
@@ -23,17 +21,7 @@ def load_batch(platform: Platform, batch_id: int) -> Batch:
 
     Raises UnknownBatchError, also then and in the same words: who may see this pipeline need not see others.
     """
-    name = platform.rules.name
-    with suppress(UnknownBatchError):
-        batch = platform.ledger.load_batch(batch_id)
-        if batch.pipeline == name:
-            return batch
-    raise UnknownBatchError(
-        f"{name} has no batch {batch_id}. Nothing was changed.",
-        advice=f"List its batches: batchledger batches {name}",
-        batch_id=batch_id,
-        pipeline=name,
-    )
+    return platform.ledger.load_batch(batch_id, platform.rules.name)
 
 
 def own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState) -> Attempt:

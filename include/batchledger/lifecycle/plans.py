@@ -260,7 +260,7 @@ def store_replay(platform: Platform, planned: Plan, run: str, decision: Decision
 def find_replaced_rows(platform: Platform, ranges: Sequence[OffsetRange]) -> tuple[ReplacedRows, ...]:
     """Return which batches hold offsets of the ranges now, with the rows that the target has of them. Reads only."""
     held = platform.ledger.find_held(platform.rules.name, ranges)
-    rows = platform.sink.count_held(held)
+    rows = platform.sink.count_held(platform.rules.name, held)
     return tuple(ReplacedRows(each, count) for each, count in zip(held, rows, strict=True))
 
 

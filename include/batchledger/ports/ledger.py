@@ -66,8 +66,8 @@ class Ledger(Protocol):
     def find_open_batch(self, pipeline: str) -> Batch | None:
         """Return the live batch that is neither published nor discarded; there is at most one."""
 
-    def load_batch(self, batch_id: int) -> Batch:
-        """Return one batch with its ranges."""
+    def load_batch(self, batch_id: int, pipeline: str | None = None) -> Batch:
+        """Return one batch with its ranges; with ``pipeline`` one of another is unknown, in the same words."""
 
     def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:
         """Store a plan before anything is read. Returns the open batch instead when another run was faster (I5).

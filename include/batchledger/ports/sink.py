@@ -130,8 +130,8 @@ class Sink(Staging, Protocol):
         never neither, because both steps are in one transaction.
         """
 
-    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
-        """Return, for each, how many rows of that batch the target has there."""
+    def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
+        """Return, for each, how many rows of that batch, or of its span, the target has there."""
 
     def compare(self, attempt: Attempt, limit: int) -> Comparison:
         """Say what publishing the sealed rows as a replay would do to the rows of the target. Changes nothing (I6).

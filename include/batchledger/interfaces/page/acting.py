@@ -125,10 +125,8 @@ def show_decisions(
     with keep_connections():
         state = look_at_state(request.app.state.lookout, config)
         requests = list_waiting(config, user.get_name(), rights)
-        asked = load_batch_history(ledger_dsn(config), batch) if batch is not None else None
+        asked = load_batch_history(ledger_dsn(config), batch, dag_id) if batch is not None else None
         quarantined = list_quarantine(ledger_dsn(config), dag_id, 1)
-    if asked is not None and asked.batch.pipeline != dag_id:
-        asked = None
     open_batch = state.open_batch.batch_id if state.open_batch else None
     pausing = Kind.RESUME if state.pause is None else Kind.PAUSE
     return show(

@@ -31,12 +31,11 @@ class BatchView:
     quoted: Mapping[int, str]
 
 
-def look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quarantine_page: int = 1) -> BatchView | None:
-    """Return a batch of this pipeline; None for one of another. Raises UnknownBatchError, ServiceUnavailableError."""
+def look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quarantine_page: int = 1) -> BatchView:
+    """Return a batch of this pipeline, or its span. Raises UnknownBatchError, ServiceUnavailableError."""
     dsn = ledger_dsn(config)
-    history = load_batch_history(dsn, batch_id)
-    if history.batch.pipeline != config.name:
-        return None
+    history = load_batch_history(dsn, batch_id, config.name)
+    batch_id = history.batch.batch_id
     paging = turn_to(page, len(history.ranges), RANGES_ON_PAGE)
     total = list_quarantine(dsn, config.name, 0, batch_id).total
     quarantine_paging = turn_to(quarantine_page, total, QUARANTINE_ON_PAGE)

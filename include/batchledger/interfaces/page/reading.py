@@ -50,7 +50,7 @@ from batchledger.interfaces.page.rights import VERBS, Verb
 from batchledger.model.actors import Actor
 from batchledger.model.batch import BatchState, DecisionKind
 from batchledger.model.checks import Severity
-from batchledger.model.errors import BatchledgerError, UnknownBatchError, UnknownPipelineError
+from batchledger.model.errors import BatchledgerError, UnknownPipelineError
 from batchledger.model.findings import IncidentKind
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 from batchledger.model.records.columns import write_columns
@@ -235,10 +235,7 @@ def show_batch(
     config = load(dag_id)
     with keep_connections():
         view = look_at_batch(config, batch_id, page, quarantine)
-    if view is None:
-        raise UnknownBatchError(
-            f"{dag_id} has no batch {batch_id}.", advice=f"See its batches: batchledger batches {dag_id}"
-        )
+    batch_id = view.history.batch.batch_id
     if payloads:
         places = [each.place for each in view.quarantine.lines]
         actor, errors = Actor(user.get_name()), len(view.quoted)

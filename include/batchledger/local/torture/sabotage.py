@@ -141,9 +141,9 @@ class UnfencedLedger(PostgresLedger):
     staged: dict[tuple[int, int], Staged] = field(default_factory=dict)
 
     @override
-    def load_batch(self, batch_id: int) -> Batch:
+    def load_batch(self, batch_id: int, pipeline: str | None = None) -> Batch:
         """Return what this process last did to the batch, even if another has taken it over."""
-        return self.own.get(batch_id) or super().load_batch(batch_id)
+        return self.own.get(batch_id) or super().load_batch(batch_id, pipeline)
 
     @override
     def load_staged(self, attempt: Attempt) -> Staged:

@@ -200,14 +200,17 @@ def list_decisions(dsn: str, pipeline: str, limit: int = 20) -> list[DecisionRec
         return rows.list_decisions(cursor, pipeline=pipeline, limit=limit)
 
 
-def load_batch_history(dsn: str, batch_id: int) -> BatchHistory:
-    """Return everything about one batch, or about the one that it was joined into. Raises UnknownBatchError."""
+def load_batch_history(dsn: str, batch_id: int, pipeline: str | None = None) -> BatchHistory:
+    """Return everything about one batch, or about the one that it was joined into; with ``pipeline`` only of it.
+
+    Raises UnknownBatchError.
+    """
     ledger = PostgresLedger(dsn)
     with transaction(dsn, f"look for batch {batch_id}") as cursor:
-        spans = find_spans(cursor, batch_id)
+        spans = find_spans(cursor, batch_id, pipeline)
     # Of several, load_batch names each.
     batch_id = spans[0][0] if len(spans) == 1 else batch_id
-    batch = ledger.load_batch(batch_id)
+    batch = ledger.load_batch(batch_id, pipeline)
     with transaction(dsn, f"load the history of batch {batch_id}") as cursor:
         attempts = cursor.connection.cursor(row_factory=class_row(AttemptRecord))
         attempts.execute(

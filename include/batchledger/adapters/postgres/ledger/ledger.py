@@ -121,9 +121,9 @@ class PostgresLedger(Ledger):
             return find_batch(cursor, pipeline=pipeline)
 
     @override
-    def load_batch(self, batch_id: int) -> Batch:
+    def load_batch(self, batch_id: int, pipeline: str | None = None) -> Batch:
         with transaction(self.dsn, f"load batch {batch_id}") as cursor:
-            return load_batch(cursor, batch_id)
+            return load_batch(cursor, batch_id, pipeline)
 
     @override
     def store_plan(self, pipeline: str, plan: Plan, run: str, decision: Decision | None = None) -> Batch:

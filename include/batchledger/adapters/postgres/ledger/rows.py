@@ -89,31 +89,37 @@ def insert_positions(cursor: Cursor, pipeline: str, positions: Sequence[Position
     cursor.execute(read_statement(__package__, "insert_positions"), parameters)
 
 
-def load_batch(cursor: Cursor, batch_id: int) -> Batch:
-    """Return one batch. Raises UnknownBatchError."""
+def load_batch(cursor: Cursor, batch_id: int, pipeline: str | None = None) -> Batch:
+    """Return one batch, with ``pipeline`` only one of it. Raises UnknownBatchError, which names what it has become.
+
+    With ``pipeline`` it says nothing of others: who may see this one need not see them.
+    """
     batch = find_batch(cursor, batch_id=batch_id)
-    if batch is None:
-        spans = find_spans(cursor, batch_id)
+    if batch is None or pipeline not in (None, batch.pipeline):
+        spans = find_spans(cursor, batch_id, pipeline)
         where = " or ".join(f"batch {span}, of batches {first} to {span} of {name}" for span, first, name in spans)
         raise UnknownBatchError(
-            f"The ledger holds no batch {batch_id}.",
+            f"{pipeline or 'The ledger'} has no batch {batch_id}.",
             why=f"Housekeeping has joined it into {where}." if spans else "",
             advice="\n".join(f"See what it became: batchledger batch {span}" for span, *_ in spans)
-            or "List the batches: batchledger batches PIPELINE",
+            or f"List the batches: batchledger batches {pipeline or 'PIPELINE'}",
+            batch_id=batch_id,
+            pipeline=pipeline,
         )
     return batch
 
 
-def find_spans(cursor: Cursor, batch_id: int) -> list[tuple[int, int, str]]:
+def find_spans(cursor: Cursor, batch_id: int, pipeline: str | None = None) -> list[tuple[int, int, str]]:
     """Return the spans that a batch may have been joined into, each with its first batch and its pipeline.
 
-    They may be several, because all pipelines count their batches together.
+    They may be several, because all pipelines count their batches together. Of one ``pipeline`` it is at most one.
     """
     cursor.execute(
         "select batch_id, joined_from, pipeline from batchledger.batch where joined_from is not null "
         "and int8range(joined_from, batch_id) @> %(id)s::bigint "
+        "and (%(pipeline)s::text is null or pipeline = %(pipeline)s) "
         "and not exists (select from batchledger.batch where batch_id = %(id)s) order by batch_id",
-        {"id": batch_id},
+        {"id": batch_id, "pipeline": pipeline},
     )
     return cursor.fetchall()
 

@@ -166,7 +166,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             return count_withdrawn(cursor, attempt.batch.pipeline, replaced)
 
     @override
-    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+    def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
         return self.table.count_held(held)
 
     @override

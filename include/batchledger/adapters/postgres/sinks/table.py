@@ -104,14 +104,13 @@ class PostgresSink(PostgresStaging, Sink):
         self._target.require_fit(cursor, attempt, schema)
 
     @override
-    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+    def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
         with transaction(self.dsn, f"count rows of {self.name}") as cursor:
             if not held or not self._target.read_columns(cursor):
                 return [0] * len(held)
-            # Since the ledger was asked who holds the ranges, it may have joined the batch into another one.
-            cursor.execute("select pipeline from batchledger.batch where batch_id = %s", [held[0].batch_id])
-            pipeline = next((name for (name,) in cursor), "")
-            statement = read_sql(__package__, "count_held").format(target=self._target.identifier, holder=_HOLDER)
+            # Since the ledger was asked who holds the ranges, it may have joined some of the batches.
+            names = {"target": self._target.identifier, "holder": _HOLDER, "asked": holder_of("piece.batch_id")}
+            statement = read_sql(__package__, "count_held").format(**names)
             cursor.execute(statement, held_as_arrays(held) | read_spans(cursor, pipeline))
             return [count for (count,) in cursor]
 

@@ -100,7 +100,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         return [0] * len(replaced)
 
     @override
-    def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+    def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
         """No row of another batch would go."""
         return [0] * len(held)
 

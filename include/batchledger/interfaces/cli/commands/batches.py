@@ -141,6 +141,7 @@ def batch(
 
     dsn = find_ledger(connection)
     history = load_batch_history(dsn, batch_id)
+    batch_id = history.batch.batch_id
     quoted = load_quoted(dsn, batch_id) if show_errors else {}
     note_look(dsn, history.batch.pipeline, (), batch_id=batch_id, errors=len(quoted))
     show(display.describe_batch(history, quoted), as_json)
