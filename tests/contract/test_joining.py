@@ -18,7 +18,7 @@ from batchledger.model.balance import Balance
 from batchledger.model.batch import Attempt
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DatabaseRefusedError, UnknownBatchError
-from batchledger.model.housekeeping import Housekeeping
+from batchledger.model.housekeeping import Bounds, Housekeeping, Leftover
 from batchledger.model.offsets import OffsetRange
 from batchledger.proof.verification import Verification
 from tests.contract import life
@@ -237,6 +237,21 @@ def test_batches_of_which_a_row_is_lost_are_not_joined_and_are_named(warehouse: 
     assert stored(warehouse) == before
 
 
+def test_batches_that_are_not_joined_keep_no_newer_ones_from_it_and_a_run_joins_no_more_than_its_bound(
+    warehouse: PostgresWarehouse,
+) -> None:
+    tell(warehouse, "llllllll")
+    known = ids(warehouse)
+    warehouse.lose_row(ORDERS_0, 5)
+    house = PostgresHousekeeping(warehouse.dsn, bounds={Leftover.BATCH: Bounds(2, 2)})
+    joined = [(known[start], known[start + 1]) for start in (2, 4, 6)]
+    for number, has_more in ((1, True), (2, True), (3, True), (3, False)):
+        done = join_history(house, warehouse.pipeline, warehouse.sink, DAY, 0)
+        assert len(done.left_out) == 1
+        assert spans(warehouse) == joined[:number]
+        assert done.is_complete is not has_more
+
+
 def test_verify_finds_in_a_span_a_lost_row_and_one_that_takes_its_place(warehouse: PostgresWarehouse) -> None:
     tell(warehouse, "lll")
     first, last = ids(warehouse)[0], ids(warehouse)[-1]
@@ -288,6 +303,33 @@ def test_what_happens_to_a_batch_after_its_proof_keeps_the_span_from_being_made(
         assert not house.join(warehouse.pipeline, DAY, span[:1])
     assert spans(warehouse) == []
     assert warehouse.prove().holds
+
+
+def test_an_incident_that_comes_while_its_batch_is_joined_keeps_the_span_from_being_made(
+    warehouse: PostgresWarehouse,
+) -> None:
+    tell(warehouse, "lll")
+    before, span, house = stored(warehouse), tuple(ids(warehouse)), PostgresHousekeeping(warehouse.dsn)
+    insert = (
+        "insert into batchledger.incident (pipeline, kind, subject, severity, title, lines, command, batch_id, "
+        "opened_at, seen_at) select pipeline, 'blocked', '', 'info', 'one', '{}', '', batch_id, now(), now() "
+    )
+    with psycopg.connect(warehouse.dsn) as other:
+        other.execute(f"{insert} from batchledger.batch where batch_id = %s".encode(), [span[0]])
+        assert not house.join(warehouse.pipeline, DAY, span)
+        other.rollback()
+    # It is there before the batch goes, and after it was looked for.
+    ask(warehouse, "create or replace function batchledger.tell_here() returns trigger language plpgsql as "
+        f"$$ begin {insert} from batchledger.batch where batch_id = {span[0]}; return null; end $$")  # fmt: skip
+    ask(warehouse, "create trigger tell_here after delete on batchledger.attempt for each statement "
+        "execute function batchledger.tell_here()")  # fmt: skip
+    try:
+        assert not house.join(warehouse.pipeline, DAY, span)
+    finally:
+        ask(warehouse, "drop trigger tell_here on batchledger.attempt")
+    ask(warehouse, "drop function batchledger.tell_here()")
+    assert stored(warehouse) == before
+    assert house.join(warehouse.pipeline, DAY, span)
 
 
 def test_a_replay_that_was_staged_before_its_batches_were_joined_is_published_after(

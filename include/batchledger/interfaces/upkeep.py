@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -157,26 +157,43 @@ def join_history(
             f"batches of {pipeline} were not joined: {login} may not delete them. The owner of the ledger can grant it"
         )
         return _log_result(Housekeeping(left_out=[f"{why}: grant {RIGHTS_TO_JOIN} to {login}"]), house.is_dry_run)
-    spans, left_out, joined = house.find_spans(pipeline, keep, newest), [], 0
-    is_complete = sum(map(len, spans)) < house.bounds[Leftover.BATCH].per_run
-    for span in spans if not house.is_dry_run else ():
-        load = partial(load_published_history, house.dsn, pipeline, batches=span)
-        found = prove_span(pipeline, load, partial(sink.count_target, pipeline))
-        if not found.holds:
-            first = found.findings[0]
-            what = f"{first.invariant}, {first.where}: {first.detail}"
-            left_out.append(
-                f"batches {span[0]} to {span[-1]} of {pipeline} were not joined: {what}. See all: batchledger verify "
-                f"{pipeline}"
-            )
-        elif house.join(pipeline, keep, span):
+    left_out, joined, taken, is_complete = [], 0, 0, True
+    for span in _walk_spans(house, pipeline, keep, newest):
+        fault = None if house.is_dry_run else _find_fault(house.dsn, pipeline, sink, span)
+        if fault is not None:
+            # It stays, and is found again by each run. So it takes nothing of the bound from newer ones.
+            left_out.append(fault)
+            continue
+        if house.is_dry_run or house.join(pipeline, keep, span):
             joined += len(span) - 1
         else:
             is_complete = False
-    if house.is_dry_run:
-        joined = sum(len(each) - 1 for each in spans)
+        taken += len(span)
+        if taken >= house.bounds[Leftover.BATCH].per_run:
+            is_complete = False
+            break
     removed = Removal(Leftover.BATCH, pipeline, joined, is_complete)
     return _log_result(Housekeeping(removals=[removed], left_out=left_out), house.is_dry_run)
+
+
+def _walk_spans(house: PostgresHousekeeping, pipeline: str, keep: timedelta, newest: int) -> Iterator[tuple[int, ...]]:
+    first = 0
+    while spans := house.find_spans(pipeline, keep, newest, first):
+        yield from spans
+        first = spans[-1][-1] + 1
+
+
+def _find_fault(dsn: str, pipeline: str, sink: Sink, span: tuple[int, ...]) -> str | None:
+    """Say why a span is not made; None if its batches hold."""
+    load = partial(load_published_history, dsn, pipeline, batches=span)
+    found = prove_span(pipeline, load, partial(sink.count_target, pipeline))
+    if found.holds:
+        return None
+    first = found.findings[0]
+    return (
+        f"batches {span[0]} to {span[-1]} of {pipeline} were not joined: {first.invariant}, {first.where}: "
+        f"{first.detail}. See all: batchledger verify {pipeline}"
+    )
 
 
 def tidy_sink(sink: Sink, *, is_dry_run: bool) -> Housekeeping:

@@ -118,8 +118,8 @@ class PostgresHousekeeping:
             )
             return next((str(login) for (login,) in cursor), None)
 
-    def find_spans(self, pipeline: str, keep: timedelta, kept: int) -> list[tuple[int, ...]]:
-        """Return the batches of each span that may be made.
+    def find_spans(self, pipeline: str, keep: timedelta, kept: int, first: int = 0) -> list[tuple[int, ...]]:
+        """Return the batches of each span that may be made from batch ``first`` on, up to the bound of a run.
 
         Their day ended ``keep`` ago or earlier, and they are not among the ``kept`` newest.
         """
@@ -128,7 +128,7 @@ class PostgresHousekeeping:
             # A cursor of the server: a long history is read as far as spans need it.
             cursor.connection.cursor(name="old_batches") as old,
         ):
-            parameters = {"pipeline": pipeline, "keep": keep, "kept": kept, "first": 0, "last": None}
+            parameters = {"pipeline": pipeline, "keep": keep, "kept": kept, "first": first, "last": None}
             old.execute(read_statement(__package__, "list_old_batches"), parameters)
             return choose_spans((OldBatch(*row) for row in old), self.bounds[Leftover.BATCH])
 
@@ -155,9 +155,14 @@ class PostgresHousekeeping:
                         "(select batch_id, attempt from batchledger.batch where batch_id = %(last)s)"
                     )
                     cursor.execute(gone.format(sql.Identifier("batchledger", table)), named)
-                cursor.execute(read_statement(__package__, "join_batches"), named)
+                try:
+                    cursor.execute(read_statement(__package__, "join_batches"), named)
+                except (psycopg.errors.ForeignKeyViolation, psycopg.errors.LockNotAvailable) as error:
+                    # What names a batch, such as an incident, may come without the pipeline's lock.
+                    raise _Busy from error
                 return True
-        except _Busy:
+        except _Busy as busy:
+            logger.info("batches %d to %d of %s wait: %s", span[0], span[-1], pipeline, busy.__cause__)
             return False
 
     def drop_quarantined(self, pipeline: str, before: datetime, decision: Decision) -> Removal:
@@ -247,7 +252,7 @@ class PostgresHousekeeping:
 
 
 class _Busy(Exception):  # noqa: N818 (it never leaves this module)
-    """The pipeline is locked by a publication or a decision, or a batch of it is committing."""
+    """The pipeline is locked by a publication or a decision, a batch of it is committing or is named meanwhile."""
 
 
 def list_staging(cursor: Cursor, *, is_own: bool = True) -> list[StagingTable]:
