@@ -112,7 +112,7 @@ def load_batch(cursor: Cursor, batch_id: int, pipeline: str | None = None) -> Ba
 def find_spans(cursor: Cursor, batch_id: int, pipeline: str | None = None) -> list[tuple[int, int, str]]:
     """Return the spans that a batch may have been joined into, each with its first batch and its pipeline.
 
-    They may be several, because all pipelines count their batches together. Of one ``pipeline`` it is at most one.
+    They may be several, because all pipelines count their batches together. One ``pipeline`` has at most one.
     """
     cursor.execute(
         "select batch_id, joined_from, pipeline from batchledger.batch where joined_from is not null "
