@@ -29,7 +29,7 @@ A place where an answer is lost is one in the code that asks PostgreSQL. The oth
 is a module that calls. A batch that is merged takes the way of one that is appended: in its life they come only for
 modules that an appended one does not call.
 """
-ONE_IN = 4
+ONE_IN = 6
 COUNTS = ROOT / "docs" / "testing" / "calls.md"
 
 
