@@ -135,7 +135,27 @@ def test_row_that_staging_refuses_is_named_with_its_column(table: PostgresWareho
     named = 'orders[0]@300 (message_id: invalid byte sequence for encoding "UTF8": 0x00)'
     assert refused.value.coordinates == (named,)
     assert f"The first is {named}." in refused.value.why
-    assert 'batchledger records PIPELINE "orders[0] 300..301"' in refused.value.advice
+    assert f'batchledger records {table.pipeline} "orders[0] 300..301"' in refused.value.advice
+
+
+def test_of_rows_on_their_way_to_staging_only_the_coordinates_stay_in_memory(table: PostgresWarehouse) -> None:
+    """A batch that comes from Spark, by Arrow's messages, lies in one piece of memory, which each column keeps."""
+    rows = life.batch_of_rows(life.rows_of([WIDE]))
+    at = rows.schema.get_field_index("message_id")
+    rows = rows.set_column(at, "message_id", pa.array(["x" * 10_000] * rows.num_rows))
+    attempt = table.ledger.open_attempt(life.store(table, WIDE, run="run-2").batch_id, "run-2")
+    with table.sink.open_staging(attempt, rows.schema).open(0) as write:
+        before = pa.total_allocated_bytes()
+        for start in range(0, rows.num_rows, 100):
+            write(pass_on(rows.slice(start, 100)))
+        assert pa.total_allocated_bytes() - before < 100 * 10_000
+
+
+def pass_on(batch: pa.RecordBatch) -> pa.RecordBatch:
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, batch.schema) as writer:
+        writer.write_batch(batch)
+    return next(iter(pa.ipc.open_stream(stream.getvalue())))
 
 
 def test_first_ten_are_named_at_a_price_that_the_rows_bound(

@@ -260,12 +260,14 @@ def _limited(action: str, reason: str) -> ConfigurationError:
     )
 
 
-def rows_refused(who: str, what: str, reason: str, quoted: str, row: Offender | None = None) -> RowsRefusedError:
-    """Say who does not take which rows, and why; ``quoted`` is all that it says. ``row`` is the first of them."""
+def rows_refused(
+    who: str, what: str, reason: str, quoted: str, row: Offender | None = None, *, pipeline: str = ""
+) -> RowsRefusedError:
+    """Say who does not take which rows, and why; ``quoted`` is all that it says. ``row`` is the pipeline's first."""
     named, see = (
         ("", "")
         if row is None
-        else (f"\nThe first is {row}.", f"See the record: {show_records('PIPELINE', [row.offsets])}\n")
+        else (f"\nThe first is {row}.", f"See the record: {show_records(pipeline, [row.offsets])}\n")
     )
     return RowsRefusedError(
         f"{who} refuses {what}. Nothing was published.",
@@ -278,12 +280,12 @@ def rows_refused(who: str, what: str, reason: str, quoted: str, row: Offender | 
 
 @contextmanager
 def handing_over(
-    who: str, what: str, find_row: Callable[[psycopg.Error], Offender | None] = lambda _: None
+    who: str, what: str, find_row: Callable[[psycopg.Error], Offender | None] = lambda _: None, pipeline: str = ""
 ) -> Iterator[None]:
     """Raise what the database says: RowsRefusedError against rows, ConfigurationError at a limit or without a right.
 
-    Weather is ServiceUnavailableError. That the staging is gone passes as it is. ``find_row`` returns the row that a
-    refusal is about.
+    Weather is ServiceUnavailableError. That the staging is gone passes as it is. ``find_row`` returns the row of
+    the pipeline that a refusal is about.
     """
     try:
         yield
@@ -295,7 +297,8 @@ def handing_over(
         if is_right_missing(error):
             raise _without_right(action, reason) from error
         if cause is Cause.REFUSAL and not _is_staging_gone(error):
-            raise rows_refused(who, what, without_values(error), tell_all(error), find_row(error)) from error
+            said, row = without_values(error), find_row(error)
+            raise rows_refused(who, what, said, tell_all(error), row, pipeline=pipeline) from error
         if cause is Cause.WEATHER:
             why = f"The warehouse database says: {reason}."
             raise ServiceUnavailableError(f"could not {action}.", why=why) from error

@@ -128,7 +128,7 @@ class PostgresStaging(Staging):
                 # Before Spark reads anything. No key is hashed here.
                 know_secret(cursor, self.read_secret)
             self.require_fit(cursor, attempt, schema)
-        return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open")
+        return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open", attempt.batch.pipeline)
 
     @override
     def count_arriving(self, attempt: Attempt) -> int:

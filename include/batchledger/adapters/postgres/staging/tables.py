@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder
@@ -51,6 +52,7 @@ class PostgresStagingWriter(StagingWriter):
 
     dsn: str = field(repr=False)
     table: str
+    pipeline: str = "PIPELINE"
 
     @contextmanager
     @override
@@ -74,7 +76,7 @@ class PostgresStagingWriter(StagingWriter):
         # A piece of records for a topic has no place of its own.
         is_of_rows = set(COORDINATE_COLUMNS) <= set(schema.names)
         with (
-            handing_over(f"staging table {self.table}", "a row", partial(_find_row, places)),
+            handing_over(f"staging table {self.table}", "a row", partial(_find_row, places), self.pipeline),
             connect(self.dsn) as connection,
             connection.cursor() as cursor,
             _copying(cursor, table, schema) as write,
@@ -83,7 +85,8 @@ class PostgresStagingWriter(StagingWriter):
             def write_known(batch: pa.RecordBatch) -> None:
                 if is_of_rows:
                     # A row may be refused long after it was sent, and PostgreSQL knows it by its number alone.
-                    places.append(batch.select(COORDINATE_COLUMNS))
+                    # Copies: a column of a batch from Spark keeps the whole message that it came in.
+                    places.append(batch.select(COORDINATE_COLUMNS).take(np.arange(batch.num_rows)))
                 write(batch)
 
             yield write_known
