@@ -58,6 +58,9 @@ _SETTINGS = {
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 
+# Each costs a call.
+_EARLIER_ATTEMPTS = 3
+
 _SPARK_ERRORS = (PySparkException, Py4JJavaError, grpc.RpcError)
 
 # As a value: the server would have to parse a text, by one more call.
@@ -208,14 +211,15 @@ class SparkStager(Stager):
 
 @contextmanager
 def _alone(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
-    """Let no job of an earlier attempt run on beside the one of the block.
+    """Let no job of an earlier attempt run on beside the one of the block. A later one may be there, and goes on.
 
     The server goes on with the job of a step that was killed; a step that is ended otherwise releases it. Other ledgers
     may use the same session.
     """
-    tag = f"batchledger-batch-{attempt.batch.batch_id}-{attempt.batch.planned_at.timestamp()}"
-    if attempt.number > 1:
-        spark.interruptTag(tag)
+    batch = f"batchledger-batch-{attempt.batch.batch_id}-{attempt.batch.planned_at.timestamp()}"
+    for earlier in range(max(1, attempt.number - _EARLIER_ATTEMPTS), attempt.number):
+        spark.interruptTag(f"{batch}-a{earlier}")
+    tag = f"{batch}-a{attempt.number}"
     spark.addTag(tag)
     try:
         yield
