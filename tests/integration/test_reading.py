@@ -234,8 +234,11 @@ def test_aborted_records_are_passed_however_long_that_takes(
     # Each fetch takes one record.
     slowly = {**workplace.kafka_options, "message.max.bytes": "1000", "fetch.max.bytes": "1000"}
     whole = OffsetRange(TopicPartition(pipeline.name, 0), 0, 30_002)
+    steps: list[object] = []
+    monkeypatch.setattr(range_reader.STEPS, "made", lambda: steps.append("of the task"))
     found = list(read_share(slowly, [whole], silence_seconds=2))
     assert sum(each.num_rows for each in found) == 1
+    assert len(steps) > len(found), "a task that gets nothing meanwhile makes steps"
     # Negative control: without a look at the statistics, the time is over before.
     monkeypatch.setattr(range_reader._PatientReader, "_look", lambda *_: None)
     with pytest.raises(ServiceUnavailableError, match="not read through in time"):

@@ -140,9 +140,13 @@ def test_task_that_makes_no_step_ends_its_process() -> None:
     assert exit_code_of(lambda: read(stand_still, step_seconds=0.1)) == 1
 
 
-def test_bound_is_of_each_step_and_ends_with_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("fate", "rows", "steps"), [("good", 3, 7), ("skipped", 0, 4), ("bad", 0, 4)])
+def test_bound_is_of_each_step_and_ends_with_the_task(
+    fate: str, rows: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block of records is a step even if no row comes of it."""
     calls: list[object] = []
     monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **more: calls.append((seconds, more)))
     monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: calls.append("over"))
-    assert read(lambda: iter([records_of([each], ["good"]) for each in range(3)]), step_seconds=9) == 3
-    assert calls == [(9, {"exit": True})] * 4 + ["over"]
+    assert read(lambda: iter([records_of([each], [fate]) for each in range(3)]), step_seconds=9) == rows
+    assert calls == [(9, {"exit": True})] * steps + ["over"]

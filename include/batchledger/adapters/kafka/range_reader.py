@@ -21,6 +21,7 @@ import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from typing_extensions import override
 
+from batchledger.adapters.decoding.alarm import STEPS
 from batchledger.adapters.kafka.clients import OUTSIDE_OF_GROUPS, client_options
 from batchledger.adapters.kafka.requests import Isolation, to_kafka
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
@@ -250,6 +251,7 @@ class _PatientReader(RangeReader):
 
     def _renew(self) -> None:
         self._deadline = monotonic() + self._silence_seconds
+        STEPS.made()
 
     def _look(self, statistics: str) -> None:
         """Renew the deadline if the client has fetched anything since the last look."""

@@ -104,7 +104,7 @@ class DividedRead:
     def open(self, number: int) -> Iterator[tuple[Iterator[pa.RecordBatch], Witness]]:
         """Yield the rows of a share, and its witness, which has to finish when all of them were taken.
 
-        A step ends when rows are taken.
+        A step ends when rows are taken, and with each block of records, which may hold no row.
         """
         with STEPS.bounded(self.step_seconds), self.evidence.open(number) as testimony:
             witness = Witness(self.decoder, testimony)
@@ -115,6 +115,7 @@ class DividedRead:
             for rows in witness.decode(records):
                 yield rows
                 STEPS.made()
+            STEPS.made()
 
 
 @dataclass(frozen=True)
