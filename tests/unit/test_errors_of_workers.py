@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from typing_extensions import override
 
 from batchledger.adapters.spark.failures import carrying_errors, explain_failure, has_worker_died
-from batchledger.adapters.spark.reduction import Seal, reduce_error
+from batchledger.adapters.spark.reduction import CARRIED, Seal, reduce_error
 from batchledger.adapters.spark.stager import summarise
 from batchledger.jobs import python_workers
 from batchledger.model.errors import (
@@ -50,6 +50,15 @@ def test_refusal_keeps_its_class_its_three_parts_and_its_rows() -> None:
     found = explain_failure(raise_in_worker(refusal), StagingError("Spark could not stage it.", batch_id=7), None)
     assert (type(found), str(found), found.batch_id) == (RowsRefusedError, str(refusal), 7)
     assert found.where == {"batch_id": 7, "coordinates": ["orders[0]@9 (code)"]}
+
+
+def test_refusal_of_a_worker_with_an_older_version_names_no_rows_and_keeps_its_words() -> None:
+    parts = ["RowsRefusedError", "The table refuses a row.", "It is too long.", "Make it longer."]
+    failed = PySparkException(f"[JOB_ABORTED]\n{CARRIED}{json.dumps(parts)}\n\tat org.apache.spark.Task.run")
+    found = explain_failure(failed, StagingError("Spark could not stage it."), None)
+    assert str(found) == str(RowsRefusedError(parts[1], why=parts[2], advice=parts[3]))
+    assert found.where == {}
+    assert summarise(failed) == "The table refuses a row. It is too long. Make it longer"
 
 
 @pytest.mark.parametrize(

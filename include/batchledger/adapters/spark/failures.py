@@ -64,8 +64,11 @@ def carrying_errors() -> Iterator[None]:
 
 
 def find_carried(error: BaseException) -> list[tuple[str, str, str, str, list[str]]]:
-    """Return name, message, why, advice and refused rows of each error of ours that workers have raised."""
-    return [tuple(json.loads(carried)) for carried in _FOUND.findall(str(error))]
+    """Return name, message, why, advice and refused rows of each error of ours that workers have raised.
+
+    A worker with an older version of this package names no rows.
+    """
+    return [(*json.loads(carried), [])[:5] for carried in _FOUND.findall(str(error))]
 
 
 def has_worker_died(error: BaseException) -> bool:
