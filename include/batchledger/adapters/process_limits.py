@@ -5,5 +5,5 @@ import resource
 
 def limit_process(what: int, wanted: int) -> None:
     """Bound what this process may take, such as ``RLIMIT_AS``; never above what it may already."""
-    most = resource.getrlimit(what)[1]
-    resource.setrlimit(what, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+    now, most = resource.getrlimit(what)
+    resource.setrlimit(what, (wanted if now == resource.RLIM_INFINITY else min(wanted, now), most))
