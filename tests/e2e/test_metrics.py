@@ -135,7 +135,7 @@ def test_every_panel_of_the_board_shows_something_of_a_stack_in_which_things_go_
     since = time.time()
     let_things_go_wrong(airflow, workplace)
     expected = {
-        'batchledger_open_batches{state="blocked"}': [1],
+        'batchledger_open_batches{pipeline="refunds",state="blocked"}': [1],
         # A look reads the states first, so the state of a batch that was blocked meanwhile comes with the next look.
         'batchledger_pipeline_state{pipeline="refunds",state="blocked"}': [1],
         'batchledger_quarantine_records{pipeline="orders"}': [ROUNDS],
