@@ -1,7 +1,6 @@
 """No job of Spark outlives the step that has started it, and no worker its job."""
 
 import os
-import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -10,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -30,10 +29,6 @@ from tests.support import wait_until
 pytestmark = pytest.mark.usefixtures("spark")
 
 GONE_SECONDS = 30
-
-
-class EndedError(BaseException):
-    """As Airflow raises in a task that it ends: no Exception."""
 
 
 def attempt(batch_id: int, number: int) -> Attempt:
@@ -105,20 +100,6 @@ def test_another_batch_and_an_earlier_attempt_that_is_late_let_a_job_come_to_its
         finally:
             mark.unlink()
         assert job.result(GONE_SECONDS).reported_rows == 0
-
-
-def test_step_that_is_ended_ends_its_job(tmp_path: Path) -> None:
-    def end(*_: object) -> NoReturn:
-        raise EndedError
-
-    before = signal.signal(signal.SIGUSR1, end)
-    with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(wait_for_worker, tmp_path / "mark")
-        found.add_done_callback(lambda _: os.kill(os.getpid(), signal.SIGUSR1))
-        with pytest.raises(EndedError):
-            stager(tmp_path / "mark").stage(attempt(3, 1))
-    signal.signal(signal.SIGUSR1, before)
-    wait_until(lambda: not found.result().is_running(), GONE_SECONDS)
 
 
 def test_task_that_makes_no_progress_ends_with_an_error_that_is_retried(tmp_path: Path) -> None:
