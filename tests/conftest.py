@@ -88,6 +88,8 @@ def prepare_services() -> TestServices:
         shutil.rmtree(left)
     # Servers that live for minutes do not earn what the second compiler of Java costs: nearly a third of all CPU.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+    # As often as a person's scheduler looks, it would take a sixth of a core for as long as Airflow runs.
+    os.environ.setdefault("AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME", "0.5")
     home = home_in(RUNS / f"run-{os.getpid()}")
     home.pipelines.mkdir(parents=True)
     services = TestServices(home, choose_ports(), Credentials.of(home))
