@@ -20,7 +20,7 @@ from batchledger.adapters.postgres.database import (
     read_ranges,
     read_statement,
 )
-from batchledger.adapters.postgres.ledger.grants import RIGHTS_TO_JOIN
+from batchledger.adapters.postgres.ledger.grants import TABLES_TO_JOIN
 from batchledger.adapters.postgres.ledger.rows import Cursor, insert_decision, require_none_committing
 from batchledger.adapters.postgres.ledger.schema import snapshot, transaction
 from batchledger.model.batch import BatchState, Decision, DecisionKind
@@ -109,12 +109,11 @@ class PostgresHousekeeping:
 
     def find_login_without_right(self) -> str | None:
         """Return the login if it may not join batches."""
-        tables = RIGHTS_TO_JOIN.removeprefix("delete on ").split(", ")
         with snapshot(self.dsn, "look for the right to join batches") as cursor:
             cursor.execute(
                 "select current_user where not (select bool_and(has_table_privilege(name, 'delete')) "
                 "from unnest(%s::text[]) name)",
-                [tables],
+                [list(TABLES_TO_JOIN)],
             )
             return next((str(login) for (login,) in cursor), None)
 
