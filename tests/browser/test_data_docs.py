@@ -17,7 +17,7 @@ from tests.endpoints import connect_mail, serve_mail
 from tests.integration.test_cli import ask
 from tests.support import TestPipeline, Workplace
 
-NAME = "orders"
+NAME = "shop_orders"  # No other test has a topic of this name.
 FILE = {
     "source": {"schema": "message_id string, device_id int, seq bigint, amount double"},
     "dedupe": {"key": ["message_id"], "remember": "30d"},

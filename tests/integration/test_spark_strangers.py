@@ -9,6 +9,7 @@ import socket
 import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -40,8 +41,14 @@ def find_daemons(home: Home) -> list[psutil.Process]:
     """The processes of the server that Python workers are forked from."""
     record = ServiceRecord.read(home, "spark")
     assert record is not None
-    children = psutil.Process(record.pid).children()
-    return [each for each in children if "batchledger.jobs.python_workers" in each.cmdline()]
+    return list(filter(is_daemon, psutil.Process(record.pid).children()))
+
+
+def is_daemon(process: psutil.Process) -> bool:
+    """Whether workers are forked from it; a process that has just ended has no command line any more."""
+    with suppress(psutil.NoSuchProcess):
+        return "batchledger.jobs.python_workers" in process.cmdline()
+    return False
 
 
 @pytest.mark.usefixtures("spark")

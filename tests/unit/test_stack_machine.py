@@ -3,6 +3,7 @@
 import hashlib
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,16 @@ def test_a_complete_list_of_jars_starts_no_java(home: Home, own_jar: Path, fake_
 def test_a_jar_is_fetched(home: Home, own_jar: Path, fake_java: FakeJava) -> None:
     fake_java(retrieve("pinned"))
     assert jars.fetch_jars(home, "own") == [own_jar]
+
+
+def test_stacks_that_start_at_once_fetch_once(home: Home, own_jar: Path, fake_java: FakeJava, tmp_path: Path) -> None:
+    """Otherwise the later one takes the files away while the earlier one's service starts from them."""
+    runs = tmp_path / "runs"
+    fake_java(retrieve("pinned") + f"\necho >> {runs}")
+    with ThreadPoolExecutor(8) as pool:
+        fetched = list(pool.map(lambda _: jars.fetch_jars(home, "own"), range(8)))
+    assert fetched == [[own_jar]] * 8
+    assert runs.read_text() == "\n"
 
 
 def test_another_file_than_the_pinned_one_is_refused_when_it_is_fetched(

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 from batchledger.interfaces.cli.printing import print_error
 from batchledger.interfaces.unexpected import explain_unexpected
-from batchledger.local.stack.home import Home
+from batchledger.local.stack.home import Home, locked
 from batchledger.local.stack.machine import find_java
 from batchledger.model.errors import BatchledgerError, SetupError
 
@@ -44,8 +44,11 @@ def fetch_jars(home: Home, name: str, configuration: str = "default") -> list[Pa
     """
     folder = home.cache / "jars" / name
     wanted = [folder / file_name for file_name in list_jars(name, configuration)]
-    if not all(jar.exists() for jar in wanted):
-        _download(home, name, configuration, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Stacks share the downloads: the second of two that start at once waits for the first.
+    with locked(home.cache / f"{name}.lock"):
+        if not all(jar.exists() for jar in wanted):
+            _download(home, name, configuration, folder)
     _refuse_other_files(home, wanted)
     return wanted
 
@@ -112,7 +115,6 @@ def pyspark_folder() -> Path:
 
 
 def _download(home: Home, name: str, configuration: str, folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
     ivy = next((pyspark_folder() / "jars").glob("ivy-*.jar"))
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as draft:
         command = [
