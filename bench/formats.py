@@ -14,12 +14,12 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.blocks import BlockDecoder
-from batchledger.adapters.decoding.protobuf.compiling import compile_files
-from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
-from batchledger.adapters.decoding.protobuf.schema import load_message, make_class
-from batchledger.adapters.registry.client import Registry
+from batchledger.formats.decoding.avro.decoder import AvroDecoder
+from batchledger.formats.decoding.blocks import BlockDecoder
+from batchledger.formats.decoding.protobuf.compiling import compile_files
+from batchledger.formats.decoding.protobuf.decoder import ProtobufDecoder
+from batchledger.formats.decoding.protobuf.schema import load_message, make_class
+from batchledger.formats.registry.client import Registry
 from batchledger.local.stack.defaults import REGISTRY_CONNECTION
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.registry_settings import RegistrySettings

@@ -15,11 +15,10 @@ from uuid import uuid4
 
 import psycopg
 
-from batchledger.adapters.kafka.log import KafkaLog
-from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
-from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.ledger.decisions import PostgresDecisions
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import PipelineRules, Platform
@@ -32,6 +31,7 @@ from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Limits
 from batchledger.ports import Publication
+from batchledger.source.kafka.log import KafkaLog
 from bench.history import IDENTITY, RECORDS, TOPIC, History, seed
 
 OTHERS = 200

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from typing_extensions import override
 
-from batchledger.adapters.kafka.log import KafkaLog
-from batchledger.adapters.kafka.requests import open_admin
 from batchledger.local.samples.producer import BULK_OPTIONS
+from batchledger.source.kafka.log import KafkaLog
+from batchledger.source.kafka.requests import open_admin
 from bench.history import History, seed
 
 PARTITIONS_CREATED_AT_ONCE = 2_000

@@ -9,9 +9,9 @@ from typing import Any
 from confluent_kafka.admin import NewPartitions
 from rich.progress import track
 
-from batchledger.adapters.kafka.requests import open_admin
 from batchledger.local.samples.admin import ensure_topic, find_ends
 from batchledger.local.samples.producer import SampleRecord, produce
+from batchledger.source.kafka.requests import open_admin
 from bench.services import Services
 
 TOPIC = "orders"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchledger.adapters.postgres.ledger.grants import set_up_ledger
+from batchledger.ledger.grants import set_up_ledger
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
 from batchledger.local.stack import environment, local_stack
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url

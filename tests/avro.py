@@ -8,7 +8,7 @@ from typing import Any
 
 import fastavro
 
-from batchledger.adapters.registry.client import Registry
+from batchledger.formats.registry.client import Registry
 from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.records.writer_schemas import SchemaType
 

@@ -71,7 +71,7 @@ class TestServices:
 
     def up(self, *services: str) -> None:
         """Start what is missing of the services."""
-        from batchledger.adapters.postgres.ledger.grants import set_up_ledger
+        from batchledger.ledger.grants import set_up_ledger
 
         local_stack.up(self.home, self.ports, services=services, set_up_ledger=set_up_ledger)
         if "postgres" in services:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
+from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
 
 SEGFAULT, KILL, STALL, WAIT = b"segfault-4711", b"kill-4711", b"stall-4711", b"wait-4711"
 GREED, RAISE = b"greed-4711", b"raise-4711"

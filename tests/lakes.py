@@ -7,8 +7,8 @@ from typing import Any
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from batchledger.adapters.iceberg.catalog import LakeCatalog
-from batchledger.adapters.iceberg.projection import keep_nulls
+from batchledger.sinks.iceberg.catalog import LakeCatalog
+from batchledger.sinks.iceberg.projection import keep_nulls
 
 
 def read_lake(catalog: LakeCatalog, identifier: tuple[str, ...]) -> list[Mapping[str, Any]]:

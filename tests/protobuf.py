@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from batchledger.adapters.decoding.protobuf.compiling import compile_files
-from batchledger.adapters.decoding.protobuf.schema import load_message, make_class
-from batchledger.adapters.registry.client import RegisteredReference, Registry
+from batchledger.formats.decoding.protobuf.compiling import compile_files
+from batchledger.formats.decoding.protobuf.schema import load_message, make_class
+from batchledger.formats.registry.client import RegisteredReference, Registry
 from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.records.writer_schemas import SchemaType
 

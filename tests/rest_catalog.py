@@ -38,7 +38,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from batchledger.adapters.iceberg.catalog import LakeCatalog
+from batchledger.sinks.iceberg.catalog import LakeCatalog
 from tests.support import wait_until
 
 HOST = "127.0.0.1"

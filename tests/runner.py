@@ -6,7 +6,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from batchledger.adapters.postgres.ledger.grants import list_grants
+from batchledger.ledger.grants import list_grants
 from batchledger.local.stack.defaults import DATABASE_SUPERUSER, WAREHOUSE_CONNECTION
 from batchledger.local.stack.home import Credentials, Home, write_private
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from batchledger.adapters.spark.failures import carrying_errors
 from batchledger.model.errors import ConfigurationError
+from batchledger.source.spark.failures import carrying_errors
 
 
 def keep_even(rows: DataFrame) -> DataFrame:

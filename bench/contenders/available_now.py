@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from batchledger.adapters.iceberg.catalog import spark_settings
 from batchledger.local.stack.jars import fetch_jars, pyspark_folder
 from batchledger.local.stack.machine import HOST
 from batchledger.local.stack.spark_connect import JAVA_OPTIONS
+from batchledger.sinks.iceberg.catalog import spark_settings
 from bench.contenders.contender import Contender, Running, Subject
 from bench.contenders.one_program import OneProgram
 from bench.orders import CHECKPOINTS_VARIABLE, ORDER_VARIABLE, SPARK_SETTINGS_VARIABLE, Order, Sink

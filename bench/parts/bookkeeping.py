@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.database.transactions import keep_connections
+from batchledger.ledger.migrate import migrate
 from bench.bench import Bench
 from bench.figures import Figure, describe
 from bench.history import History

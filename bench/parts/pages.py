@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.ledger.migrate import migrate
 from batchledger.local.stack.defaults import DATABASE_USER
 from batchledger.local.stack.home import Credentials
 from batchledger.local.stack.machine import HOST

@@ -6,7 +6,7 @@ from time import process_time
 
 import pyarrow as pa
 
-from batchledger.adapters.spark.tasks import settle_worker
+from batchledger.source.spark.tasks import settle_worker
 from bench.formats import FORMATS, Decode, Format
 from bench.orders import Order, serve
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from time import perf_counter
 
-from batchledger.adapters.postgres.database import keep_connections
 from batchledger.config.pipeline_file import load_pipeline
+from batchledger.database.transactions import keep_connections
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import Platform, load_positions
@@ -50,9 +50,9 @@ def _take_batch(platform: Platform, seconds_by_step: "defaultdict[str, float]") 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     # Before the first order: a warm process has them imported.
-    import batchledger.adapters.expectations.integrity
-    import batchledger.adapters.spark.session
-    import batchledger.adapters.spark.stager  # noqa: F401
+    import batchledger.checks.integrity
+    import batchledger.source.spark.session
+    import batchledger.source.spark.stager  # noqa: F401
 
     with keep_connections():
         serve(drain)

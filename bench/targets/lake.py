@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
-from batchledger.adapters.iceberg.catalog import LakeCatalog
 from batchledger.config.connections import load_connection
+from batchledger.sinks.iceberg.catalog import LakeCatalog
 from batchledger.wiring import open_catalog
 from bench.arrow_schema import RECORD_SCHEMA
 from bench.orders import CATALOG, NAMESPACE

@@ -103,7 +103,7 @@ def _begin(
     ] = False,
 ) -> None:
     # Imported only if a command runs: the list of commands does not need it.
-    from batchledger.adapters.postgres.database import keep_connections
+    from batchledger.database.transactions import keep_connections
 
     context.with_resource(keep_connections())
 

@@ -5,17 +5,15 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from batchledger.adapters.kafka.log import KafkaLog
-from batchledger.adapters.kafka.records import read_share
-from batchledger.adapters.postgres.ledger.fingerprints import require_fingerprint
-from batchledger.adapters.postgres.ledger.known_hashes import require_key_secret, require_known_forms
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas, ReadSchemas
-from batchledger.adapters.registry.client import Registry
 from batchledger.config.connections import Connection, load_connection, registry_settings
 from batchledger.config.documents import find_inside
 from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.formats.registry.client import Registry
+from batchledger.ledger.fingerprints import require_fingerprint
+from batchledger.ledger.known_hashes import require_key_secret, require_known_forms
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.writer_schemas import PostgresKeptSchemas, ReadSchemas
 from batchledger.lifecycle.writer_schemas import SchemaBook
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.erasure import ErasureKey
@@ -28,13 +26,15 @@ from batchledger.model.records.lookup import Record, choose_newest
 from batchledger.model.records.protection import ColumnProtection, describe_form
 from batchledger.model.records.rules import SinkMode, UnknownFieldPolicy
 from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
+from batchledger.source.kafka.log import KafkaLog
+from batchledger.source.kafka.records import read_share
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from batchledger.adapters.decoding.decoder import RecordDecoder
-    from batchledger.adapters.decoding.protecting import Protector
-    from batchledger.adapters.decoding.registered import FindSchema, RegisteredDecoder
+    from batchledger.formats.decoding.decoder import RecordDecoder
+    from batchledger.formats.decoding.protecting import Protector
+    from batchledger.formats.decoding.registered import FindSchema, RegisteredDecoder
 
 
 def load_named(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:
@@ -44,7 +44,7 @@ def load_named(pipeline: PipelineConfig, key: str, connection_id: str, *types: s
 
 def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
     """Return the decoder of a pipeline's records. ``open_schemas`` tells it the schemas that these name."""
-    from batchledger.adapters.decoding.decoder import RecordDecoder
+    from batchledger.formats.decoding.decoder import RecordDecoder
 
     source, columns = pipeline.source, pipeline.source.value_columns
     if source.unknown_fields is UnknownFieldPolicy.ADD:
@@ -109,7 +109,7 @@ def make_erasure_check(pipeline: PipelineConfig, dsn: str) -> Callable[[Batch], 
 
 
 def _make_protector(pipeline: PipelineConfig) -> "Protector":
-    from batchledger.adapters.decoding.protecting import Protector
+    from batchledger.formats.decoding.protecting import Protector
 
     return Protector(pipeline.source.protect, load_secret(pipeline) or b"")
 
@@ -118,8 +118,8 @@ def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "
     source = pipeline.source
     if source.schema_type is None:
         return None
-    from batchledger.adapters.decoding.framing import FIRST_MESSAGE
-    from batchledger.adapters.decoding.registered import RegisteredDecoder
+    from batchledger.formats.decoding.framing import FIRST_MESSAGE
+    from batchledger.formats.decoding.registered import RegisteredDecoder
 
     keeps = source.unknown_fields is UnknownFieldPolicy.KEEP
     return RegisteredDecoder(
@@ -138,7 +138,7 @@ def _make_registered_keys(pipeline: PipelineConfig) -> "RegisteredDecoder | None
     key = source.outer.key
     if key is None or key.format.schema_type is None:
         return None
-    from batchledger.adapters.decoding.registered import KEY_HEADER, RegisteredDecoder
+    from batchledger.formats.decoding.registered import KEY_HEADER, RegisteredDecoder
 
     return RegisteredDecoder(key.format.schema_type, source.framing, key.columns, header=KEY_HEADER)
 
@@ -175,7 +175,7 @@ def sample_topics(
 
     If these name their schemas, ``registered`` finds them, and the schemas are looked at instead of the values.
     """
-    from batchledger.adapters.decoding.sampling import look_at, look_at_schemas
+    from batchledger.formats.decoding.sampling import look_at, look_at_schemas
 
     log = KafkaLog(options).read_log(topics)
     if not log.log_by_partition:
@@ -223,7 +223,7 @@ def decode_records(pipeline: PipelineConfig, dsn: str, records: Sequence[Record]
     """Return the records with what their values say, if these are Avro or Protobuf, or why that cannot be had."""
     import pyarrow as pa
 
-    from batchledger.adapters.decoding.headers import write_headers
+    from batchledger.formats.decoding.headers import write_headers
 
     try:
         decoder = _make_registered(pipeline, ())
@@ -255,7 +255,7 @@ def decode_records(pipeline: PipelineConfig, dsn: str, records: Sequence[Record]
 
 def sample_registry(pipeline: PipelineConfig, dsn: str, decoder: "RecordDecoder") -> Sample:
     """Look at the newest schema that each topic has in the registry, by the usual name. Raises ConfigurationError."""
-    from batchledger.adapters.decoding.sampling import look_at_schemas
+    from batchledger.formats.decoding.sampling import look_at_schemas
 
     registry = open_registry(pipeline)
     subjects = [f"{topic}-value" for topic in pipeline.source.topics]

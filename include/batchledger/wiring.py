@@ -7,21 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from batchledger.adapters.kafka.log import KafkaLog
-from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
-from batchledger.adapters.kafka.records import read_first, read_share
-from batchledger.adapters.kafka.tuning import to_client_options
-from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
-from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
-from batchledger.adapters.postgres.ledger.history import load_published_history, load_quarantined
-from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.presence import PostgresPresences
-from batchledger.adapters.postgres.ledger.retiring import has_freed_target
-from batchledger.adapters.postgres.sinks.strangers import knows_batch
-from batchledger.adapters.postgres.sinks.table import PostgresSink
-from batchledger.adapters.postgres.sinks.topic import TopicSink
-from batchledger.adapters.spark.submit import submit_stage
+from batchledger.books.history import load_published_history, load_quarantined
 from batchledger.config.connections import (
     ALERT_TYPES,
     SPARK_TYPES,
@@ -38,6 +24,12 @@ from batchledger.config.connections import (
 from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
+from batchledger.ledger.decisions import PostgresDecisions
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.incidents import PostgresIncidents
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.presence import PostgresPresences
+from batchledger.ledger.retiring import has_freed_target
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
 from batchledger.lifecycle.platform import Platform, StageStep
@@ -62,12 +54,20 @@ from batchledger.reading import (
     sample_records,
     sample_registry,
 )
+from batchledger.sinks.staging.strangers import knows_batch
+from batchledger.sinks.table.sink import PostgresSink
+from batchledger.sinks.topic.sink import TopicSink
+from batchledger.sinks.topic.topic import KafkaOutputTopic
+from batchledger.source.kafka.log import KafkaLog
+from batchledger.source.kafka.records import read_first, read_share
+from batchledger.source.kafka.tuning import to_client_options
+from batchledger.source.spark.submit import submit_stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from batchledger.adapters.encoding.avro_output import AvroOutput
-    from batchledger.adapters.iceberg.catalog import LakeCatalog
+    from batchledger.formats.encoding.avro_output import AvroOutput
+    from batchledger.sinks.iceberg.catalog import LakeCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def build_platform(
 
     def make_stager() -> Stager:
         # Imported here because Spark takes seconds, and the other steps do without it.
-        from batchledger.adapters.spark.stager import SparkStager
+        from batchledger.source.spark.stager import SparkStager
 
         return SparkStager(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
@@ -233,15 +233,15 @@ def open_channel(connection_id: str) -> Channel:
     connection = check_extra(load_connection(connection_id, ALERT_TYPES, "alerts"))
     match connection.type:
         case "apprise":
-            from batchledger.adapters.channels.apprise import AppriseChannel
+            from batchledger.channels.apprise import AppriseChannel
 
             return AppriseChannel(connection_id)
         case "smtp":
-            from batchledger.adapters.channels.mail import MailChannel
+            from batchledger.channels.mail import MailChannel
 
             return MailChannel(connection_id)
         case "http":
-            from batchledger.adapters.channels.webhook import WebhookChannel
+            from batchledger.channels.webhook import WebhookChannel
 
             return WebhookChannel(connection_id, *http_request(connection), webhook_tls(connection))
         case _:
@@ -280,8 +280,8 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             return TopicSink(dsn, topic, key, dedupe, numbers, avro, read_key_secret)
         case IcebergSinkConfig() as sink:
             # Imported here because it takes a second, and other pipelines do without it.
-            from batchledger.adapters.iceberg.table import IcebergTable
-            from batchledger.adapters.postgres.sinks.lake import LakeSink
+            from batchledger.sinks.iceberg.sink import LakeSink
+            from batchledger.sinks.iceberg.table import IcebergTable
 
             catalog, lend = sink_catalog(pipeline, sink), partial(_lend_maintenance, pipeline, sink)
             key = tuple(sink.key or ())
@@ -304,14 +304,14 @@ def sink_catalog(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "LakeCata
 def _make_avro_output(pipeline: PipelineConfig, sink: KafkaSinkConfig) -> "AvroOutput | None":
     if sink.registry is None:
         return None
-    from batchledger.adapters.encoding.avro_output import AvroOutput
+    from batchledger.formats.encoding.avro_output import AvroOutput
 
     return AvroOutput(load_registry(pipeline, "sink.registry", sink.registry), sink.avro_subject, sink.topic)
 
 
 def open_catalog(connection: Connection) -> "LakeCatalog":
     """Return the Iceberg catalog behind a connection. Raises ConfigurationError."""
-    from batchledger.adapters.iceberg.catalog import LakeCatalog
+    from batchledger.sinks.iceberg.catalog import LakeCatalog
 
     return LakeCatalog(*lake_catalog(connection))
 
@@ -321,13 +321,13 @@ def _load_spark(pipeline: PipelineConfig) -> Connection:
 
 
 def _make_auditor() -> Auditor:
-    from batchledger.adapters.expectations.integrity import IntegrityAuditor
+    from batchledger.checks.integrity import IntegrityAuditor
 
     return IntegrityAuditor()
 
 
 def _make_row_checks(pipeline: PipelineConfig) -> RowChecks:
-    from batchledger.adapters.expectations.rows import PipelineChecks
+    from batchledger.checks.rows import PipelineChecks
 
     return PipelineChecks(pipeline.requested_checks, pipeline.folder)
 
@@ -346,7 +346,7 @@ def _lend_maintenance(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "Ite
 
 
 def _connect_session(pipeline: PipelineConfig, name: str) -> OpenSession:
-    from batchledger.adapters.spark.session import open_connect_session
+    from batchledger.source.spark.session import open_connect_session
 
     if (connection := _load_spark(pipeline)).type != "spark_connect":
         raise _wrong_spark_type(connection)

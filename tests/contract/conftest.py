@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.grants import list_grants
+from batchledger.database.transactions import keep_connections
+from batchledger.ledger.grants import list_grants
 from tests.contract.lake_warehouse import LakeWarehouse, catalog_in, open_lake
 from tests.contract.sources import KafkaSource, MemorySource, Source
 from tests.contract.topic_warehouse import open_topic

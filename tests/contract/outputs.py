@@ -15,15 +15,15 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from typing_extensions import override
 
-from batchledger.adapters.kafka.output.log import look_at
-from batchledger.adapters.kafka.output.records import read_origin
-from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
-from batchledger.adapters.kafka.output.transaction import OutputWriter
-from batchledger.adapters.kafka.requests import Isolation
 from batchledger.local.samples.admin import ensure_topic
 from batchledger.model.batch import Attempt, Batch, BatchState, Lane
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.ports import OutputBlock
+from batchledger.sinks.topic.log import look_at
+from batchledger.sinks.topic.records import read_origin
+from batchledger.sinks.topic.topic import KafkaOutputTopic
+from batchledger.sinks.topic.transaction import OutputWriter
+from batchledger.source.kafka.requests import Isolation
 from tests.forked import fork_server
 from tests.support import wait_until
 

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, IsolationLevel, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
-from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
 from batchledger.model.offsets import TopicPartition
 from batchledger.ports import SourceLog
+from batchledger.source.kafka.log import KafkaLog
 from tests.fakes.source import DEFAULT_TIMESTAMP, MemoryBroker, MemorySourceLog
 from tests.support import delete_topic, wait_until
 

@@ -7,14 +7,14 @@ from dataclasses import fields
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from batchledger.adapters import sessions
-from batchledger.adapters.kafka.output import commits
-from batchledger.adapters.kafka.output import search as output_search
-from batchledger.adapters.postgres.ledger.schema import transaction
-from batchledger.adapters.postgres.sinks.topic import TopicSink
+from batchledger.database import sessions
+from batchledger.ledger.schema import transaction
 from batchledger.lifecycle.delivery import deliver
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import ServiceUnavailableError
+from batchledger.sinks.topic import commits
+from batchledger.sinks.topic import search as output_search
+from batchledger.sinks.topic.sink import TopicSink
 from tests.contract import life
 from tests.contract.decided import assert_proved
 from tests.contract.life import FIRST
@@ -131,7 +131,7 @@ def test_no_transaction_of_the_ledger_is_open_while_the_topic_is_searched(
             locked.append(not cursor.fetchall()[0][0])
         return search(*values)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("batchledger.adapters.kafka.output.transaction.search", look)
+    monkeypatch.setattr("batchledger.sinks.topic.transaction.search", look)
     settle(warehouse, attempt, monkeypatch)
     assert locked == [False]
     assert_once(warehouse, attempt)

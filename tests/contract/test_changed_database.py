@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from batchledger.adapters.sessions import connect
+from batchledger.database.sessions import connect
 from batchledger.local.torture.changed_database import FOREIGN_SETTINGS, change_database
 from batchledger.local.torture.schedule import FaultKind
 from tests.conftest import as_superuser, lend_database

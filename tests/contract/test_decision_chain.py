@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from batchledger.adapters.postgres.ledger.history import load_published_history
+from batchledger.books.history import load_published_history
 from batchledger.proof.decision_chain import DecisionChain, find_break
 from tests.contract.decided import BY_ANA, BY_BEN
 from tests.contract.warehouses import PostgresWarehouse, open_postgres

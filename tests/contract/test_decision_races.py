@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import psycopg
 import pytest
 
-from batchledger.adapters.postgres.ledger import decisions
-from batchledger.adapters.postgres.ledger.rows import load_batch
+from batchledger.ledger import decisions
+from batchledger.ledger.rows import load_batch
 from batchledger.model.batch import Attempt, BatchState, Decided, Decision
 from batchledger.model.errors import DecisionRefusedError, PositionConflictError
 from batchledger.model.offsets import OffsetRange

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batchledger.adapters.decoding.headers import write_headers
-from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.decoding.headers import write_headers
+from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Decided, Staged
 from batchledger.model.erasure import ErasureKey

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger import erasures
-from batchledger.adapters.postgres.ledger.history import list_batches, load_batch_history
-from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
-from batchledger.adapters.postgres.ledger.rows import Cursor
-from batchledger.adapters.postgres.staging.key_secret import know_secret
-from batchledger.adapters.postgres.staging.tables import under_secret
+from batchledger.books.history import list_batches, load_batch_history
+from batchledger.ledger import erasures
+from batchledger.ledger.housekeeping import PostgresHousekeeping
+from batchledger.ledger.rows import Cursor
 from batchledger.model.batch import Batch, Decided
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from batchledger.model.housekeeping import OVER_FOR, StagingTable
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Upsert
+from batchledger.sinks.staging.key_secret import know_secret
+from batchledger.sinks.staging.tables import under_secret
 from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.sinks import evolution
-from batchledger.adapters.postgres.sinks.evolution import WIDER_TYPES, plan_changes
-from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.model.batch import Attempt, Decision, Lane
 from batchledger.model.errors import RowsRefusedError, ServiceUnavailableError, TargetChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Evolution, Upsert
 from batchledger.planning.live import Plan
+from batchledger.sinks.table import evolution
+from batchledger.sinks.table.evolution import WIDER_TYPES, plan_changes
+from batchledger.sinks.table.target import TargetTable
 from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.warehouses import PostgresWarehouse

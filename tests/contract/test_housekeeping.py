@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.audits import load_newest_audit, store_audit
-from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
-from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
-from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.interfaces.upkeep import HOUSEKEEPER, tidy
+from batchledger.ledger.audits import load_newest_audit, store_audit
+from batchledger.ledger.housekeeping import PostgresHousekeeping
+from batchledger.ledger.incidents import PostgresIncidents
+from batchledger.ledger.migrate import migrate
 from batchledger.model import housekeeping
 from batchledger.model.batch import Attempt, BatchState, Decision, Lane, RecordOrigin, Step, StepFailure
 from batchledger.model.checks import CheckResult, Outcome, Severity

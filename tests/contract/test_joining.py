@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.grants import RIGHTS_TO_JOIN, grant_role
-from batchledger.adapters.postgres.ledger.history import load_batch_history
-from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
+from batchledger.books.history import load_batch_history
 from batchledger.interfaces.upkeep import join_history
+from batchledger.ledger.grants import RIGHTS_TO_JOIN, grant_role
+from batchledger.ledger.housekeeping import PostgresHousekeeping
 from batchledger.model.balance import Balance
 from batchledger.model.batch import Attempt
 from batchledger.model.erasure import ErasureKey

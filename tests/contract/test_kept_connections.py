@@ -8,7 +8,7 @@ from contextvars import Context, copy_context
 import psycopg
 import pytest
 
-from batchledger.adapters.postgres.database import keep_connections, transaction, use_connection
+from batchledger.database.transactions import keep_connections, transaction, use_connection
 from batchledger.model.errors import DatabaseRefusedError, ServiceUnavailableError
 from tests.support import wait_until
 

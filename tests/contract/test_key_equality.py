@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import connect
-from batchledger.adapters.postgres.sinks.key_equality import has_equality_of_rows
-from batchledger.adapters.postgres.sinks.silent_changes import changes_values
-from batchledger.adapters.postgres.staging.tables import postgres_type
+from batchledger.database.transactions import connect
 from batchledger.model.errors import KeyConflictError, TargetChangedError
+from batchledger.sinks.merging.key_equality import has_equality_of_rows
+from batchledger.sinks.staging.tables import postgres_type
+from batchledger.sinks.table.silent_changes import changes_values
 from tests.contract import life
 from tests.contract.test_refused_rows import alter
 from tests.contract.updates import BY_OFFSET, Record, Story

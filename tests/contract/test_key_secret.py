@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import transaction
-from batchledger.adapters.postgres.ledger.fingerprints import require_fingerprint
-from batchledger.adapters.postgres.ledger.migrate import migrate
-from batchledger.adapters.postgres.ledger.rekeying import rekey
-from batchledger.adapters.postgres.staging.key_secret import know_secret
-from batchledger.adapters.postgres.staging.tables import hash_of_values
+from batchledger.database.transactions import transaction
+from batchledger.ledger.fingerprints import require_fingerprint
+from batchledger.ledger.migrate import migrate
+from batchledger.ledger.rekeying import rekey
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.hashing import fingerprint_of
 from batchledger.model.offsets import OffsetRange
+from batchledger.sinks.staging.key_secret import know_secret
+from batchledger.sinks.staging.tables import hash_of_values
 from tests.conftest import ROOT, TestServices, as_superuser, lend_database
 from tests.contract import life
 from tests.contract.life import ORDERS_0, ORDERS_1

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.staging.key_secret import know_secret
-from batchledger.adapters.postgres.staging.tables import hash_of
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
+from batchledger.sinks.staging.key_secret import know_secret
+from batchledger.sinks.staging.tables import hash_of
 from tests.contract import life
 from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import Warehouse, read_key_secret

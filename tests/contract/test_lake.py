@@ -24,15 +24,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, Transform
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from batchledger.adapters import sessions
-from batchledger.adapters.iceberg import commits, files
-from batchledger.adapters.iceberg import rows as lake_rows
-from batchledger.adapters.iceberg import table as iceberg_table
-from batchledger.adapters.iceberg.commits import branch_of, tag_before, tag_of
-from batchledger.adapters.iceberg.layout import stored_schema
-from batchledger.adapters.iceberg.table import TRIES, IcebergTable
-from batchledger.adapters.postgres.sinks import lake_held
-from batchledger.adapters.postgres.sinks.lake import LakeSink
+from batchledger.database import sessions
 from batchledger.lifecycle.requirement import confirm_rows, publish_rows, require_own_target
 from batchledger.local.stack.defaults import DATABASE_USER
 from batchledger.model.batch import Attempt, BatchState, Lane
@@ -51,6 +43,14 @@ from batchledger.model.records.partitioning import parse_partition
 from batchledger.model.records.rules import Upsert
 from batchledger.ports import Change, as_coordinates
 from batchledger.ports import lake as lake_port
+from batchledger.sinks.iceberg import commits, files
+from batchledger.sinks.iceberg import held as lake_held
+from batchledger.sinks.iceberg import rows as lake_rows
+from batchledger.sinks.iceberg import table as iceberg_table
+from batchledger.sinks.iceberg.commits import branch_of, tag_before, tag_of
+from batchledger.sinks.iceberg.layout import stored_schema
+from batchledger.sinks.iceberg.sink import LakeSink
+from batchledger.sinks.iceberg.table import TRIES, IcebergTable
 from tests.contract import life
 from tests.contract.lake_warehouse import CATALOG, EVERY_CATALOG, LakeWarehouse, before_the_next_commit, catalog_in
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND

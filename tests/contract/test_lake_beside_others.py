@@ -8,8 +8,6 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
 
-from batchledger.adapters.iceberg import commits
-from batchledger.adapters.iceberg.commits import branch_of, tag_before, tag_of
 from batchledger.lifecycle.delivery import deliver
 from batchledger.lifecycle.requirement import publish_rows, require_own_target
 from batchledger.model.batch import Attempt, DeliveryMode, Position
@@ -18,6 +16,8 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import Upsert
 from batchledger.planning.live import Plan
 from batchledger.ports import Change, as_coordinates
+from batchledger.sinks.iceberg import commits
+from batchledger.sinks.iceberg.commits import branch_of, tag_before, tag_of
 from tests.contract import life
 from tests.contract.lake_warehouse import EVERY_CATALOG, LakeWarehouse, before_the_next_commit, unguarded
 from tests.contract.life import FIRST, IDENTITY, ORDERS_0, SECOND

@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
-from batchledger.adapters.iceberg.evolution import columns_of as stored_columns
-from batchledger.adapters.iceberg.evolution import is_wider
 from batchledger.lifecycle.delivery import deliver
 from batchledger.model.batch import Attempt, Batch, Decision, Lane
 from batchledger.model.errors import StagingLostError, TargetChangedError
@@ -23,6 +21,8 @@ from batchledger.model.records.contract import SchemaChange
 from batchledger.model.records.rules import Deduplication, Evolution, Upsert
 from batchledger.planning.live import Plan
 from batchledger.ports import Change, as_coordinates
+from batchledger.sinks.iceberg.evolution import columns_of as stored_columns
+from batchledger.sinks.iceberg.evolution import is_wider
 from tests.contract import life
 from tests.contract.lake_warehouse import EVERY_CATALOG, LakeWarehouse, before_the_next_commit
 from tests.contract.life import ORDERS_0

@@ -5,9 +5,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from batchledger.adapters.iceberg.commits import branch_of
 from batchledger.model.batch import Attempt, BatchState, Decision
 from batchledger.model.housekeeping import Housekeeping, Leftover
+from batchledger.sinks.iceberg.commits import branch_of
 from tests.contract import life
 from tests.contract.lake_warehouse import LakeWarehouse
 from tests.contract.life import FIRST, SECOND

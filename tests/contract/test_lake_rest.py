@@ -15,12 +15,12 @@ from threading import Barrier
 
 import pytest
 
-from batchledger.adapters.iceberg.catalog import LakeCatalog
-from batchledger.adapters.iceberg.rest import READ_PROPERTY
-from batchledger.adapters.iceberg.table import IcebergTable
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import BatchledgerError, ConfigurationError, OutcomeUnknownError, ServiceUnavailableError
 from batchledger.ports import Change, as_coordinates
+from batchledger.sinks.iceberg.catalog import LakeCatalog
+from batchledger.sinks.iceberg.rest import READ_PROPERTY
+from batchledger.sinks.iceberg.table import IcebergTable
 from tests.contract import life
 from tests.contract.lake_warehouse import LakeWarehouse, open_lake
 from tests.contract.life import FIRST, OTHER, SECOND

@@ -10,27 +10,27 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.ledger import schema
-from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
-from batchledger.adapters.postgres.ledger.history import (
+from batchledger.books.history import (
     list_batches,
     list_decisions,
     list_quarantine,
     load_batch_history,
     load_published_history,
 )
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.looks import list_looks, record_look
-from batchledger.adapters.postgres.ledger.migrate import migrate
-from batchledger.adapters.postgres.ledger.schema import MIGRATIONS, NEWEST_MIGRATION, known_revisions
-from batchledger.adapters.postgres.sinks.table import PostgresSink
-from batchledger.adapters.postgres.sinks.target import TargetTable
+from batchledger.ledger import schema
+from batchledger.ledger.decisions import PostgresDecisions
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.looks import list_looks, record_look
+from batchledger.ledger.migrate import migrate
+from batchledger.ledger.schema import MIGRATIONS, NEWEST_MIGRATION, known_revisions
 from batchledger.model.actors import Actor
 from batchledger.model.batch import BatchState, Decision, Position
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.live import Plan
 from batchledger.proof.decision_chain import find_break
+from batchledger.sinks.table.sink import PostgresSink
+from batchledger.sinks.table.target import TargetTable
 from tests.conftest import ROOT, as_superuser, lend_database
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY

@@ -5,11 +5,11 @@ from itertools import count
 
 import pytest
 
-from batchledger.adapters.kafka import requests
-from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS
-from batchledger.adapters.kafka.requests import LATEST, ask_offsets, list_offsets
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import TopicPartition
+from batchledger.source.kafka import requests
+from batchledger.source.kafka.clients import REQUEST_TIMEOUT_SECONDS
+from batchledger.source.kafka.requests import LATEST, ask_offsets, list_offsets
 from tests.conftest import Kafka
 from tests.contract.sources import KafkaSource
 from tests.fakes.source import DEFAULT_TIMESTAMP

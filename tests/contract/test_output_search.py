@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from batchledger.adapters.kafka import range_reader
-from batchledger.adapters.kafka.output import transaction as output_transaction
-from batchledger.adapters.kafka.output.log import OutputLog, begin_at_ends
-from batchledger.adapters.kafka.output.transaction import OutputWriter
 from batchledger.model.batch import Attempt, Lane
 from batchledger.model.errors import FencedError, ServiceUnavailableError
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.sinks.topic import transaction as output_transaction
+from batchledger.sinks.topic.log import OutputLog, begin_at_ends
+from batchledger.sinks.topic.transaction import OutputWriter
+from batchledger.source.kafka import range_reader
 from tests.contract.outputs import Output, die
 from tests.support import add_partitions, wait_until
 

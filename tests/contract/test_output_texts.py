@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.encoding.blocks import RecordEncoder
-from batchledger.adapters.encoding.texts import make_writer, write_string
-from batchledger.adapters.postgres.staging.tables import copy_batches, define_column, join_names
-from batchledger.adapters.sessions import connect
+from batchledger.database.sessions import connect
+from batchledger.formats.encoding.blocks import RecordEncoder
+from batchledger.formats.encoding.texts import make_writer, write_string
+from batchledger.sinks.staging.tables import copy_batches, define_column, join_names
 from tests.unit.test_output_texts import plain_values, rows_of
 
 ROWS = 3_000

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchledger.adapters.kafka import requests
-from batchledger.adapters.kafka.output import log, sending
-from batchledger.adapters.kafka.output.pace import SendingPace, Verdict, is_too_slow
-from batchledger.adapters.kafka.requests import Isolation
 from batchledger.model.batch import Lane
 from batchledger.model.errors import FencedError, ServiceUnavailableError, StagingLostError, TargetRefusedError
 from batchledger.model.offsets import single_offset
 from batchledger.model.records.rules import HeaderForm
+from batchledger.sinks.topic import log, sending
+from batchledger.sinks.topic.pace import SendingPace, Verdict, is_too_slow
+from batchledger.source.kafka import requests
+from batchledger.source.kafka.requests import Isolation
 from tests.contract.outputs import LONG_AGO_MS, PARTITIONS, Output, OutputRecord
 from tests.support import delete_topic
 

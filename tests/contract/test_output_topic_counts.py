@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.kafka import range_reader
-from batchledger.adapters.kafka.output import log
-from batchledger.adapters.kafka.output.counts import OffsetBits
 from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Lane
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import HeaderForm
 from batchledger.ports import EVERY_BATCH
+from batchledger.sinks.topic import log
+from batchledger.sinks.topic.counts import OffsetBits
+from batchledger.source.kafka import range_reader
 from tests.contract.outputs import PARTITIONS, Output, OutputRecord, die
 from tests.support import add_partitions, delete_records, wait_until
 

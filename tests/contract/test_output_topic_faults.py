@@ -9,12 +9,12 @@ from itertools import count
 
 import pytest
 
-from batchledger.adapters.kafka.output import sending as output_sending
-from batchledger.adapters.kafka.output import transaction as output_transaction
-from batchledger.adapters.kafka.output.commits import group_of
-from batchledger.adapters.kafka.output.transaction import OutputWriter
 from batchledger.model.batch import Attempt, Lane
 from batchledger.model.errors import FencedError, OutcomeUnknownError, ServiceUnavailableError, TargetRefusedError
+from batchledger.sinks.topic import sending as output_sending
+from batchledger.sinks.topic import transaction as output_transaction
+from batchledger.sinks.topic.commits import group_of
+from batchledger.sinks.topic.transaction import OutputWriter
 from tests import proxy
 from tests.contract.outputs import Output, OutputRecord, die
 from tests.proxy import Loss, lossy_proxy

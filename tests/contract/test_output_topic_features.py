@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.adapters.kafka.greeting import list_addresses
-from batchledger.adapters.kafka.output import features
-from batchledger.adapters.kafka.output.features import _parse, read_features
 from batchledger.local.stack import kafka_broker, local_stack, processes
 from batchledger.local.stack.machine import HOST
 from batchledger.model.errors import (
@@ -19,6 +16,9 @@ from batchledger.model.errors import (
     ServiceUnavailableError,
     TargetRefusedError,
 )
+from batchledger.sinks.topic import features
+from batchledger.sinks.topic.features import _parse, read_features
+from batchledger.source.kafka.greeting import list_addresses
 from tests.conftest import SERVICES, choose_ports
 from tests.contract.outputs import Output
 from tests.secured_kafka import Authority

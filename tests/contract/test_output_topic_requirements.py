@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Consumer
 
-from batchledger.adapters.kafka.output.log import describe_topics
 from batchledger.model.batch import Lane
 from batchledger.model.errors import TargetRefusedError
+from batchledger.sinks.topic.log import describe_topics
 from tests.contract.outputs import PARTITIONS, Output
 from tests.support import create_topic, delete_topic, wait_until
 

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.history import list_batches, list_quarantine
-from batchledger.adapters.postgres.ledger.overview import (
+from batchledger.books.history import list_batches, list_quarantine
+from batchledger.books.overview import (
     HOURS_SHOWN,
     Held,
     Volume,
@@ -23,6 +22,7 @@ from batchledger.adapters.postgres.ledger.overview import (
     load_last_batches,
     load_volumes,
 )
+from batchledger.database.transactions import keep_connections
 from batchledger.model.batch import BatchState, DecisionKind, Position, Step, StepFailure
 from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome, Severity
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges

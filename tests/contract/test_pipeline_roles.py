@@ -8,12 +8,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import STAGING_SCHEMA
-from batchledger.adapters.postgres.ledger.fingerprints import require_fingerprint
-from batchledger.adapters.postgres.ledger.grants import grant_all, grant_role
-from batchledger.adapters.postgres.ledger.history import list_decisions, load_published_history
-from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
-from batchledger.adapters.postgres.staging.tables import table_prefix
+from batchledger.books.history import list_decisions, load_published_history
+from batchledger.database.transactions import STAGING_SCHEMA
+from batchledger.ledger.fingerprints import require_fingerprint
+from batchledger.ledger.grants import grant_all, grant_role
+from batchledger.ledger.housekeeping import PostgresHousekeeping
 from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.lifecycle.written_orders import write_order
 from batchledger.model.batch import Decision, DecisionRecord
@@ -22,6 +21,7 @@ from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.proof.decision_chain import find_break
+from batchledger.sinks.staging.tables import table_prefix
 from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.decided import BY_ANA, BY_BEN, record_of, rewind

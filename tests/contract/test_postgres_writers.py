@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import transaction
-from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.sinks.table import PostgresSink
-from batchledger.adapters.postgres.staging.tables import rows_table
+from batchledger.database.transactions import transaction
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.ledger import PostgresLedger
 from batchledger.lifecycle.requirement import check_rows
 from batchledger.model.balance import StagedRange, WitnessedRange
 from batchledger.model.errors import OutcomeUnknownError, RowsRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.sinks.staging.tables import rows_table
+from batchledger.sinks.table.sink import PostgresSink
 from tests.contract import life
 from tests.contract.warehouses import open_postgres
 from tests.fakes.work import ROW_SCHEMA

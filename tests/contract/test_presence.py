@@ -15,9 +15,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.ledger.decisions import PostgresDecisions
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.model.batch import Attempt, BatchState, Decision, Position, Step, StepFailure
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.presence import NO_PATIENCE, Patience

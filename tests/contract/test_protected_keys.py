@@ -5,7 +5,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from batchledger.adapters.arrow_types import mark_hashed
+from batchledger.formats.arrow_types import mark_hashed
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange

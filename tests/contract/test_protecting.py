@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import psycopg
 import pytest
 
-from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
-from batchledger.adapters.postgres.ledger.known_hashes import require_key_secret, require_known_forms
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.known_hashes import require_key_secret, require_known_forms
 from batchledger.model.batch import Batch, Decision, Lane, RecordOrigin
 from batchledger.model.checks import FailedRecord
 from batchledger.model.erasure import ErasureKey

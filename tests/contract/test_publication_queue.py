@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters import sessions
+from batchledger.database import sessions
 from batchledger.model.batch import Attempt, Decision
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition

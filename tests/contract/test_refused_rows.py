@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import transaction, translate_errors
-from batchledger.adapters.postgres.staging.tables import open_table
+from batchledger.database.transactions import transaction, translate_errors
 from batchledger.lifecycle.requirement import check_rows
 from batchledger.model.batch import Attempt, Staged
 from batchledger.model.errors import (
@@ -21,6 +20,7 @@ from batchledger.model.errors import (
     RowsRefusedError,
     ServiceUnavailableError,
 )
+from batchledger.sinks.staging.tables import open_table
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0, SECOND
 from tests.contract.updates import BY_OFFSET, Record, Story

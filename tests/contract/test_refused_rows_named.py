@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batchledger.adapters.postgres.sinks import refused_rows
-from batchledger.adapters.postgres.sinks.target import TargetTable
 from batchledger.lifecycle.delivery import name_refused
 from batchledger.model.batch import Attempt
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import RowsRefusedError, TargetRefusedError
 from batchledger.model.offsets import OffsetRange
+from batchledger.sinks.table import refused_rows
+from batchledger.sinks.table.target import TargetTable
 from tests.contract import life
 from tests.contract.decided import BY_ANA
 from tests.contract.life import FIRST, ORDERS_0

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.books.history import load_batch_history
 from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, HeldRange, Lane
 from batchledger.model.errors import FencedError, PositionConflictError

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.history import load_published_history
-from batchledger.adapters.postgres.ledger.requests import list_requests, load_request
+from batchledger.books.history import load_published_history
+from batchledger.ledger.requests import list_requests, load_request
 from batchledger.model.batch import DecisionRecord
 from batchledger.model.effects import Effect
 from batchledger.model.errors import DecisionRefusedError

@@ -14,7 +14,6 @@ import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from batchledger.adapters.postgres.staging.tables import rows_table
 from batchledger.model.balance import StagedRange, WitnessedRange
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.checks import CheckResult, FailedRecord, OnFailure, Outcome, Severity, Suite
@@ -23,6 +22,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.model.records.rules import Deduplication, Upsert
 from batchledger.ports import RecentBatch, RowsToCheck
+from batchledger.sinks.staging.tables import rows_table
 from tests.contract import life
 from tests.contract.warehouses import Warehouse, open_postgres
 from tests.fakes.database import Coordinate

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.iceberg.sql import PinnedSqlCatalog
-from batchledger.adapters.postgres.database import keep_connections, use_connection
-from batchledger.adapters.postgres.ledger.migrate import migrate
-from batchledger.adapters.postgres.ledger.presence import PostgresPresences
-from batchledger.adapters.sessions import PINNED, connect
 from batchledger.config.connections import Connection, lake_catalog
+from batchledger.database.sessions import PINNED, connect
+from batchledger.database.transactions import keep_connections, use_connection
+from batchledger.ledger.migrate import migrate
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.local.torture.changed_database import FOREIGN_SETTINGS
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.presence import NO_PATIENCE
+from batchledger.sinks.iceberg.sql_catalog import PinnedSqlCatalog
 from tests.conftest import as_superuser, lend_database
 from tests.contract import life
 from tests.contract.life import FIRST, ORDERS_0

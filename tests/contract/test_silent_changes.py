@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.arrow_types import arrow_schema
-from batchledger.adapters.postgres.database import connect
-from batchledger.adapters.postgres.sinks.silent_changes import changes_values, describe_type
-from batchledger.adapters.postgres.staging.tables import postgres_type
+from batchledger.database.transactions import connect
+from batchledger.formats.arrow_types import arrow_schema
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import parse_columns
+from batchledger.sinks.staging.tables import postgres_type
+from batchledger.sinks.table.silent_changes import changes_values, describe_type
 from tests.contract import life
 from tests.contract.warehouses import PostgresWarehouse
 

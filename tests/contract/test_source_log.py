@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA
-from batchledger.adapters.kafka import log as kafka_log
-from batchledger.adapters.kafka import requests
+from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
 from batchledger.local.samples.admin import KEEP_FOREVER
 from batchledger.model.balance import HoleEvidence
 from batchledger.model.batch import PartitionHealth, PartitionLog
 from batchledger.model.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.times import to_milliseconds
+from batchledger.source.kafka import log as kafka_log
+from batchledger.source.kafka import requests
 from tests.contract.sources import Source
 from tests.fakes.source import DEFAULT_TIMESTAMP
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import STAGING_SCHEMA
-from batchledger.adapters.postgres.sinks import topic_records
+from batchledger.database.transactions import STAGING_SCHEMA
 from batchledger.lifecycle.delivery import deliver
 from batchledger.model.batch import Attempt, BatchState, Staged
 from batchledger.model.errors import StagingLostError
 from batchledger.model.offsets import OffsetRange, merge_ranges, single_offset
+from batchledger.sinks.topic import staged_records as topic_records
 from tests.contract import life
 from tests.contract.decided import assert_proved
 from tests.contract.life import OTHER, SECOND

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
-from batchledger.adapters.postgres.ledger.schema import MIGRATIONS
-from batchledger.adapters.postgres.ledger.totals import NO_TOTALS, OFFSET_KINDS, PipelineTotals, load_totals
+from batchledger.ledger.incidents import PostgresIncidents
+from batchledger.ledger.schema import MIGRATIONS
+from batchledger.ledger.totals import NO_TOTALS, OFFSET_KINDS, PipelineTotals, load_totals
 from batchledger.model.batch import Attempt, BatchState, Lane, Step
 from batchledger.model.errors import FencedError
 from batchledger.model.findings import IncidentKind

@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.database import ranges_as_arrays, read_sql
-from batchledger.adapters.postgres.ledger.evidence import quarantine_table, visible_table
+from batchledger.database.transactions import ranges_as_arrays, read_sql
+from batchledger.ledger.evidence import quarantine_table, visible_table
 from batchledger.model.balance import WitnessedRange
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.warehouses import PostgresWarehouse, open_postgres
 
-LEDGER = "batchledger.adapters.postgres.ledger"
+LEDGER = "batchledger.ledger"
 RANGES = [OffsetRange(TopicPartition("orders", number), 0, 3) for number in range(300)]
 POISON = [(each.partition, 1) for each in RANGES]
 

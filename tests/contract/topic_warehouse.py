@@ -7,12 +7,12 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from batchledger.adapters.kafka.output.topic import KafkaOutputTopic
-from batchledger.adapters.postgres.sinks.strangers import knows_batch
-from batchledger.adapters.postgres.sinks.topic import TopicSink
 from batchledger.model.records.rules import SinkMode
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import Verification
+from batchledger.sinks.staging.strangers import knows_batch
+from batchledger.sinks.topic.sink import TopicSink
+from batchledger.sinks.topic.topic import KafkaOutputTopic
 from tests.contract.warehouses import PostgresWarehouse
 from tests.topics import read_rows
 

@@ -18,15 +18,13 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from batchledger.adapters.postgres.database import use_connection
-from batchledger.adapters.postgres.ledger.audits import find_window
-from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
-from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
-from batchledger.adapters.postgres.ledger.history import list_decisions, load_batch_history, load_published_history
-from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.sinks.table import PostgresSink
-from batchledger.adapters.postgres.staging.key_secret import ReadSecret
+from batchledger.books.history import list_decisions, load_batch_history, load_published_history
+from batchledger.database.transactions import use_connection
+from batchledger.ledger.audits import find_window
+from batchledger.ledger.decisions import PostgresDecisions
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.incidents import PostgresIncidents
+from batchledger.ledger.ledger import PostgresLedger
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import DecisionRecord, TopicIdentity
 from batchledger.model.offsets import TopicPartition
@@ -35,6 +33,8 @@ from batchledger.model.records.rules import Deduplication, Evolution, SequenceRu
 from batchledger.ports import Decisions, Evidence, Incidents, Ledger, Sink
 from batchledger.proof.proving import prove
 from batchledger.proof.verification import PublishedHistory, Verification
+from batchledger.sinks.staging.key_secret import ReadSecret
+from batchledger.sinks.table.sink import PostgresSink
 from tests.conftest import SERVICES, as_superuser
 from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
 from tests.fakes.decisions import MemoryDecisions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.history import BatchSummary, DecisionRecord, list_batches, load_batch_history
+from batchledger.books.history import BatchSummary, DecisionRecord, list_batches, load_batch_history
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.wiring import ledger_dsn
 from tests.support import TestPipeline, wait_until

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
-from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.books.history import load_batch_history
 from batchledger.interfaces.page.app import build_app
 from batchledger.lifecycle import decisions, run_batch
 from batchledger.local.airflow_api import AirflowApi

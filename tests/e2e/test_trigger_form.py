@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.books.history import load_batch_history
 from batchledger.local.airflow_api import AirflowApi
 from batchledger.model.batch import BatchState
 from batchledger.model.errors import SetupError

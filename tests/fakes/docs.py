@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from batchledger.adapters.postgres.ledger.figures import BatchFigures
-from batchledger.adapters.postgres.ledger.history import AttemptRecord, BatchHistory, RangeRecord
+from batchledger.books.figures import BatchFigures
+from batchledger.books.history import AttemptRecord, BatchHistory, RangeRecord
 from batchledger.model.batch import Batch, BatchState, Lane
 from batchledger.model.checks import CheckResult
 from batchledger.model.offsets import OffsetRange, TopicPartition

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from typing_extensions import override
 
-from batchledger.adapters.postgres.staging.key_types import describe_types, is_hash_changed, require_same_types
 from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Lane, Target
@@ -31,6 +30,7 @@ from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.records.times import RecordTimes, to_milliseconds
 from batchledger.ports import CommittingSink, Publication, RowsToCheck, Sink, StagedRows, StagingWriter, TargetAccess
+from batchledger.sinks.staging.key_types import describe_types, is_hash_changed, require_same_types
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     ERASED,

@@ -19,12 +19,9 @@ from pyspark.sql import SparkSession
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
-from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.kafka.records import read_share
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
-from batchledger.adapters.spark import tasks
-from batchledger.adapters.spark.stager import OpenedStaging, SparkStager
+from batchledger.database.transactions import keep_connections
+from batchledger.formats.decoding.decoder import RecordDecoder
+from batchledger.ledger.housekeeping import PostgresHousekeeping
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.at_work import hand_on
 from batchledger.lifecycle.following import follow_nothing
@@ -32,6 +29,9 @@ from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import BatchState
 from batchledger.model.errors import BatchledgerError
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
+from batchledger.source.kafka.records import read_share
+from batchledger.source.spark import tasks
+from batchledger.source.spark.stager import OpenedStaging, SparkStager
 from batchledger.wiring import build_platform, source_options
 from tests.faults.nth_operation import Fault, Faults
 from tests.runner import let_run

@@ -156,7 +156,7 @@ def inject(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         confluent_kafka.Producer: _client(faults, confluent_kafka.Producer, (), ORDERS_OF_PRODUCERS),
     }
-    for module in [each for name, each in sys.modules.items() if name.startswith("batchledger.adapters.kafka")]:
+    for module in [each for name, each in sys.modules.items() if name.startswith("batchledger.source.kafka")]:
         for name, value in list(vars(module).items()):
             if value is monotonic:
                 monkeypatch.setattr(module, name, faults.clock)

@@ -16,8 +16,8 @@ from multiprocessing.context import ForkServerProcess
 import psutil
 import psycopg
 
-from batchledger.adapters.postgres.ledger.presence import PostgresPresences
 from batchledger.config.pipeline_file import load_pipeline
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, Decision

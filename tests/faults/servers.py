@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from batchledger.adapters.postgres.ledger.grants import set_up_ledger
+from batchledger.ledger.grants import set_up_ledger
 from batchledger.local.stack import local_stack, processes
 from batchledger.local.stack.home import Home, Ports
 from batchledger.local.stack.processes import ServiceRecord

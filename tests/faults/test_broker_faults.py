@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.adapters.kafka.clients import REQUEST_TIMEOUT_SECONDS
 from batchledger.lifecycle import plans, run_batch
 from batchledger.local.stack.home import Credentials
 from batchledger.local.stack.kafka_broker import client_options
 from batchledger.model.batch import Batch, BatchState
 from batchledger.model.errors import ServiceUnavailableError, TopicChangedError
+from batchledger.source.kafka.clients import REQUEST_TIMEOUT_SECONDS
 from tests.fakes.crash import Interrupt
 from tests.faults.servers import Server, server_of_its_own
 from tests.support import TestPipeline, Workplace

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.publication import PostgresPublication
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.publication import PostgresPublication
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import Attempt, BatchState, DeliveryMode
 from batchledger.model.errors import FencedError, OutcomeUnknownError, StagingLostError

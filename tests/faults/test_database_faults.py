@@ -9,7 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from batchledger.adapters import sessions
+from batchledger.database import sessions
 from batchledger.lifecycle import plans, run_batch
 from batchledger.local.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.publication import PostgresPublication
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.publication import PostgresPublication
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.at_work import wait_until_left
 from batchledger.model.batch import Attempt, Batch, BatchState

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.lifecycle import run_batch
 from batchledger.model.presence import Presence
 from tests.faults.run_and_die import wait_until_left_by_the_dead

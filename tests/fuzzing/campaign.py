@@ -19,10 +19,10 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from batchledger.adapters.arrow_types import arrow_schema
-from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.blocks import BlockDecoder
-from batchledger.adapters.decoding.surviving import BOUNDS
+from batchledger.formats.arrow_types import arrow_schema
+from batchledger.formats.decoding.avro.decoder import AvroDecoder
+from batchledger.formats.decoding.blocks import BlockDecoder
+from batchledger.formats.decoding.surviving import BOUNDS
 from batchledger.model.records.columns import Column
 from tests.fuzzing import values
 from tests.fuzzing.subjects import Record, Subject, batch_of

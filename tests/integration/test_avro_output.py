@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from batchledger.adapters.registry.client import Registry
+from batchledger.formats.registry.client import Registry
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.dry_run import dry_run_replay
 from batchledger.model.batch import BatchState, Decision

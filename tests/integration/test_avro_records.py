@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
+from batchledger.ledger.writer_schemas import list_used_schemas
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.writer_schemas import ASKED_AGAIN
 from batchledger.model.batch import Decision

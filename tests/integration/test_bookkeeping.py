@@ -8,8 +8,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.ledger.history import load_published_history
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.books.history import load_published_history
+from batchledger.ledger.migrate import migrate
 from bench import ledger_steps
 from bench.history import History, seed
 from bench.ledger_steps import ask_kafka, measure

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+from batchledger.ledger.ledger import PostgresLedger
 from batchledger.lifecycle import run_batch
 from batchledger.model.batch import Batch, BatchState, Decision, Lane
 from batchledger.model.checks import CheckResult, OnFailure, Outcome, Suite

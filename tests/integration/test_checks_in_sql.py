@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from batchledger.adapters.expectations.rows import PipelineChecks
-from batchledger.adapters.postgres.ledger.history import list_decisions
+from batchledger.books.history import list_decisions
+from batchledger.checks.rows import PipelineChecks
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import CheckResult, JudgedCheck, OnFailure, Outcome, RequestedCheck, Severity
 from batchledger.model.errors import ServiceUnavailableError

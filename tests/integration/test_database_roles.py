@@ -12,9 +12,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.ledger import grants
-from batchledger.adapters.postgres.ledger.grants import set_up_ledger
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.ledger import grants
+from batchledger.ledger.grants import set_up_ledger
+from batchledger.ledger.migrate import migrate
 from batchledger.local.stack import local_stack, postgres_server, processes
 from batchledger.local.stack.database_roles import (
     COMPOSE_VARIABLE_BY_ROLE,

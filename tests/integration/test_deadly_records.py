@@ -10,11 +10,11 @@ from typing import cast
 import pytest
 from pyspark import cloudpickle
 
-from batchledger.adapters.spark import stager as staging
-from batchledger.adapters.spark.stager import SparkStager
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.errors import StagingError
+from batchledger.source.spark import stager as staging
+from batchledger.source.spark.stager import SparkStager
 from batchledger.wiring import verify_pipeline
 from tests import deadly as library
 from tests import transforms

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.figures import load_figures
+from batchledger.books.figures import load_figures
 from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE
 from batchledger.interfaces.upkeep import audit_pipeline
 from batchledger.lifecycle import run_batch

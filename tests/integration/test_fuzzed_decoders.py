@@ -2,7 +2,7 @@
 
 import pytest
 
-from batchledger.adapters.decoding import blocks
+from batchledger.formats.decoding import blocks
 from tests.fuzzing.campaign import Campaign
 from tests.fuzzing.subjects import Subject, make_subjects
 

@@ -5,7 +5,7 @@ import json
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from batchledger.adapters.postgres.ledger.schema import NEWEST_MIGRATION
+from batchledger.ledger.schema import NEWEST_MIGRATION
 from batchledger.local.stack.defaults import LEDGER_OWNER_CONNECTION
 from tests.conftest import as_superuser, lend_database
 from tests.contract.warehouses import create_role, role_of

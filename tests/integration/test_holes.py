@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from batchledger.adapters.kafka import second_read
-from batchledger.adapters.postgres.ledger.history import RangeRecord, load_batch_history
+from batchledger.books.history import RangeRecord, load_batch_history
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.source.kafka import second_read
 from tests.support import TestPipeline, Workplace, admin_client, change_stager, stager_of, wait_until
 
 ABORTED = b'{"message_id": "aborted"}'

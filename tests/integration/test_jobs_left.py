@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.spark.session import open_connect_session
-from batchledger.adapters.spark.stager import SparkStager
+from batchledger.formats.decoding.decoder import RecordDecoder
 from batchledger.model.batch import Attempt, Batch, BatchState, Lane
 from batchledger.model.errors import StagingError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy
+from batchledger.source.spark.session import open_connect_session
+from batchledger.source.spark.stager import SparkStager
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("spark")

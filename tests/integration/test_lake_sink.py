@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-from batchledger.adapters.postgres.ledger.history import load_batch_history
-from batchledger.adapters.spark.session import open_connect_session
+from batchledger.books.history import load_batch_history
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept, rewind
 from batchledger.local.stack.home import Home
@@ -16,6 +15,7 @@ from batchledger.model.errors import BatchBlockedError, DecisionRefusedError
 from batchledger.planning.live import StartPolicy
 from batchledger.planning.replay import Replay
 from batchledger.planning.rewind import Rewind
+from batchledger.source.spark.session import open_connect_session
 from batchledger.wiring import verify_pipeline
 from tests.conftest import TestServices
 from tests.rest_catalog import HOST, LOGIN, PASSWORD, Fault, serve_rest_catalog

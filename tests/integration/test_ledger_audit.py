@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.ledger.audits import load_newest_audit
-from batchledger.adapters.postgres.ledger.migrate import migrate
 from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
 from batchledger.interfaces.upkeep import audit_pipeline
+from batchledger.ledger.audits import load_newest_audit
+from batchledger.ledger.migrate import migrate
 from batchledger.lifecycle import plans
 from batchledger.local.samples.admin import KEEP_FOREVER
 from batchledger.local.stack.defaults import LEDGER_USER

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.history import load_batch_history
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.publication import PostgresPublication
+from batchledger.books.history import load_batch_history
 from batchledger.config.pipeline_file import load_pipeline
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.publication import PostgresPublication
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept
 from batchledger.lifecycle.platform import Platform

@@ -9,12 +9,12 @@ import pytest
 from httpx import Response
 from prometheus_client.parser import text_string_to_metric_families
 
-from batchledger.adapters.kafka.log import KafkaLog
 from batchledger.interfaces.page import lookout, overview
 from batchledger.interfaces.page.overview import date_unread
 from batchledger.lifecycle import plans
 from batchledger.model.batch import Step, StepFailure
 from batchledger.model.offsets import TopicPartition
+from batchledger.source.kafka.log import KafkaLog
 from tests.integration.test_cli import batchledger, read_answer
 from tests.pages import PATIENT_SECONDS, User, block, let_in, open_browser, publish
 from tests.prometheus import promtool

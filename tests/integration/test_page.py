@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from markupsafe import escape
 
-from batchledger.adapters.postgres.ledger.looks import list_looks
 from batchledger.interfaces.page import lookout, pipeline_view
 from batchledger.interfaces.page.batch_list import BatchQuery
 from batchledger.interfaces.page.overview import Standing
 from batchledger.interfaces.page.partition_list import PartitionQuery
 from batchledger.interfaces.page.pipeline_view import PipelineView, look_at_pipeline
 from batchledger.interfaces.page.ribbon import COLUMNS
+from batchledger.ledger.looks import list_looks
 from batchledger.lifecycle import decisions, plans, run_batch
 from batchledger.lifecycle.erasing import erase
 from batchledger.model.batch import Decision, Step, StepFailure

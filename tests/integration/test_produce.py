@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from batchledger.adapters.kafka.requests import Isolation
 from batchledger.local.samples import admin, delivery, producer
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic, find_ends
 from batchledger.local.samples.delivery import Deliveries, deliver, find_settled_end
@@ -22,6 +21,7 @@ from batchledger.local.samples.producer import Fed, SampleRecord, choose_partiti
 from batchledger.local.samples.synthetic import synthesize_records
 from batchledger.model.errors import ServiceUnavailableError, SetupError
 from batchledger.model.records.columns import Column
+from batchledger.source.kafka.requests import Isolation
 from tests.conftest import Kafka
 from tests.proxy import Loss, lossy_proxy
 from tests.support import wait_until

@@ -15,14 +15,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from batchledger.adapters.postgres.sinks.table import PostgresSink
-from batchledger.adapters.postgres.staging.tables import PostgresStagingWriter, open_table
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.following import Follower, Tell
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.progress import Progress, Reading
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
+from batchledger.sinks.staging.tables import PostgresStagingWriter, open_table
+from batchledger.sinks.table.sink import PostgresSink
 from tests.forked import start_command
 from tests.support import TestPipeline, Workplace, change_stager, wait_until
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from batchledger.adapters.registry.client import RegisteredReference
+from batchledger.formats.registry.client import RegisteredReference
 from batchledger.lifecycle import run_batch
 from batchledger.wiring import verify_pipeline
 from tests.avro import frame

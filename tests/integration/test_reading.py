@@ -18,10 +18,6 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.adapters.kafka import range_reader
-from batchledger.adapters.kafka.range_reader import SILENCE_SECONDS
-from batchledger.adapters.kafka.records import read_share
-from batchledger.adapters.kafka.second_client import to_settings
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
@@ -38,6 +34,10 @@ from batchledger.model.errors import (
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import NO_PATIENCE
 from batchledger.planning.live import Plan
+from batchledger.source.kafka import range_reader
+from batchledger.source.kafka.range_reader import SILENCE_SECONDS
+from batchledger.source.kafka.records import read_share
+from batchledger.source.kafka.second_client import to_settings
 from tests.fakes.crash import Interrupt
 from tests.integration.test_holes import ABORTED, open_transaction
 from tests.support import TestPipeline, Workplace, change_stager, create_topic, delete_records, delete_topic, stager_of

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from batchledger.adapters.kafka.ends import LogEnds
-from batchledger.adapters.postgres.ledger import starting
+from batchledger.books import starting
 from batchledger.interfaces.airflow import record_watch
 from batchledger.interfaces.airflow.record_watch import REFRESH_SECONDS, RecordWatch
 from batchledger.lifecycle import plans
@@ -18,6 +17,7 @@ from batchledger.lifecycle.at_work import begin_work
 from batchledger.model.batch import Decision
 from batchledger.model.offsets import TopicPartition
 from batchledger.monitoring.starting import FIRST_PATIENCE_SECONDS, LONGEST_PATIENCE_SECONDS, StartFacts
+from batchledger.source.kafka.ends import LogEnds
 from tests.endpoints import free_port
 from tests.support import TestPipeline, Workplace, add_partitions, delete_topic, wait_until
 
@@ -283,7 +283,7 @@ def test_kafka_away_and_ledger_away_are_told_once_and_it_recovers_by_itself(
     pipeline.send(1)
     look = watched.open(pipeline, connection=name)
     lead_to({"bootstrap.servers": f"127.0.0.1:{free_port()}"})
-    monkeypatch.setattr("batchledger.adapters.kafka.ends.REQUEST_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr("batchledger.source.kafka.ends.REQUEST_TIMEOUT_SECONDS", 1.0)
     assert [look() for _ in range(2)] == [{}, {}]
     assert len([each for each in caplog.messages if "no run is started for now" in each]) == 1
     lead_to(workplace.kafka_options)

@@ -13,8 +13,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from batchledger.adapters.registry.client import RegisteredReference, Registry
 from batchledger.config.connections import load_connection, registry_settings
+from batchledger.formats.registry.client import RegisteredReference, Registry
 from batchledger.local.stack import processes
 from batchledger.local.stack.status import look_at_stack
 from batchledger.model.errors import (

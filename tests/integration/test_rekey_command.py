@@ -3,7 +3,7 @@
 import psycopg
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.ledger.migrate import migrate
 from batchledger.local.stack.defaults import LEDGER_USER
 from batchledger.model.hashing import fingerprint_of
 from tests.conftest import SERVICES, lend_database

@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
-from batchledger.adapters.postgres.ledger.requests import load_request
+from batchledger.ledger.decisions import PostgresDecisions
+from batchledger.ledger.requests import load_request
 from batchledger.lifecycle.execution import RepeatedKey, carry_out, confirm
 from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.lifecycle.platform import Platform

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.migrate import migrate
+from batchledger.ledger.migrate import migrate
 from batchledger.lifecycle import run_batch
 from batchledger.local.stack.home import Credentials
 from batchledger.model.checks import ACCEPTED_BY_TARGET

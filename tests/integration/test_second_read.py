@@ -8,13 +8,13 @@ from time import monotonic
 import pytest
 from confluent_kafka import Message, Producer
 
-from batchledger.adapters.kafka import range_reader, second_client, second_read
-from batchledger.adapters.kafka.log import KafkaLog
-from batchledger.adapters.kafka.range_reader import RangeReader
-from batchledger.adapters.kafka.requests import Isolation
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
+from batchledger.source.kafka import range_reader, second_client, second_read
+from batchledger.source.kafka.log import KafkaLog
+from batchledger.source.kafka.range_reader import RangeReader
+from batchledger.source.kafka.requests import Isolation
 from tests.conftest import Kafka
 
 PARTITIONS = 2

@@ -11,11 +11,8 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from pyspark.sql import SparkSession
 
-from batchledger.adapters.kafka.log import KafkaLog
-from batchledger.adapters.kafka.records import read_share
-from batchledger.adapters.postgres.ledger.history import load_batch_history
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.spark.session import open_connect_session
+from batchledger.books.history import load_batch_history
+from batchledger.ledger.ledger import PostgresLedger
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.stack.processes import ServiceRecord
@@ -30,6 +27,9 @@ from batchledger.model.errors import (
 )
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.ports import Stager
+from batchledger.source.kafka.log import KafkaLog
+from batchledger.source.kafka.records import read_share
+from batchledger.source.spark.session import open_connect_session
 from tests.conftest import SERVICES
 from tests.support import (
     TestPipeline,

@@ -10,12 +10,12 @@ import grpc
 import pytest
 from pyspark.errors import PySparkException
 
-from batchledger.adapters.spark.session import open_connect_session
-from batchledger.adapters.spark.stager import summarise
 from batchledger.local.stack import local_stack, processes
 from batchledger.local.stack.home import Credentials, Home
 from batchledger.local.stack.spark_connect import remote, spark_service
 from batchledger.model.errors import ServiceUnavailableError
+from batchledger.source.spark.session import open_connect_session
+from batchledger.source.spark.stager import summarise
 from tests.conftest import ROOT, SERVICES, choose_ports
 from tests.support import wait_until
 

@@ -7,7 +7,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from pyspark.sql.functions import spark_partition_id
 
-from batchledger.adapters.spark.session import count_slots, open_connect_session
+from batchledger.source.spark.session import count_slots, open_connect_session
 
 
 @pytest.mark.usefixtures("spark")

@@ -16,12 +16,12 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from batchledger.adapters.spark.session import open_connect_session
 from batchledger.local.stack import local_stack, processes
 from batchledger.local.stack.home import Credentials, Home, Ports
 from batchledger.local.stack.machine import HOST
 from batchledger.local.stack.processes import ServiceRecord
 from batchledger.local.stack.spark_connect import remote, spark_service
+from batchledger.source.spark.session import open_connect_session
 from tests.conftest import ROOT, SERVICES, TestServices, choose_ports
 from tests.strangers import fetch_block, is_open
 from tests.support import wait_until

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from batchledger.adapters.spark.session import open_connect_session
 from batchledger.config.connections import Connection, spark_server
 from batchledger.model.errors import (
     BatchledgerError,
@@ -18,6 +17,7 @@ from batchledger.model.errors import (
     LoginRefusedError,
     ServiceUnavailableError,
 )
+from batchledger.source.spark.session import open_connect_session
 from tests.conftest import TestServices
 from tests.secured_kafka import Authority
 from tests.tls_proxy import HOST, TlsProxy, serve_tls_proxy

@@ -12,16 +12,16 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
-from batchledger.adapters.postgres.sinks.table import PostgresSink
-from batchledger.adapters.postgres.staging.tables import open_table, rows_table
-from batchledger.adapters.spark.session import open_connect_session
+from batchledger.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import BatchBlockedError, StagingError
 from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
+from batchledger.sinks.staging.tables import open_table, rows_table
+from batchledger.sinks.table.sink import PostgresSink
+from batchledger.source.spark.session import open_connect_session
 from batchledger.wiring import build_platform
 from tests.cluster import START_SECONDS, WORKERS, Cluster, standalone_cluster
 from tests.conftest import SERVICES

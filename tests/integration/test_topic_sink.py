@@ -9,7 +9,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.books.history import load_batch_history
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept, rewind
 from batchledger.model.batch import BatchState, Decision

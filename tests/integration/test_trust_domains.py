@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import BaseHook
 from pyspark import cloudpickle
 
-from batchledger.adapters.spark.stager import SparkStager
+from batchledger.source.spark.stager import SparkStager
 from tests.support import TestPipeline, Workplace
 
 TASKS = 12

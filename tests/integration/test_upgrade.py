@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from batchledger.adapters.postgres.ledger.migrate import migrate
-from batchledger.adapters.postgres.ledger.schema import known_revisions
-from batchledger.adapters.postgres.ledger.writer_schemas import PostgresKeptSchemas
+from batchledger.ledger.migrate import migrate
+from batchledger.ledger.schema import known_revisions
+from batchledger.ledger.writer_schemas import PostgresKeptSchemas
 from tests.conftest import ROOT
 from tests.integration.test_cli import batchledger, read_answer
 from tests.second_server import SecondServer, serve_second_postgres

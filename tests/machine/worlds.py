@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.presence import PostgresPresences
+from batchledger.ledger.presence import PostgresPresences
 from batchledger.lifecycle.platform import PipelineRules, Platform
 from batchledger.model.balance import HolePolicy
 from batchledger.model.batch import DeliveryMode

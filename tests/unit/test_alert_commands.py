@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from batchledger.adapters.postgres.ledger.incidents import AlertRecord, DeliveryRecord
 from batchledger.cli import app
 from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER
 from batchledger.interfaces.cli.commands import alerts as alert_commands
 from batchledger.interfaces.cli.display.alerts import describe_open, describe_told
 from batchledger.interfaces.cli.printing import Shown, show
+from batchledger.ledger.incidents import AlertRecord, DeliveryRecord
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.findings import IncidentKind, PipelineState
@@ -53,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         asked.append((pipeline, limit))
         return [OPEN, ENDED]
 
-    monkeypatch.setattr("batchledger.adapters.postgres.ledger.incidents.list_alerts", list_alerts)
+    monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", list_alerts)
     monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
     monkeypatch.delenv("BATCHLEDGER_PIPELINES", raising=False)
     return asked
@@ -92,7 +92,7 @@ def test_incident_is_shown_with_what_became_of_its_messages(asked: list[tuple[st
 
 
 def test_pipeline_without_incidents_says_so(asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchledger.adapters.postgres.ledger.incidents.list_alerts", lambda *_: [])
+    monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", lambda *_: [])
     said = " ".join(CliRunner().invoke(app, ["alerts", "flights"]).stdout.split())
     assert said.startswith("No incident has been found. Only runs in Airflow and these commands look for incidents: ")
     assert "batchledger alerts send" in said
@@ -139,9 +139,7 @@ def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
     monkeypatch.setattr(
         alert_commands, "_select", lambda name: [each for each in pipelines if name in (None, each.name)]
     )
-    monkeypatch.setattr(
-        "batchledger.adapters.postgres.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN])
-    )
+    monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN]))
     report = Report(PipelineHealth("flights", PipelineState.UNREAD, "", None), Told(Settlement(), 2))
     monkeypatch.setattr("batchledger.monitoring.alerting.report", lambda make, _: visit(make(), report))
     monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")

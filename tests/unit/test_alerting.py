@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from batchledger.adapters.expectations.ledger import judge
+from batchledger.checks.ledger import judge
 from batchledger.lifecycle import decisions, run_batch
 from batchledger.lifecycle.execution import carry_out
 from batchledger.lifecycle.orders import DropQuarantined

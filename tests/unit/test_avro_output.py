@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.arrow_types import arrow_schema, mark_json
-from batchledger.adapters.encoding.avro_output import AvroOutput
-from batchledger.adapters.encoding.avro_schema import name_record, write_schema
-from batchledger.adapters.encoding.avro_values import AvroValues
-from batchledger.adapters.encoding.blocks import RecordEncoder
+from batchledger.formats.arrow_types import arrow_schema, mark_json
+from batchledger.formats.encoding.avro_output import AvroOutput
+from batchledger.formats.encoding.avro_schema import name_record, write_schema
+from batchledger.formats.encoding.avro_values import AvroValues
+from batchledger.formats.encoding.blocks import RecordEncoder
 from batchledger.model.errors import BatchledgerError, ConfigurationError, SchemaRefusedError
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.writer_schemas import SchemaType

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.avro.resolution import ResolvingDecoder
-from batchledger.adapters.decoding.avro.schema import AvroSchemaError
+from batchledger.formats.decoding.avro.decoder import AvroDecoder
+from batchledger.formats.decoding.avro.resolution import ResolvingDecoder
+from batchledger.formats.decoding.avro.schema import AvroSchemaError
 from batchledger.model.records.columns import parse_columns
 from tests.avro import Schema, encode
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.avro.wire import EMPTY
-from batchledger.adapters.decoding.meaning import UnfitError
+from batchledger.formats.decoding.avro.decoder import AvroDecoder
+from batchledger.formats.decoding.avro.wire import EMPTY
+from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.model.records.columns import REST, Column
 
 Typed = tuple[Any, str, st.SearchStrategy[Any]]

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from typing_extensions import override
 
-from batchledger.adapters.decoding.avro.decoder import NO_DATUM, AvroDecoder
-from batchledger.adapters.decoding.avro.lanes import MOST_STEPS_OF_ALL
-from batchledger.adapters.decoding.avro.scanning import _Items
-from batchledger.adapters.decoding.avro.schema import AvroSchemaError
-from batchledger.adapters.decoding.meaning import UnfitError
+from batchledger.formats.decoding.avro.decoder import NO_DATUM, AvroDecoder
+from batchledger.formats.decoding.avro.lanes import MOST_STEPS_OF_ALL
+from batchledger.formats.decoding.avro.scanning import _Items
+from batchledger.formats.decoding.avro.schema import AvroSchemaError
+from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.model.records.columns import Column, parse_columns
 from tests.avro import encode
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.history import (
+from batchledger.books.history import (
     AttemptRecord,
     BatchHistory,
     DuplicateRecord,

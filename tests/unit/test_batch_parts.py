@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.history import AttemptRecord, RangeRecord
+from batchledger.books.history import AttemptRecord, RangeRecord
 from batchledger.interfaces.batch_parts import list_steps, sum_balance
 from tests.fakes.docs import NOON
 

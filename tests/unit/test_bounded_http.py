@@ -13,15 +13,15 @@ import httpx
 import pytest
 from requests import Timeout
 
-from batchledger.adapters.bounded_http import Answer, AnswerTooLargeError, open_client
-from batchledger.adapters.iceberg.catalog import LakeCatalog
-from batchledger.adapters.iceberg.rest import CONNECT_PROPERTY, READ_PROPERTY
-from batchledger.adapters.iceberg.table import IcebergTable
-from batchledger.adapters.kafka.clients import LARGEST_TOKEN_ANSWER_BYTES, fetch_token
-from batchledger.adapters.registry.client import Registry
-from batchledger.adapters.registry.requests import LARGEST_ANSWER_BYTES
+from batchledger.bounds.bounded_http import Answer, AnswerTooLargeError, open_client
+from batchledger.formats.registry.client import Registry
+from batchledger.formats.registry.requests import LARGEST_ANSWER_BYTES
 from batchledger.model.errors import CertificateUntrustedError, SchemaRefusedError, ServiceUnavailableError
 from batchledger.model.records.registry_settings import RegistrySettings
+from batchledger.sinks.iceberg.catalog import LakeCatalog
+from batchledger.sinks.iceberg.rest import CONNECT_PROPERTY, READ_PROPERTY
+from batchledger.sinks.iceberg.table import IcebergTable
+from batchledger.source.kafka.clients import LARGEST_TOKEN_ANSWER_BYTES, fetch_token
 from tests.endpoints import HOST, free_port, serve_bytes, serve_webhook, serving
 from tests.registry_gate import open_gate
 from tests.secured_kafka import Authority
@@ -120,7 +120,7 @@ def test_token_endpoint_that_floods_or_drips_ends_in_a_typed_error(flood: int, m
     with pytest.raises(ServiceUnavailableError) as told:
         fetch_token(token_options(flood))
     assert told.value.why == f"It sends more than {LARGEST_TOKEN_ANSWER_BYTES / 2**20:.0f} MiB."
-    monkeypatch.setattr("batchledger.adapters.kafka.clients.REQUEST_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("batchledger.source.kafka.clients.REQUEST_TIMEOUT_SECONDS", 0.3)
     with serve("drip of headers") as port, pytest.raises(ServiceUnavailableError) as late:
         fetch_token(token_options(port))
     assert late.value.why == "It did not answer within 0.3 s."
@@ -188,12 +188,12 @@ def test_catalog_that_drips_on_a_kept_connection_is_given_up_at_the_deadline_and
 
 
 def test_catalog_that_floods_is_given_up_at_its_bound(flood: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchledger.adapters.iceberg.rest.MOST_BYTES", 3 * 2**20)
+    monkeypatch.setattr("batchledger.sinks.iceberg.rest.MOST_BYTES", 3 * 2**20)
     assert "has more than 3 MiB" in fail_to_look(connect_catalog(flood, "60000"))
 
 
 def test_catalog_that_floods_with_what_is_compressed_is_given_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchledger.adapters.iceberg.rest.MOST_BYTES", 3 * 2**20)
+    monkeypatch.setattr("batchledger.sinks.iceberg.rest.MOST_BYTES", 3 * 2**20)
     body = gzip.compress(b" " * 2**24)
     head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
     with serve_bytes(head + body, b"") as port:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from batchledger.adapters.channels.smtp_clients import BoundedSmtp, BoundedSmtpOverTls
+from batchledger.channels.smtp_clients import BoundedSmtp, BoundedSmtpOverTls
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ChannelError, ConfigurationError
 from batchledger.model.findings import IncidentKind
@@ -196,7 +196,7 @@ DRIP, FLOOD = (b"HTTP/1.1 200 OK\r\n", b"x", 0.02), (b"HTTP/1.1 200 OK\r\n\r\n",
 
 
 def test_webhook_that_drips_or_floods_has_a_deadline_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchledger.adapters.channels.webhook.SECONDS", 0.5)
+    monkeypatch.setattr("batchledger.channels.webhook.SECONDS", 0.5)
     with serve_bytes(*DRIP) as port:
         connect_webhook(monkeypatch, "ops", f"http://{HOST}:{port}/s3cret")
         with pytest.raises(ChannelError, match=r"of ops did not answer within 0\.5 s\. The message may be there"):
@@ -209,7 +209,7 @@ def test_webhook_that_drips_or_floods_has_a_deadline_and_a_bound(monkeypatch: py
 
 def test_apprise_that_drips_or_floods_has_a_deadline_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apprise itself waits for ever, and keeps whatever comes."""
-    monkeypatch.setattr("batchledger.adapters.channels.apprise.SECONDS", 1)
+    monkeypatch.setattr("batchledger.channels.apprise.SECONDS", 1)
     for answer in (DRIP, FLOOD):
         with serve_bytes(*answer) as port:
             connect_apprise(monkeypatch, "slack", f"json://{HOST}:{port}/s3cret")
@@ -221,12 +221,12 @@ MAIL_DRIP, MAIL_FLOOD = (b"220", b"-", 0.02), (b"", b"220-go on\r\n" * 10_000, 0
 
 
 def test_mail_server_that_drips_or_floods_has_a_deadline_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchledger.adapters.channels.mail._PromptHook.timeout", 0.5)
+    monkeypatch.setattr("batchledger.channels.mail._PromptHook.timeout", 0.5)
     with serve_bytes(*MAIL_DRIP) as port:
         connect_mail(monkeypatch, "mail", port)
         with pytest.raises(ChannelError, match=r"The mail server of mail was not done after"):
             open_channel("mail").send(MESSAGE)
-    monkeypatch.setattr("batchledger.adapters.channels.mail._PromptHook.timeout", 60)
+    monkeypatch.setattr("batchledger.channels.mail._PromptHook.timeout", 60)
     with serve_bytes(*MAIL_FLOOD) as port:
         connect_mail(monkeypatch, "mail", port)
         with pytest.raises(ChannelError, match=r"could not be used: ConnectionError\.$"):
@@ -241,7 +241,7 @@ def test_mail_client_is_closed_if_the_login_or_encryption_fails(
     mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its timer would go on, and end with an error in its thread."""
-    monkeypatch.setattr("batchledger.adapters.channels.mail._PromptHook.timeout", 600)
+    monkeypatch.setattr("batchledger.channels.mail._PromptHook.timeout", 600)
     opened: list[BoundedSmtp] = []
     connect = BoundedSmtp.connect
 
@@ -275,7 +275,7 @@ def test_mail_server_that_has_gone_before_the_deadline_disturbs_no_thread(
 
 
 def test_apprise_that_does_not_end_leaves_open_whether_the_message_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchledger.adapters.channels.apprise._MOST_SECONDS", 0.01)
+    monkeypatch.setattr("batchledger.channels.apprise._MOST_SECONDS", 0.01)
     connect_apprise(monkeypatch, "slack", f"json://{HOST}:{free_port()}/hook")
     with pytest.raises(ChannelError, match=r"to JSON was not done after 0\.01 s\. The message may be there\.$"):
         open_channel("slack").send(MESSAGE)

@@ -13,8 +13,8 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 
-from batchledger.adapters.expectations.outcomes import explain, explain_exception
-from batchledger.adapters.expectations.requested import build_checks, is_row_level
+from batchledger.checks.outcomes import explain, explain_exception
+from batchledger.checks.requested import build_checks, is_row_level
 from batchledger.config.check_entries import CheckEntry, find_types
 from batchledger.model.checks import CheckResult, OnFailure, Outcome, RequestedCheck, Severity, describe_outcomes
 from batchledger.model.errors import ConfigurationError

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from great_expectations import expectations as gxe
 
-from batchledger.adapters.expectations import integrity, judging
-from batchledger.adapters.expectations import ledger as ledger_checks
-from batchledger.adapters.expectations.integrity import IntegrityAuditor
-from batchledger.adapters.expectations.rows import PipelineChecks
-from batchledger.adapters.expectations.statistics import StatisticalChecks
+from batchledger.checks import integrity, judging
+from batchledger.checks import ledger as ledger_checks
+from batchledger.checks.integrity import IntegrityAuditor
+from batchledger.checks.rows import PipelineChecks
+from batchledger.checks.statistics import StatisticalChecks
 from batchledger.lifecycle import run_batch
 from batchledger.model.batch import BatchState
 from batchledger.model.checks import CheckResult, IntegrityCheck, OnFailure, Outcome, RequestedCheck, Severity

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.sampling import MOST_FIELDS, look_at
+from batchledger.formats.decoding.sampling import MOST_FIELDS, look_at
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.contract import (
     MOST_ADDED,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.avro.schema import AvroSchemaError
-from batchledger.adapters.decoding.framing import FIRST_MESSAGE
-from batchledger.adapters.decoding.registered import make_datum_decoder
-from batchledger.adapters.decoding.sampling import MOST_FIELDS, look_at, look_at_schemas
+from batchledger.formats.decoding.avro.schema import AvroSchemaError
+from batchledger.formats.decoding.framing import FIRST_MESSAGE
+from batchledger.formats.decoding.registered import make_datum_decoder
+from batchledger.formats.decoding.sampling import MOST_FIELDS, look_at, look_at_schemas
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.contract import Contract, SchemaChange, TableColumn
 from batchledger.model.records.writer_schemas import SchemaType, WriterSchema

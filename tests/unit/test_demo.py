@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from batchledger.adapters.postgres.ledger.history import BatchHistory, RangeRecord
+from batchledger.books.history import BatchHistory, RangeRecord
 from batchledger.local import run_progress
 from batchledger.local.airflow_api import Run, _find_error
 from batchledger.local.demo import add_up_ranges

@@ -16,7 +16,7 @@ from rich.logging import RichHandler
 from rich.text import Text
 
 from batchledger import cli
-from batchledger.adapters.postgres.ledger.history import RangeRecord
+from batchledger.books.history import RangeRecord
 from batchledger.interfaces import markup
 from batchledger.interfaces.cli.display.batches import (
     balance_table,

@@ -17,12 +17,11 @@ import pandas as pd
 import pytest
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
-from batchledger.adapters.expectations.integrity import IntegrityAuditor
-from batchledger.adapters.expectations.ledger import judge
-from batchledger.adapters.expectations.outcomes import explain
-from batchledger.adapters.expectations.requested import build_checks
-from batchledger.adapters.postgres.ledger.audits import StoredAudit
-from batchledger.adapters.postgres.ledger.history import BatchHistory
+from batchledger.books.history import BatchHistory
+from batchledger.checks.integrity import IntegrityAuditor
+from batchledger.checks.ledger import judge
+from batchledger.checks.outcomes import explain
+from batchledger.checks.requested import build_checks
 from batchledger.interfaces.data_docs import folder as docs_folder
 from batchledger.interfaces.data_docs import pages
 from batchledger.interfaces.data_docs.charts import draw_history
@@ -31,6 +30,7 @@ from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE, DocsFolder, w
 from batchledger.interfaces.data_docs.index import write_index
 from batchledger.interfaces.data_docs.pages import write_batch, write_history
 from batchledger.interfaces.data_docs.site import build_all_docs, make_stamp, write_docs
+from batchledger.ledger.audits import StoredAudit
 from batchledger.model.batch import BatchState, Lane
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, Outcome, RequestedCheck, Severity, Suite
 from batchledger.model.findings import LedgerCheck

@@ -12,9 +12,6 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from typing_extensions import override
 
-from batchledger.adapters.spark.failures import carrying_errors, explain_failure, has_worker_died
-from batchledger.adapters.spark.reduction import CARRIED, Seal, reduce_error
-from batchledger.adapters.spark.stager import summarise
 from batchledger.jobs import python_workers
 from batchledger.model.errors import (
     BatchledgerError,
@@ -24,6 +21,9 @@ from batchledger.model.errors import (
     ServiceUnavailableError,
     StagingError,
 )
+from batchledger.source.spark.failures import carrying_errors, explain_failure, has_worker_died
+from batchledger.source.spark.reduction import CARRIED, Seal, reduce_error
+from batchledger.source.spark.stager import summarise
 
 
 def raise_in_worker(error: BatchledgerError) -> PySparkException:
@@ -135,7 +135,7 @@ def quote(value: str) -> None:
 def read_raised(run: Callable[[], None], tag: str | None = None) -> str:
     """All that Spark learns of an error in a worker."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("batchledger.adapters.spark.failures.find_tag", lambda: tag)
+        patched.setattr("batchledger.source.spark.failures.find_tag", lambda: tag)
         with pytest.raises(Exception) as caught, carrying_errors():  # noqa: PT011 -- The text is what is asked for.
             run()
     return "".join(traceback.format_exception(caught.value))

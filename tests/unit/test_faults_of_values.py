@@ -2,8 +2,8 @@
 
 import pytest
 
-from batchledger.adapters.decoding.meaning import UnfitError
-from batchledger.adapters.decoding.objects import (
+from batchledger.formats.decoding.meaning import UnfitError
+from batchledger.formats.decoding.objects import (
     HALF_A_PAIR,
     NOT_ONE_OBJECT,
     NOT_UTF8,

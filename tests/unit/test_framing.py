@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.framing import (
+from batchledger.formats.decoding.framing import (
     NO_ID,
     NO_INDEXES,
     NO_MAGIC,

@@ -1,16 +1,18 @@
-"""What a role needs to run one pipeline: as much as the statements of the adapters ask for, and decisions stay."""
+"""What a role needs to run one pipeline: as much as the statements of the product ask for, and decisions stay."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from batchledger.adapters.postgres.ledger.grants import RIGHTS_BY_TABLE, RIGHTS_TO_JOIN, list_grants
+from batchledger.ledger.grants import RIGHTS_BY_TABLE, RIGHTS_TO_JOIN, list_grants
 from tests.conftest import ROOT
 
-ADAPTERS = ROOT / "include" / "batchledger" / "adapters" / "postgres"
+PACKAGE = ROOT / "include" / "batchledger"
 FILES = [
-    path for path in sorted(ADAPTERS.rglob("*")) if path.suffix in (".py", ".sql") and "migrations" not in path.parts
+    path
+    for path in sorted(PACKAGE.rglob("*"))
+    if path.suffix in (".py", ".sql") and not {"migrations", "local"} & set(path.parts)
 ]
 STATEMENT = re.compile(r"(?i)\b(insert|update|delete)\b(?: into| from)?(?: only)? batchledger\.(\w+)")
 # The owner of the ledger writes who may do what, and the fingerprint of the secret.

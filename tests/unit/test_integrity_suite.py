@@ -11,13 +11,8 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 
-from batchledger.adapters.expectations import integrity
-from batchledger.adapters.expectations.integrity import (
-    ExpectFactToBeZero,
-    IntegrityAuditor,
-    build_expectation,
-    choose_checks,
-)
+from batchledger.checks import integrity
+from batchledger.checks.integrity import ExpectFactToBeZero, IntegrityAuditor, build_expectation, choose_checks
 from batchledger.model.attempt_facts import AttemptFacts, UnmatchedDeletions
 from batchledger.model.balance import HoleCounts, HolePolicy, RangeFacts, balance_batch
 from batchledger.model.batch import HeldRange, Position, TopicIdentity

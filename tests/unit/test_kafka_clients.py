@@ -5,8 +5,8 @@ import subprocess
 import sys
 import weakref
 
-from batchledger.adapters.kafka import requests
-from batchledger.adapters.kafka.requests import open_admin
+from batchledger.source.kafka import requests
+from batchledger.source.kafka.requests import open_admin
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
@@ -14,7 +14,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 PROGRAM = """
 import gc, threading
 from confluent_kafka.admin import AdminClient
-from batchledger.adapters.kafka.requests import open_admin
+from batchledger.source.kafka.requests import open_admin
 
 collected = threading.Event()
 

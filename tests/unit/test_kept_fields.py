@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.arrow_types import is_json
-from batchledger.adapters.decoding.blocks import BlockDecoder
-from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
-from batchledger.adapters.decoding.rest import KeepingBlocks, RestReader
 from batchledger.config.sections import SourceConfig
+from batchledger.formats.arrow_types import is_json
+from batchledger.formats.decoding.blocks import BlockDecoder
+from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
+from batchledger.formats.decoding.rest import KeepingBlocks, RestReader
 from batchledger.model.records.columns import REST, parse_columns, read_columns, write_columns
 from batchledger.model.records.contract import describe_change, fingerprint
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.avro.wire import WireReader
-from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
-from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
-from batchledger.adapters.decoding.registered import RegisteredDecoder
 from batchledger.config.sections import SourceConfig
+from batchledger.formats.decoding.avro.decoder import AvroDecoder
+from batchledger.formats.decoding.avro.wire import WireReader
+from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
+from batchledger.formats.decoding.protobuf.decoder import ProtobufDecoder
+from batchledger.formats.decoding.registered import RegisteredDecoder
 from batchledger.model.records.columns import REST, parse_columns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
 from batchledger.model.records.writer_schemas import Framing, SchemaType, WriterSchema

@@ -9,7 +9,6 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
-from batchledger.adapters.iceberg.catalog import LakeCatalog, spark_settings
 from batchledger.config.connections import (
     Connection,
     check_extra,
@@ -20,6 +19,7 @@ from batchledger.config.connections import (
 )
 from batchledger.config.known_settings import POSTGRES_SETTINGS
 from batchledger.model.errors import ConfigurationError
+from batchledger.sinks.iceberg.catalog import LakeCatalog, spark_settings
 
 
 def read(connection: Connection) -> object:

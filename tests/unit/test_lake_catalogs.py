@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import DataError, OperationalError
 
-from batchledger.adapters.iceberg.catalog import LakeCatalog, spark_settings, translate_errors
-from batchledger.adapters.iceberg.files import without_login
-from batchledger.adapters.iceberg.table import IcebergTable
 from batchledger.config.connections import Connection, lake_catalog
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
+from batchledger.sinks.iceberg.catalog import LakeCatalog, spark_settings, translate_errors
+from batchledger.sinks.iceberg.files import without_login
+from batchledger.sinks.iceberg.table import IcebergTable
 
 SPARK = "org.apache.iceberg.spark.SparkCatalog"
 

@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import pyarrow as pyiceberg_arrow
 from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 
-from batchledger.adapters.iceberg.projection import NullKeepingProjection, keep_nulls
+from batchledger.sinks.iceberg.projection import NullKeepingProjection, keep_nulls
 
 STRUCT = pa.struct([("n", pa.int32())])
 ROWS = {

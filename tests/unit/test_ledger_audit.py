@@ -11,8 +11,8 @@ from great_expectations.core import ExpectationSuite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.expectations import ledger as ledger_checks
-from batchledger.adapters.expectations.ledger import ExpectFactsWithinLimit, build_expectation, judge
+from batchledger.checks import ledger as ledger_checks
+from batchledger.checks.ledger import ExpectFactsWithinLimit, build_expectation, judge
 from batchledger.interfaces.data_docs.expectations import render_results
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import TargetCount, TargetCounts

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.arrow_types import to_arrow_type
-from batchledger.adapters.decoding import blocks, settling
-from batchledger.adapters.decoding.blocks import BlockDecoder
-from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
-from batchledger.adapters.decoding.meaning import UnfitError
-from batchledger.adapters.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
-from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
-from batchledger.adapters.encoding.blocks import write_tokens
+from batchledger.formats.arrow_types import to_arrow_type
+from batchledger.formats.decoding import blocks, settling
+from batchledger.formats.decoding.blocks import BlockDecoder
+from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
+from batchledger.formats.decoding.meaning import UnfitError
+from batchledger.formats.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
+from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.formats.encoding.blocks import write_tokens
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_key
 from batchledger.model.records.rules import TombstonePolicy

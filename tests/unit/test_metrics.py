@@ -13,7 +13,6 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics import parser
 from typer.testing import CliRunner
 
-from batchledger.adapters.postgres.ledger.totals import NO_TOTALS, OFFSET_KINDS, PipelineTotals
 from batchledger.cli import app
 from batchledger.interfaces.metrics.families import (
     Families,
@@ -23,6 +22,7 @@ from batchledger.interfaces.metrics.families import (
     build_partition_families,
 )
 from batchledger.interfaces.metrics.shipped import BOARD, RULES, read_shipped
+from batchledger.ledger.totals import NO_TOTALS, OFFSET_KINDS, PipelineTotals
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import BatchState, PartitionHealth, Step
 from batchledger.model.findings import IncidentKind, PipelineState

@@ -12,10 +12,10 @@ import pytest
 from fastapi.testclient import TestClient
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from batchledger.adapters.postgres.ledger.totals import PipelineTotals, load_totals
 from batchledger.interfaces.page import metrics
 from batchledger.interfaces.page.overview import Overview, Standing
 from batchledger.interfaces.page.watch import Watch
+from batchledger.ledger.totals import PipelineTotals, load_totals
 from batchledger.model.errors import ServiceUnavailableError
 from tests.pages import User, let_in, open_browser
 from tests.unit.test_metrics import HEALTH

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.arrow_types import arrow_schema
-from batchledger.adapters.decoding import blocks
-from batchledger.adapters.decoding.blocks import BlockDecoder
-from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.decoding.meaning import UnfitError
-from batchledger.adapters.decoding.objects import ObjectReader
-from batchledger.adapters.encoding.blocks import write_tokens
+from batchledger.formats.arrow_types import arrow_schema
+from batchledger.formats.decoding import blocks
+from batchledger.formats.decoding.blocks import BlockDecoder
+from batchledger.formats.decoding.decoder import RecordDecoder
+from batchledger.formats.decoding.meaning import UnfitError
+from batchledger.formats.decoding.objects import ObjectReader
+from batchledger.formats.encoding.blocks import write_tokens
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.rules import UnknownFieldPolicy
 from tests.unit.test_meaning import records_of

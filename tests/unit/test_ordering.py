@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from batchledger.adapters.postgres.ledger.history import BatchSummary
-from batchledger.adapters.postgres.ledger.overview import Volume
+from batchledger.books.history import BatchSummary
+from batchledger.books.overview import Volume
 from batchledger.interfaces.page.batch_list import (
     BATCHES_ARRANGED,
     BATCHES_ON_PAGE,

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.adapters.kafka.output.commits import Mark, advise, find_foreign, judge
 from batchledger.model.batch import Batch, BatchState, Lane
 from batchledger.model.errors import TargetRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.sinks.topic.commits import Mark, advise, find_foreign, judge
 
 PLACE = TopicPartition("orders", 0)
 NOW = datetime(2026, 1, 1, 12, 0, 0, 123456, UTC)

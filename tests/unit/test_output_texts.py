@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.encoding import blocks
-from batchledger.adapters.encoding.blocks import RecordEncoder
-from batchledger.adapters.encoding.texts import make_element_writer, make_text_writer, make_writer, write_float
+from batchledger.formats.encoding import blocks
+from batchledger.formats.encoding.blocks import RecordEncoder
+from batchledger.formats.encoding.texts import make_element_writer, make_text_writer, make_writer, write_float
 
 _MOMENT = pa.timestamp("us", "UTC")
 _DAY_MICROSECONDS = 86_400_000_000

@@ -7,16 +7,15 @@ from importlib import import_module
 
 import pytest
 
-import batchledger.adapters
 import tests.fakes
-from batchledger import ports
+from batchledger import channels, checks, ledger, ports, sinks, source
 
 ROLES = [each for each in vars(ports).values() if getattr(each, "_is_protocol", False)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def everything() -> None:
-    for package in (batchledger.adapters, tests.fakes):
+    for package in (channels, checks, ledger, sinks, source, tests.fakes):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if ".migrations." not in module.name:
                 import_module(module.name)

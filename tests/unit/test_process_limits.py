@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from batchledger.adapters.process_limits import limit_process
+from batchledger.bounds.process_limits import limit_process
 
 
 def _limit(now: int, wanted: int, most: int) -> None:

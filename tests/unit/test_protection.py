@@ -18,11 +18,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.decoding.headers import write_headers
-from batchledger.adapters.decoding.protecting import Protector
-from batchledger.adapters.decoding.registered import RegisteredDecoder
 from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
+from batchledger.formats.decoding.decoder import RecordDecoder
+from batchledger.formats.decoding.headers import write_headers
+from batchledger.formats.decoding.protecting import Protector
+from batchledger.formats.decoding.registered import RegisteredDecoder
 from batchledger.lifecycle import decisions, plans
 from batchledger.model.batch import Decision, QuarantinedRecord
 from batchledger.model.erasure import ErasureKey

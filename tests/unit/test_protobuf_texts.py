@@ -11,9 +11,9 @@ from google.protobuf.json_format import MessageToDict, MessageToJson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.protobuf.compiling import compile_files
-from batchledger.adapters.decoding.protobuf.decoder import ProtobufDecoder
-from batchledger.adapters.decoding.protobuf.schema import load_message, make_class
+from batchledger.formats.decoding.protobuf.compiling import compile_files
+from batchledger.formats.decoding.protobuf.decoder import ProtobufDecoder
+from batchledger.formats.decoding.protobuf.schema import load_message, make_class
 from batchledger.model.records.columns import REST, parse_columns
 from tests.unit.test_protobuf_values import find_unknown
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from typing_extensions import override
 
-from batchledger.adapters.decoding.protobuf.checking import MessageChecker
-from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError, compile_files
-from batchledger.adapters.decoding.protobuf.decoder import MALFORMED, NO_MESSAGE, ProtobufDecoder
-from batchledger.adapters.decoding.protobuf.schema import load_message, make_class
+from batchledger.formats.decoding.protobuf.checking import MessageChecker
+from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError, compile_files
+from batchledger.formats.decoding.protobuf.decoder import MALFORMED, NO_MESSAGE, ProtobufDecoder
+from batchledger.formats.decoding.protobuf.schema import load_message, make_class
 from batchledger.model.records.columns import Column, parse_columns
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "protobuf.md"

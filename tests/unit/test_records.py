@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from batchledger.adapters.decoding.objects import NOT_ONE_OBJECT
+from batchledger.formats.decoding.objects import NOT_ONE_OBJECT
 from batchledger.interfaces.cli.commands.records import describe_records
 from batchledger.interfaces.cli.printing import show
 from batchledger.model.batch import PartitionLog

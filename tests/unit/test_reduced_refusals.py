@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg.pq import DiagnosticField
 
-from batchledger.adapters.postgres.database import handing_over, tell_all, translate_errors, without_values
+from batchledger.database.transactions import handing_over, tell_all, translate_errors, without_values
 from batchledger.model.errors import BatchledgerError, DatabaseRefusedError, RowsRefusedError, ServiceUnavailableError
 
 CANARY = "canary-4111"

@@ -10,9 +10,9 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.decoding.framing import FIRST_MESSAGE
-from batchledger.adapters.decoding.registered import KEY_HEADER, RegisteredDecoder, find_undeclared
+from batchledger.formats.decoding.decoder import RecordDecoder
+from batchledger.formats.decoding.framing import FIRST_MESSAGE
+from batchledger.formats.decoding.registered import KEY_HEADER, RegisteredDecoder, find_undeclared
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batchledger.adapters.decoding.objects import NOT_ONE_OBJECT
-from batchledger.adapters.postgres.ledger.history import (
+from batchledger.books.history import (
     BatchHistory,
     BatchSummary,
     QuarantineLine,
@@ -15,6 +14,7 @@ from batchledger.adapters.postgres.ledger.history import (
     RangeRecord,
     ReplacementRecord,
 )
+from batchledger.formats.decoding.objects import NOT_ONE_OBJECT
 from batchledger.interfaces.cli.commands.quarantine import describe_quarantine
 from batchledger.interfaces.cli.commands.replays import describe_dry_run, describe_replayed
 from batchledger.interfaces.cli.display.batches import describe_batch, describe_batches

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batchledger.adapters.decoding.avro.decoder import AvroDecoder
-from batchledger.adapters.decoding.avro.schema import LONGEST_NAME, MOST_DIGITS, MOST_FIELDS, AvroSchemaError
-from batchledger.adapters.decoding.protobuf import compiling
-from batchledger.adapters.decoding.protobuf.compiling import ProtobufSchemaError, compile_files
-from batchledger.adapters.decoding.registered import find_undeclared, make_datum_decoder, propose_columns
-from batchledger.adapters.registry.client import MOST_CHARACTERS, MOST_REFERENCES, Registry
+from batchledger.formats.decoding.avro.decoder import AvroDecoder
+from batchledger.formats.decoding.avro.schema import LONGEST_NAME, MOST_DIGITS, MOST_FIELDS, AvroSchemaError
+from batchledger.formats.decoding.protobuf import compiling
+from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError, compile_files
+from batchledger.formats.decoding.registered import find_undeclared, make_datum_decoder, propose_columns
+from batchledger.formats.registry.client import MOST_CHARACTERS, MOST_REFERENCES, Registry
 from batchledger.model.errors import SchemaRefusedError, ServiceUnavailableError, StagingError
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.registry_settings import RegistrySettings
@@ -286,7 +286,7 @@ def test_version_that_is_no_number_is_an_answer_of_no_registry(gate: Gate) -> No
 
 def test_all_requests_for_a_schema_have_one_deadline(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     gate.answers = [answer(references=[reference(str(n + 1))]) for n in range(600)]
-    monkeypatch.setattr("batchledger.adapters.registry.requests.SESSION_TIMEOUTS", 0.002)
+    monkeypatch.setattr("batchledger.formats.registry.requests.SESSION_TIMEOUTS", 0.002)
     with pytest.raises(ServiceUnavailableError, match=r"did not answer all requests within 0\.1 s"):
         Registry(RegistrySettings(gate.url, timeout_seconds=50)).fetch(1)
     assert len(gate.asked) < MOST_REFERENCES

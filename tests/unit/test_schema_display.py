@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.adapters.decoding.framing import FIRST_MESSAGE
-from batchledger.adapters.decoding.sampling import look_at, look_at_schemas
 from batchledger.config.pipeline_file import read_pipeline_file
+from batchledger.formats.decoding.framing import FIRST_MESSAGE
+from batchledger.formats.decoding.sampling import look_at, look_at_schemas
 from batchledger.interfaces.cli.display.schemas import describe_contract, describe_proposal, differences_table
 from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.records.columns import parse_columns

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
-from batchledger.adapters.spark.channel import CertifiedChannelBuilder
 from batchledger.model.tls_files import TlsFiles
+from batchledger.source.spark.channel import CertifiedChannelBuilder
 
 
 @pytest.mark.parametrize(

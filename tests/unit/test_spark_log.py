@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from batchledger.adapters.spark import LOG_SETTINGS
+from batchledger.source.spark import LOG_SETTINGS
 
 VALUE = "canary-4111-1111"
 FRAME = "\tat java.base/java.net.URI$Parser.fail(URI.java:2976)\n"

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from batchledger import wiring
-from batchledger.adapters.spark import LOG_SETTINGS
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle import plans
 from batchledger.model.errors import SetupError
+from batchledger.source.spark import LOG_SETTINGS
 from tests.fakes.world import ORDERS_0, PIPELINE, World
 
 VARIABLE = "LOG4J_CONFIGURATION_FILE"

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.decoder import RecordDecoder
-from batchledger.adapters.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
-from batchledger.adapters.decoding.surviving import BoundedDecoder
-from batchledger.adapters.spark.tasks import DividedRead, ReadTask, Witness, find_runs
+from batchledger.formats.decoding.decoder import RecordDecoder
+from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.formats.decoding.surviving import BoundedDecoder
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
 from batchledger.model.records.unknown_fields import Sighting, UnknownFieldCounter, UnknownFields, sum_up
+from batchledger.source.spark.tasks import DividedRead, ReadTask, Witness, find_runs
 
 VALUE_BY_FATE = {"good": b'{"number":1}', "strange": b'{"number":1,"other":2}', "bad": b"{", "skipped": None}
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.shell.progress import StageInfo
 
-from batchledger.adapters.spark.starvation import StarvationWatch
+from batchledger.source.spark.starvation import StarvationWatch
 
 SECONDS = 10.0
 

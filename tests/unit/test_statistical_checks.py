@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.expectations.distributions import Distribution, measure_distance
-from batchledger.adapters.expectations.statistics import StatisticalChecks
+from batchledger.checks.distributions import Distribution, measure_distance
+from batchledger.checks.statistics import StatisticalChecks
 from batchledger.model.batch import Batch, BatchState, Lane
 from batchledger.model.checks import CheckResult, Outcome, RequestedCheck
 from batchledger.ports import CheckedBatch, RecentBatch, RowsToCheck

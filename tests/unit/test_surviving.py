@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from batchledger.adapters.decoding import surviving
-from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
-from batchledger.adapters.decoding.record_schema import RECORD_SCHEMA
-from batchledger.adapters.decoding.registered import KEY_HEADER, FindSchema, RegisteredDecoder
-from batchledger.adapters.decoding.surviving import BoundedDecoder, DecodingBounds, SurvivingDecoder
+from batchledger.formats.decoding import surviving
+from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
+from batchledger.formats.decoding.record_schema import RECORD_SCHEMA
+from batchledger.formats.decoding.registered import KEY_HEADER, FindSchema, RegisteredDecoder
+from batchledger.formats.decoding.surviving import BoundedDecoder, DecodingBounds, SurvivingDecoder
 from batchledger.model.errors import DecoderFailedError, RowsRefusedError, ServiceUnavailableError, StagingError
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, RecordKey

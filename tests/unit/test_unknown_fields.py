@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.adapters.decoding.blocks import BlockDecoder
-from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
-from batchledger.adapters.decoding.record_schema import RECORD_SCHEMA
+from batchledger.formats.decoding.blocks import BlockDecoder
+from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
+from batchledger.formats.decoding.record_schema import RECORD_SCHEMA
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
 from batchledger.model.records.unknown_fields import (

@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from batchledger.adapters.postgres.database import cause_of
-from batchledger.adapters.postgres.weather import CONNECTION_CLASS, LIMITS, WEATHER, Cause, find_cause
+from batchledger.database.transactions import cause_of
+from batchledger.database.weather import CONNECTION_CLASS, LIMITS, WEATHER, Cause, find_cause
 
 REFUSED = {
     "22003": "numeric field overflow",

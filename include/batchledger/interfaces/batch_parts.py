@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from batchledger.adapters.postgres.ledger.history import AttemptRecord, RangeRecord
+from batchledger.books.history import AttemptRecord, RangeRecord
 from batchledger.model.balance import BALANCE_LINES
 
 # The outcomes of attempts whose last step was the audit.

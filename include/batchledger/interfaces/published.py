@@ -1,6 +1,6 @@
 """Looks up what an event says of a published batch. Changes nothing."""
 
-from batchledger.adapters.postgres.ledger.history import load_batch_history
+from batchledger.books.history import load_batch_history
 from batchledger.config.datasets import name_database_table
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
@@ -42,7 +42,7 @@ def _find_target(pipeline: PipelineConfig, batch: Batch) -> tuple[Dataset, int |
             return name_topic(sink_options(pipeline, sink)["bootstrap.servers"], sink.topic), None
         case IcebergSinkConfig() as sink:
             # Imported here because it takes a second, and other pipelines do without it.
-            from batchledger.adapters.iceberg.published import find_published
+            from batchledger.sinks.iceberg.published import find_published
 
             location, snapshot_id = find_published(sink_catalog(pipeline, sink), sink.identifier, batch)
             return name_location(location), snapshot_id

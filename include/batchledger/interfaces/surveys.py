@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from batchledger.adapters.postgres.ledger.incidents import PostgresIncidents
-from batchledger.adapters.postgres.ledger.overview import list_without_file
+from batchledger.books.overview import list_without_file
 from batchledger.config.connections import find_missing_service, load_connection, postgres_dsn
 from batchledger.config.pipeline_file import find_pipeline_files, load_pipeline, read_pipeline_file
+from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.findings import PipelineState

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from batchledger.adapters.postgres.ledger.audits import find_window, load_work, store_audit
-from batchledger.adapters.postgres.ledger.grants import RIGHTS_TO_JOIN
-from batchledger.adapters.postgres.ledger.history import load_published_history
-from batchledger.adapters.postgres.ledger.housekeeping import PostgresHousekeeping
-from batchledger.adapters.postgres.ledger.retiring import has_freed_target
+from batchledger.books.history import load_published_history
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
+from batchledger.ledger.audits import find_window, load_work, store_audit
+from batchledger.ledger.grants import RIGHTS_TO_JOIN
+from batchledger.ledger.housekeeping import PostgresHousekeeping
+from batchledger.ledger.retiring import has_freed_target
 from batchledger.model.batch import Decision
 from batchledger.model.checks import MOST_COMPARED
 from batchledger.model.errors import BatchledgerError, UnsettledError
@@ -57,7 +57,7 @@ def audit_pipeline(pipeline: PipelineConfig, now: datetime, newest: int | None =
     that is a result.
     """
     # Importing Great Expectations takes seconds, which the other commands need not spend.
-    from batchledger.adapters.expectations.ledger import judge
+    from batchledger.checks.ledger import judge
 
     dsn, limits = ledger_dsn(pipeline), AuditLimits()
     platform, alerting = build_platform(pipeline), build_alerting(pipeline)

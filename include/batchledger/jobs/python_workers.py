@@ -1,7 +1,7 @@
 """Start the Python workers of Spark, which keep values of records out of their errors.
 
 The module for ``spark.python.daemon.module``. Whatever a transform raises leaves a worker as type and place, with the
-text sealed for the stage step (``adapters.spark.reduction``). Errors of other programs on the server stay as they are.
+text sealed for the stage step (``source.spark.reduction``). Errors of other programs on the server stay as they are.
 
 The workers have what staging needs imported already.
 
@@ -18,12 +18,12 @@ import pyspark.worker
 from pyspark.daemon import manager
 from pyspark.util import handle_worker_exception
 
-import batchledger.adapters.iceberg.files
-import batchledger.adapters.kafka.records
-import batchledger.adapters.postgres.ledger.evidence
-import batchledger.adapters.postgres.sinks.lake_writer
-import batchledger.adapters.spark.tasks  # noqa: F401
-from batchledger.adapters.spark.reduction import find_tag, reduce_error
+import batchledger.ledger.evidence
+import batchledger.sinks.iceberg.files
+import batchledger.sinks.iceberg.writer
+import batchledger.source.kafka.records
+import batchledger.source.spark.tasks  # noqa: F401
+from batchledger.source.spark.reduction import find_tag, reduce_error
 
 
 def send_reduced(error: BaseException, outfile: IO[bytes]) -> None:

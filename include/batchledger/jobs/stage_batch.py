@@ -13,15 +13,15 @@ import logging
 import sys
 from functools import partial
 
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.spark.session import open_submitted_session
 from batchledger.config.lookup import prepare_job
 from batchledger.config.pipeline_file import load_pipeline
+from batchledger.database.transactions import keep_connections
 from batchledger.interfaces.cli.printing import print_error
 from batchledger.interfaces.unexpected import explain_unexpected
 from batchledger.lifecycle import run_batch
 from batchledger.local.stack import local_folder
 from batchledger.model.errors import BatchledgerError
+from batchledger.source.spark.session import open_submitted_session
 from batchledger.wiring import build_platform
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from batchledger.adapters.postgres.ledger.history import BatchHistory, RangeRecord, list_batches, load_batch_history
+from batchledger.books.history import BatchHistory, RangeRecord, list_batches, load_batch_history
 from batchledger.config.pipeline_file import PipelineConfig, pipelines_folder
 from batchledger.config.sink_sections import PostgresSinkConfig
 from batchledger.interfaces.cli.display.batches import balance_table, batches_table

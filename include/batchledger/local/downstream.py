@@ -13,7 +13,7 @@ from psycopg import sql
 from rich.console import Console
 from rich.table import Table
 
-from batchledger.adapters.sessions import connect
+from batchledger.database.sessions import connect
 from batchledger.interfaces.cli.printing import new_table
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.local.stack.home import write_private

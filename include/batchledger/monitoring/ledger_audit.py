@@ -1,7 +1,7 @@
 """The questions of a periodic audit of a pipeline, and the messages about the answers. Pure.
 
 Each question is about facts that were gathered once (``audit_questions``); Great Expectations judges them
-(``adapters/expectations/ledger.py``). A question that could not be asked is unanswered, never passed. An
+(``checks/ledger.py``). A question that could not be asked is unanswered, never passed. An
 audit of the newest batches says what it has not looked at, and does not end an incident that lies there.
 """
 

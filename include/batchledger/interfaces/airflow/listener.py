@@ -22,11 +22,11 @@ PRELOADED = (
     "batchledger.interfaces.upkeep",
     "batchledger.interfaces.data_docs.site",
     "batchledger.interfaces.data_docs.pages",
-    "batchledger.adapters.expectations.integrity",
-    "batchledger.adapters.expectations.rows",
-    "batchledger.adapters.expectations.ledger",
-    "batchledger.adapters.spark.stager",
-    "batchledger.adapters.spark.session",
+    "batchledger.checks.integrity",
+    "batchledger.checks.rows",
+    "batchledger.checks.ledger",
+    "batchledger.source.spark.stager",
+    "batchledger.source.spark.session",
 )
 
 

@@ -12,8 +12,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from batchledger.adapters.kafka.ends import LogEnds
-from batchledger.adapters.postgres.ledger.starting import load_start_facts
+from batchledger.books.starting import load_start_facts
 from batchledger.config.connections import kafka_options, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
@@ -30,6 +29,7 @@ from batchledger.monitoring.starting import (
     is_patient,
     may_start,
 )
+from batchledger.source.kafka.ends import LogEnds
 from batchledger.wiring import ledger_dsn
 
 logger = logging.getLogger(__name__)

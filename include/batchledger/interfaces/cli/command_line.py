@@ -52,7 +52,7 @@ def find_known(name: str, connection: str) -> "tuple[PipelineConfig | None, str]
 
     Raises UnknownPipelineError if neither a file nor that ledger has the name.
     """
-    from batchledger.adapters.postgres.ledger.retiring import is_known
+    from batchledger.ledger.retiring import is_known
     from batchledger.wiring import ledger_dsn
 
     try:

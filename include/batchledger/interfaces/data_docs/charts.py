@@ -17,7 +17,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from batchledger.adapters.postgres.ledger.figures import BatchFigures
+from batchledger.books.figures import BatchFigures
 from batchledger.model.batch import Lane
 
 # The colours of the drawing, and their names in the style sheet.

@@ -18,9 +18,9 @@ from markupsafe import Markup
 from typing_extensions import override
 
 # The import makes the types of the statistical checks known to Great Expectations.
-from batchledger.adapters.expectations import statistics  # noqa: F401
-from batchledger.adapters.expectations.integrity import ExpectFactToBeZero
-from batchledger.adapters.expectations.ledger import ExpectFactsWithinLimit
+from batchledger.checks import statistics  # noqa: F401
+from batchledger.checks.integrity import ExpectFactToBeZero
+from batchledger.checks.ledger import ExpectFactsWithinLimit
 from batchledger.model.checks import CheckResult, Outcome, Suite
 
 # Earlier versions had a class for each check, and stored results under its type.

@@ -5,12 +5,12 @@ A page loads nothing, runs no script and forbids both, so it reads the same from
 
 from collections.abc import Sequence
 
-from batchledger.adapters.postgres.ledger.audits import StoredAudit
-from batchledger.adapters.postgres.ledger.figures import BatchFigures
-from batchledger.adapters.postgres.ledger.history import BatchHistory
+from batchledger.books.figures import BatchFigures
+from batchledger.books.history import BatchHistory
 from batchledger.interfaces.data_docs.charts import draw_history
 from batchledger.interfaces.data_docs.expectations import render_results
 from batchledger.interfaces.data_docs.index import find_template
+from batchledger.ledger.audits import StoredAudit
 
 BATCHES_DRAWN = 100
 

@@ -13,12 +13,12 @@ from datetime import UTC
 from functools import partial
 from typing import Any
 
-from batchledger.adapters.postgres.ledger.audits import StoredAudit, load_newest_audit
-from batchledger.adapters.postgres.ledger.figures import BatchFigures, load_figures
-from batchledger.adapters.postgres.ledger.history import BatchHistory, load_batch_history
+from batchledger.books.figures import BatchFigures, load_figures
+from batchledger.books.history import BatchHistory, load_batch_history
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, load_pipeline
 from batchledger.interfaces.data_docs.folder import DocsFolder, write_page
 from batchledger.interfaces.data_docs.index import write_index
+from batchledger.ledger.audits import StoredAudit, load_newest_audit
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError
 from batchledger.wiring import ledger_dsn
@@ -120,7 +120,7 @@ def make_stamp(figures: BatchFigures) -> str:
 
 def _load_own_expectations(pipeline: PipelineConfig) -> None:
     """Let Great Expectations know the classes of the pipeline file, which have the words for their results."""
-    from batchledger.adapters.expectations.requested import build_checks
+    from batchledger.checks.requested import build_checks
 
     try:
         build_checks(pipeline.requested_checks, pipeline.folder)

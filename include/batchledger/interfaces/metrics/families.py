@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from batchledger.adapters.postgres.ledger.totals import PipelineTotals
+from batchledger.ledger.totals import PipelineTotals
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import PartitionHealth
 from batchledger.model.findings import PipelineState

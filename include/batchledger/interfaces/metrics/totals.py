@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from psycopg.conninfo import make_conninfo
 
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.totals import PipelineTotals, load_totals
+from batchledger.database.transactions import keep_connections
+from batchledger.ledger.totals import PipelineTotals, load_totals
 from batchledger.model.errors import BatchledgerError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from batchledger.adapters.postgres.ledger.history import BatchSummary, list_batches
+from batchledger.books.history import BatchSummary, list_batches
 from batchledger.interfaces.page.ordering import SortColumn, SortOrder, arrange
 from batchledger.interfaces.page.paging import Paging, turn_to
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from batchledger.adapters.postgres.ledger.history import (
+from batchledger.books.history import (
     BatchHistory,
     QuarantineList,
     RangeRecord,

@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from functools import cache
 from time import monotonic
 
-from batchledger.adapters.kafka.log import KafkaLog
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.overview import list_waiting_replays, load_books
+from batchledger.books.overview import list_waiting_replays, load_books
 from batchledger.config.connections import kafka_options, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
+from batchledger.database.transactions import keep_connections
 from batchledger.interfaces.page.airflow_state import find_active_runs, find_switched_off
 from batchledger.interfaces.surveys import find_left
 from batchledger.lifecycle.platform import Deadlines, PipelineRules
@@ -26,6 +25,7 @@ from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
 from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, find_positions, judge
 from batchledger.monitoring.messages import COMMAND_LINE_RUN
+from batchledger.source.kafka.log import KafkaLog
 from batchledger.wiring import ledger_dsn
 
 # The oldest unread records are looked for in so many partitions at a time, of pipelines that a person looks at.

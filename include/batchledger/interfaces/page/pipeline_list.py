@@ -11,8 +11,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.overview import LastBatch, Volume, load_last_batches, load_volumes
+from batchledger.books.overview import LastBatch, Volume, load_last_batches, load_volumes
+from batchledger.database.transactions import keep_connections
 from batchledger.interfaces.page.ordering import SortColumn, SortOrder, arrange, holds_text
 from batchledger.interfaces.page.overview import Standing
 from batchledger.interfaces.page.ribbon import draw_bars

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 
-from batchledger.adapters.postgres.ledger.history import list_decisions
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.overview import (
+from batchledger.books.history import list_decisions
+from batchledger.books.overview import (
     Held,
     LastBatch,
     QuarantinedOffsets,
@@ -17,7 +16,6 @@ from batchledger.adapters.postgres.ledger.overview import (
     load_books,
     load_last_batches,
 )
-from batchledger.adapters.postgres.ledger.requests import list_requests
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.page.batch_list import BatchList, BatchQuery, load_batches
 from batchledger.interfaces.page.lookout import Lookout, Source
@@ -31,6 +29,8 @@ from batchledger.interfaces.page.partition_list import (
 )
 from batchledger.interfaces.page.ribbon import COLUMNS, Piece, draw_ribbon, place
 from batchledger.interfaces.page.watch import Sight
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.requests import list_requests
 from batchledger.model.batch import BatchState, DecisionRecord, PartitionHealth, PartitionLog, Position
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import OffsetRange, TopicPartition

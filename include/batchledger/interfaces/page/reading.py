@@ -12,12 +12,9 @@ from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import BeforeValidator, Field
 
-from batchledger.adapters.postgres.database import keep_connections
-from batchledger.adapters.postgres.ledger.looks import record_look
-from batchledger.adapters.postgres.ledger.overview import find_batch_of_run
-from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
-from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
+from batchledger.books.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
+from batchledger.database.transactions import keep_connections
 from batchledger.interfaces.data_docs.folder import DocsFolder
 from batchledger.interfaces.page.access import list_readable, list_rights, require
 from batchledger.interfaces.page.airflow_state import find_switched_off
@@ -47,6 +44,9 @@ from batchledger.interfaces.page.pipeline_view import (
 )
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.rights import VERBS, Verb
+from batchledger.ledger.looks import record_look
+from batchledger.ledger.record_schemas import list_schemas
+from batchledger.ledger.writer_schemas import list_used_schemas
 from batchledger.model.actors import Actor
 from batchledger.model.batch import BatchState, DecisionKind
 from batchledger.model.checks import Severity

@@ -12,7 +12,6 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import HTTPException, Request, status
 from fastapi.responses import HTMLResponse
 
-from batchledger.adapters.postgres.ledger.requests import list_requests, load_request
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.page.access import require
 from batchledger.interfaces.page.answering import Form, tell_answer
@@ -20,6 +19,7 @@ from batchledger.interfaces.page.reading import Pipeline, RequestId, load
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.rights import Verb, list_verbs
 from batchledger.interfaces.wording import list_changes
+from batchledger.ledger.requests import list_requests, load_request
 from batchledger.lifecycle import execution
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.actors import Actor

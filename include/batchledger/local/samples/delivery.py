@@ -13,11 +13,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from batchledger.adapters.kafka.requests import LATEST, Isolation, kafka_call, list_offsets
 from batchledger.local.samples.admin import ANSWER_SECONDS
 from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import BULK_OPTIONS, ReportProgress, SampleRecord, produce, send, writing
 from batchledger.model.offsets import TopicPartition
+from batchledger.source.kafka.requests import LATEST, Isolation, kafka_call, list_offsets
 
 SETTLING_SECONDS = 5.0
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from batchledger.adapters.arrow_types import arrow_schema
-from batchledger.adapters.encoding.avro_output import AvroOutput
+from batchledger.formats.arrow_types import arrow_schema
+from batchledger.formats.encoding.avro_output import AvroOutput
 from batchledger.local.samples.producer import SampleRecord
 from batchledger.model.errors import SetupError
 from batchledger.model.records.columns import parse_columns

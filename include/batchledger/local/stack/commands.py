@@ -26,8 +26,8 @@ WithRegistry = Annotated[bool, typer.Option("--registry", help="Start a schema r
 
 def up(registry: WithRegistry = False, as_json: AsJson = False) -> None:
     """Start the local services that do not run yet, and bring the ledger's tables up to date."""
-    from batchledger.adapters.postgres.ledger.grants import set_up_ledger
     from batchledger.interfaces.cli.display.batches import describe_migrated
+    from batchledger.ledger.grants import set_up_ledger
     from batchledger.local.stack import local_stack
     from batchledger.local.stack.status import look_at_stack
 

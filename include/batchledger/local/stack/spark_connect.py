@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from batchledger.adapters.spark import LOG_SETTINGS
 from batchledger.local.stack.home import Credentials, Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars, pyspark_folder
 from batchledger.local.stack.machine import HOST, find_java
 from batchledger.local.stack.processes import Launch
 from batchledger.local.stack.service import Service, base_environment
+from batchledger.source.spark import LOG_SETTINGS
 
 _SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SETTINGS_FRAME = b"\4"

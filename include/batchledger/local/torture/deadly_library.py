@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from batchledger.adapters.decoding.decoder import Decoded, RecordDecoder
-from batchledger.adapters.spark.stager import SparkStager
+from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
 from batchledger.local.torture.records import DEADLY
 from batchledger.ports import Stager
+from batchledger.source.spark.stager import SparkStager
 
 
 class DeadlyDecoder(RecordDecoder):

@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 )
 from psycopg import sql
 
-from batchledger.adapters.postgres.ledger.grants import set_up_ledger
+from batchledger.ledger.grants import set_up_ledger
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airflow
 from batchledger.local.samples.admin import KEEP_FOREVER, ensure_topic
 from batchledger.local.stack import environment, local_stack, processes

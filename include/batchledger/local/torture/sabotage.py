@@ -14,18 +14,18 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.adapters.postgres.database import transaction
-from batchledger.adapters.postgres.ledger.evidence import PostgresEvidence
-from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
-from batchledger.adapters.postgres.ledger.publication import PostgresPublication
-from batchledger.adapters.postgres.sinks.table import PostgresSink
-from batchledger.adapters.sessions import connect
 from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.database.sessions import connect
+from batchledger.database.transactions import transaction
+from batchledger.ledger.evidence import PostgresEvidence
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.ledger.publication import PostgresPublication
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.torture.schedule import PLAN_CHOSEN, Protection
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, HeldRange, Staged
 from batchledger.planning.live import Plan
 from batchledger.ports import CrashHook, Stager, no_crash
+from batchledger.sinks.table.sink import PostgresSink
 from batchledger.wiring import build_platform, ledger_dsn
 
 _CONSTRAINTS = ("batch_range_disjoint", "batch_range_held_once")
@@ -175,8 +175,8 @@ class UnfencedLedger(PostgresLedger):
 
 
 def _uncommitted(platform: Platform) -> Stager:
-    from batchledger.adapters.kafka.requests import Isolation
-    from batchledger.adapters.spark.stager import SparkStager
+    from batchledger.source.kafka.requests import Isolation
+    from batchledger.source.spark.stager import SparkStager
 
     stager = cast("SparkStager", platform.make_stager())
     return replace(stager, read_share=partial(stager.read_share, isolation=Isolation.UNCOMMITTED))

@@ -28,9 +28,9 @@ from batchledger.model.presence import NO_PATIENCE
 PRELOADED = (
     "batchledger.cli",
     "batchledger.wiring",
-    "batchledger.adapters.expectations.integrity",
-    "batchledger.adapters.spark.stager",
-    "batchledger.adapters.spark.session",
+    "batchledger.checks.integrity",
+    "batchledger.source.spark.stager",
+    "batchledger.source.spark.session",
     "batchledger.local.torture.sabotage",
     "airflow.providers.apache.spark.hooks.spark_connect",
 )

@@ -50,7 +50,7 @@ def list_incidents(
 
     Exit code 1 if a ledger does not answer.
     """
-    from batchledger.adapters.postgres.ledger.incidents import list_alerts
+    from batchledger.ledger.incidents import list_alerts
     from batchledger.wiring import ledger_dsn
 
     found, failures = _visit(pipeline, lambda each: list_alerts(ledger_dsn(each), each.name, limit))

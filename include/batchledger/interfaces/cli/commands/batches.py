@@ -31,8 +31,8 @@ from batchledger.model.errors import AtWorkError
 
 def migrate(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) -> None:
     """Bring the ledger's tables in the pipeline's warehouse up to date."""
-    from batchledger.adapters.postgres.ledger.migrate import migrate as run_migrations
     from batchledger.config.key_secret import find_key_secret
+    from batchledger.ledger.migrate import migrate as run_migrations
 
     before, after = run_migrations(find_ledger_of(load_pipeline(pipeline), login), find_key_secret())
     show(Shown({"before": before, "after": after}, [display.describe_migrated(before, after)]), as_json)
@@ -120,7 +120,7 @@ def batches(
     as_json: AsJson = False,
 ) -> None:
     """List the batches of a pipeline and the decisions about them, the newest first."""
-    from batchledger.adapters.postgres.ledger.history import list_batches, list_decisions
+    from batchledger.books.history import list_batches, list_decisions
 
     _, dsn = find_known(pipeline, connection)
     decisions = list_decisions(dsn, pipeline, limit)
@@ -137,7 +137,7 @@ def batch(
     as_json: AsJson = False,
 ) -> None:
     """Show one batch: its ranges and their balance, its attempts and its checks."""
-    from batchledger.adapters.postgres.ledger.history import load_batch_history, load_quoted
+    from batchledger.books.history import load_batch_history, load_quoted
 
     dsn = find_ledger(connection)
     history = load_batch_history(dsn, batch_id)

@@ -152,7 +152,7 @@ def retire(
     Rows stay where they are, and the target stays the pipeline's own,
     unless you free it. `resume` takes the pipeline up again.
     """
-    from batchledger.adapters.postgres.ledger.decisions import PostgresDecisions
+    from batchledger.ledger.decisions import PostgresDecisions
     from batchledger.lifecycle.execution import retire as carry_out
 
     config, dsn = find_known(pipeline, connection)
@@ -214,6 +214,6 @@ def _give(config: "PipelineConfig", order: AtOnce, reason: str, dry_run: bool, a
 
 
 def _find_pipeline(batch_id: int, connection: str) -> "PipelineConfig":
-    from batchledger.adapters.postgres.ledger.ledger import PostgresLedger
+    from batchledger.ledger.ledger import PostgresLedger
 
     return load_pipeline(PostgresLedger(find_ledger(connection)).load_batch(batch_id).pipeline)

@@ -28,8 +28,8 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Print what a role needs to run a pipeline, and to see no other one; execute it with --apply."""
-    from batchledger.adapters.postgres.ledger.grants import grant_all, grant_role
     from batchledger.config.sink_sections import PostgresSinkConfig
+    from batchledger.ledger.grants import grant_all, grant_role
 
     config = load_pipeline(pipeline)
     dsn = find_ledger_of(config, login)

@@ -19,7 +19,7 @@ def looks(
     as_json: AsJson = False,
 ) -> None:
     """List who has looked at keys and values of a pipeline's records, and at errors in full."""
-    from batchledger.adapters.postgres.ledger.looks import list_looks
+    from batchledger.ledger.looks import list_looks
     from batchledger.wiring import ledger_dsn
 
     found = list_looks(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
@@ -38,7 +38,7 @@ def note_look(
 
     Raises ConfigurationError if the ledger's user may not do that; the command shows nothing then.
     """
-    from batchledger.adapters.postgres.ledger.looks import record_look
+    from batchledger.ledger.looks import record_look
 
     record_look(dsn, pipeline, find_actor(), places, batch_id=batch_id, errors=errors)
 

@@ -27,7 +27,7 @@ from batchledger.model.offsets import OffsetRange, count_offsets, describe_range
 from batchledger.planning.replay import Quarantined, Replay, require_payloads, split_quarantined
 
 if TYPE_CHECKING:
-    from batchledger.adapters.postgres.ledger.history import BatchHistory, QuarantineLine, QuarantineList
+    from batchledger.books.history import BatchHistory, QuarantineLine, QuarantineList
 
 app = typer.Typer(help="Records that could not be decoded: list them, replay them, drop them.", no_args_is_help=True)
 
@@ -50,7 +50,7 @@ def list_records(
     as_json: AsJson = False,
 ) -> None:
     """List the records that a pipeline has in quarantine: coordinates, error, batch and size."""
-    from batchledger.adapters.postgres.ledger.history import list_quarantine
+    from batchledger.books.history import list_quarantine
     from batchledger.wiring import ledger_dsn
 
     dsn = ledger_dsn(load_pipeline(pipeline))

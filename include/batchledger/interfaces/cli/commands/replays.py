@@ -29,7 +29,7 @@ from batchledger.model.offsets import count_offsets
 from batchledger.planning.replay import Replay, Window
 
 if TYPE_CHECKING:
-    from batchledger.adapters.postgres.ledger.history import BatchHistory
+    from batchledger.books.history import BatchHistory
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def require_reason(reason: str | None) -> str:
 
 def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision) -> "list[BatchHistory]":
     """Publish each request as a batch of its own; return the histories of these batches. An empty request has none."""
-    from batchledger.adapters.postgres.ledger.history import load_batch_history
+    from batchledger.books.history import load_batch_history
     from batchledger.lifecycle import plans, run_batch
     from batchledger.wiring import ledger_dsn
 
@@ -117,7 +117,7 @@ def _explaining_how_to_go_on(batch: Batch) -> Iterator[None]:
 
 def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) -> None:
     """Show what a replay would do. Exit code 3 if it would not be published."""
-    from batchledger.adapters.postgres.ledger.history import load_batch_history
+    from batchledger.books.history import load_batch_history
     from batchledger.lifecycle.dry_run import dry_run_replay
     from batchledger.wiring import ledger_dsn
 

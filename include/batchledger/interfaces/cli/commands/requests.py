@@ -26,7 +26,7 @@ def requests(
     as_json: AsJson = False,
 ) -> None:
     """List what waits for a second person: who asked for it, why, and what it would change."""
-    from batchledger.adapters.postgres.ledger.requests import list_requests
+    from batchledger.ledger.requests import list_requests
 
     show(describe_requests(list_requests(find_ledger(connection), pipeline)), as_json)
 
@@ -76,7 +76,7 @@ def withdraw(
 
 def _find(request_id: int, connection: str) -> "tuple[DecisionRecord, PipelineConfig]":
     """Return a request, and its pipeline."""
-    from batchledger.adapters.postgres.ledger.requests import load_request
+    from batchledger.ledger.requests import load_request
 
     request = load_request(find_ledger(connection), request_id)
     return request, load_pipeline(request.pipeline)

@@ -31,8 +31,8 @@ def schema(
     the pipeline file and the statement that it takes. Exit code 3 if one
     is breaking.
     """
-    from batchledger.adapters.postgres.ledger.record_schemas import list_schemas
-    from batchledger.adapters.postgres.ledger.writer_schemas import list_used_schemas
+    from batchledger.ledger.record_schemas import list_schemas
+    from batchledger.ledger.writer_schemas import list_used_schemas
     from batchledger.reading import sample_topics
     from batchledger.wiring import compare_schema, ledger_dsn
 

@@ -13,7 +13,7 @@ from batchledger.model.errors import BatchledgerError
 from batchledger.model.incidents import Incident
 
 if TYPE_CHECKING:
-    from batchledger.adapters.postgres.ledger.incidents import AlertRecord, DeliveryRecord
+    from batchledger.ledger.incidents import AlertRecord, DeliveryRecord
     from batchledger.monitoring.alerting import Told
 
 _STYLE_BY_SEVERITY = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: ""}

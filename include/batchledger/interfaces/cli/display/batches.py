@@ -28,7 +28,7 @@ from batchledger.monitoring.health import PipelineHealth, Threats, describe_quar
 from batchledger.planning.live import Plan
 
 if TYPE_CHECKING:
-    from batchledger.adapters.postgres.ledger.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
+    from batchledger.books.history import BatchHistory, BatchSummary, RangeRecord, ReplacementRecord
 
 COLUMNS_IN_BALANCE = 2
 _STYLE_BY_PIPELINE_STATE = {

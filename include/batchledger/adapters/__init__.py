@@ -1,1 +1,0 @@
-"""Translations between the ports and what is outside: databases, brokers, engines, channels of alerts."""

@@ -1,1 +1,0 @@
-"""PostgreSQL: the ledger, the staging that every sink shares, and the sinks that are written from it."""

@@ -1,0 +1,224 @@
+"""Settles what pyarrow's JSON parser gives into the types of columns, as far as it is surely what the page says.
+
+``docs/reference/meaning.md`` is the page. Whatever the parser may have read in another way raises DoubtfulError.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from batchledger.formats.arrow_types import MOMENT, to_arrow_type
+from batchledger.formats.decoding.meaning import (
+    EARLIEST_MICROSECONDS,
+    LARGEST_EXACT_DOUBLE,
+    LARGEST_EXACT_FLOAT,
+    LATEST_MICROSECONDS,
+    ZONE,
+    UnfitError,
+    decode_base64,
+)
+from batchledger.formats.decoding.picking import DoubtfulError
+from batchledger.model.records.columns import EPOCH_UNITS, Column
+from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
+
+# How a number may be written that is not 0 and becomes a double of 0.
+_TINY = "[eE]-0*[1-9][0-9]{2}|0{220}"
+
+# With up to 38 digits behind the point, a number that is larger has an exponent of two digits.
+_TINIEST = 1e-90
+
+# There is no year 0.
+_DAY = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
+_SURE_DAY = f"^{_DAY}$"
+_SURE_MOMENT = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?{ZONE}?$"
+
+_PARSED_AS: Mapping[str, pa.DataType] = {
+    "float": pa.float64(),
+    "real": pa.float64(),
+    # Texts become values only if they have the one form that the parser reads as the page says.
+    "date": pa.string(),
+    "timestamp": pa.string(),
+    "binary": pa.string(),
+    **dict.fromkeys(EPOCH_UNITS, pa.int64()),
+}
+
+_BINARY = Column("", "binary")
+
+_Layer = dict[str, Any]
+"""Parsed types by the name of the field, or what is parsed of an object."""
+
+
+def to_parsed_type(type_: str) -> pa.DataType | None:
+    """Return the type that the parser is to give for a declared type; None if it cannot read such values."""
+    match take_apart(type_):
+        case ArrayOf(element):
+            within = to_parsed_type(element)
+            return None if within is None else pa.list_(within)
+        case StructOf(fields):
+            parsed = {each.name: to_parsed_type(each.type) for each in fields}
+            return None if None in parsed.values() else pa.struct(list(parsed.items()))
+        case MapOf():
+            return None
+        case None if type_ == "jsonb":
+            return None
+        case None:
+            return _PARSED_AS.get(type_) or to_arrow_type(type_)
+
+
+def lay_out(columns: Sequence[Column]) -> Sequence[pa.Schema]:
+    """Return what to parse for columns, which have a parsed type: one schema, or several if columns share fields.
+
+    Example: ``customer string`` and ``customer.id as customer_id bigint`` cannot be read at once.
+    """
+    layers: list[_Layer] = [{}]
+    for column in columns:
+        type_ = to_parsed_type(column.type)
+        if not any(_insert(layer, column.source, type_) for layer in layers):
+            layers.append({})
+            _insert(layers[-1], column.source, type_)
+    return [pa.schema(list(_to_struct(layer))) for layer in layers]
+
+
+def _insert(layer: _Layer, path: Sequence[str], type_: pa.DataType) -> bool:
+    """Add a field to what is parsed, unless a value would have to be an object and another one at once."""
+    name, *within = path
+    if not within:
+        return layer.setdefault(name, type_) is type_
+    inner = layer.setdefault(name, {})
+    return isinstance(inner, dict) and _insert(inner, within, type_)
+
+
+def _to_struct(layer: _Layer) -> pa.DataType:
+    return pa.struct([(name, _to_struct(each) if isinstance(each, dict) else each) for name, each in layer.items()])
+
+
+def replace_decimals(type_: pa.DataType) -> pa.DataType:
+    """Return a parsed type with doubles in place of decimals within."""
+    if pa.types.is_list(type_):
+        return pa.list_(replace_decimals(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(each.name, replace_decimals(each.type)) for each in type_])
+    return pa.float64() if pa.types.is_decimal(type_) else type_
+
+
+def have_tiny(doubles: pa.Array) -> bool:
+    """Whether a number, also within, is 0 or so close to it that only an exponent can write it."""
+    if pa.types.is_list(doubles.type):
+        return have_tiny(doubles.values)
+    if pa.types.is_struct(doubles.type):
+        return any(have_tiny(doubles.field(place)) for place in range(doubles.type.num_fields))
+    is_number = pa.types.is_floating(doubles.type)
+    return is_number and bool((np.abs(doubles.to_numpy(zero_copy_only=False)) < _TINIEST).any())
+
+
+def require_same_decimals(found: pa.Array, written: pa.Array) -> None:
+    """Compare decimals, also within, with the same values as doubles. Raises DoubtfulError."""
+    if pa.types.is_list(found.type):
+        require_same_decimals(found.values, written.values)
+    elif pa.types.is_struct(found.type):
+        for place in range(found.type.num_fields):
+            require_same_decimals(found.field(place), written.field(place))
+    elif pa.types.is_decimal(found.type):
+        numbers = found.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if not np.allclose(numbers, written.to_numpy(zero_copy_only=False), rtol=1e-9, atol=0, equal_nan=True):
+            raise DoubtfulError
+
+
+def settle(type_: str, values: pa.Array, records: pa.StringArray, *, are_beside: bool = True) -> pa.Array:
+    """Return the values in the column's own type; ``records`` are what they were read from.
+
+    Unless they ``are_beside`` their records, any value may come from any record. Raises pa.ArrowInvalid or
+    DoubtfulError.
+    """
+    match take_apart(type_):
+        case ArrayOf(element):
+            within = settle(element, values.values, records, are_beside=False)
+            return pa.ListArray.from_arrays(values.offsets, within, mask=values.is_null())
+        case StructOf(fields):
+            children = [
+                settle(each.type, values.field(place), records, are_beside=are_beside)
+                for place, each in enumerate(fields)
+            ]
+            named = [pa.field(each.name, child.type) for each, child in zip(fields, children, strict=True)]
+            return pa.StructArray.from_arrays(children, fields=named, mask=values.is_null())
+        case _:
+            return _settle_scalars(type_, values, records, are_beside)
+
+
+def _settle_scalars(type_: str, values: pa.Array, records: pa.StringArray, are_beside: bool) -> pa.Array:
+    settled = values
+    match type_:
+        case "double":
+            _require_numbers(values.to_numpy(zero_copy_only=False), LARGEST_EXACT_DOUBLE, records, are_beside)
+        case "float" | "real":
+            settled = _to_floats(values, records, are_beside)
+        case "date":
+            require_form(values, _SURE_DAY)
+            settled = values.cast(pa.date32())
+        case "timestamp":
+            settled = _to_moments(values)
+        case "binary":
+            settled = _decode_base64(values)
+        case _ if type_ in EPOCH_UNITS:
+            unit = EPOCH_UNITS[type_]
+            _require_between(values, EARLIEST_MICROSECONDS // unit, LATEST_MICROSECONDS // unit)
+            settled = pc.multiply(values, unit).cast(MOMENT)
+        case _ if type_.startswith("decimal"):
+            values.validate(full=True)  # which refuses what is beyond the precision; the parser does not
+        case _:
+            # The parser gives what the column holds.
+            pass
+    return settled
+
+
+def _to_floats(values: pa.Array, records: pa.StringArray, are_beside: bool) -> pa.Array:
+    doubles = values.to_numpy(zero_copy_only=False)
+    _require_numbers(doubles, LARGEST_EXACT_FLOAT, records, are_beside)
+    floats = doubles.astype(np.float32)
+    if ((floats == 0) & (doubles != 0)).any():
+        raise DoubtfulError
+    return pa.array(floats, mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _to_moments(values: pa.Array) -> pa.Array:
+    require_form(values, _SURE_MOMENT)
+    # A moment without a zone is in UTC.
+    has_zone = pc.match_substring_regex(values, f"{ZONE}$")
+    zoned = pc.if_else(has_zone, values, pc.binary_join_element_wise(values, "Z", ""))
+    return _require_between(zoned.cast(MOMENT), EARLIEST_MICROSECONDS, LATEST_MICROSECONDS)
+
+
+def _require_numbers(numbers: np.ndarray, largest_exact: int, records: pa.StringArray, are_beside: bool) -> None:
+    """Refuse numbers beyond the type, whole numbers whose digits it may not keep, and a 0 that was not written so."""
+    if (np.abs(numbers) >= largest_exact).any():
+        raise DoubtfulError
+    is_zero = numbers == 0
+    if not is_zero.any():
+        return
+    written = records.filter(pa.array(is_zero)) if are_beside else records
+    if pc.any(pc.match_substring_regex(written, _TINY)).as_py():
+        raise DoubtfulError
+
+
+def require_form(values: pa.Array, form: str) -> None:
+    """Raise DoubtfulError unless all texts have the form, a regular expression."""
+    if pc.all(pc.match_substring_regex(values, form)).as_py() is False:
+        raise DoubtfulError
+
+
+def _require_between(values: pa.Array, least: int, most: int) -> pa.Array:
+    found = pc.min_max(values.cast(pa.int64())).as_py()
+    if found["min"] is not None and (found["min"] < least or found["max"] > most):
+        raise DoubtfulError
+    return values
+
+
+def _decode_base64(values: pa.Array) -> pa.Array:
+    try:
+        decoded = [None if each is None else decode_base64(_BINARY, each) for each in values.to_pylist()]
+    except UnfitError as error:
+        raise DoubtfulError from error
+    return pa.array(decoded, pa.binary())

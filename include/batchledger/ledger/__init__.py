@@ -1,0 +1,1 @@
+"""The ledger in PostgreSQL: its migrations and everything that writes it."""

@@ -1,0 +1,108 @@
+"""The staged rows in one judgement: a session that knows which of them are duplicates, and what checks see of them.
+
+Duplicates are found once, in a temporary table. So checks and counts agree whatever other batches do meanwhile, and
+twins of the step are not in each other's way. Checks get the session with a cursor that can only read (I6). If nothing
+is a duplicate, nothing is compared with that table, which would keep PostgreSQL from reading the rows in parallel.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from typing_extensions import override
+
+from batchledger.database.transactions import ranges_as_arrays, read_sql
+from batchledger.model.attempt_facts import UnmatchedDeletions
+from batchledger.model.balance import StagedRange
+from batchledger.model.batch import Attempt, Lane
+from batchledger.model.checks import Severity
+from batchledger.model.records.columns import DELETED_COLUMN
+from batchledger.model.records.numbering import NumberFacts
+from batchledger.model.records.rules import SequenceRule
+from batchledger.model.records.times import RecordTimes
+from batchledger.ports import RowsToCheck, StagedRows
+from batchledger.sinks.staging.key_secret import ReadSecret
+from batchledger.sinks.staging.reading_cursor import ReadingCursor
+from batchledger.sinks.staging.sequences import PostgresSequence
+from batchledger.sinks.staging.tables import find_aside, join_names, select_kept, statement_about
+
+_ROWS = "batchledger_rows"
+
+SelectUnmatched = Callable[[psycopg.Cursor[Any], Attempt, sql.Composable], sql.Composable | None]
+
+
+@dataclass(frozen=True)
+class PostgresStagedRows(StagedRows):
+    """``repeated`` counts the rows of ``batchledger_repeated``, which ends with the session."""
+
+    connection: psycopg.Connection[Any]
+    attempt: Attempt
+    columns: Sequence[str]
+    sequence: SequenceRule | None
+    repeated: int
+    read_secret: ReadSecret
+    select_unmatched: SelectUnmatched
+    severity_of_unmatched: Severity
+
+    @override
+    def show(self) -> RowsToCheck:
+        is_row = sql.SQL("{} is not true and _task >= 0").format(sql.Identifier(DELETED_COLUMN))
+        parts = {"kept": self._kept, "is_row": is_row if DELETED_COLUMN in self.columns else sql.SQL("_task >= 0")}
+        shown = join_names([each for each in self.columns if each != DELETED_COLUMN])
+        view = sql.Identifier("pg_temp", _ROWS)
+        with self._transaction() as cursor:
+            cursor.execute(read_sql(__package__, "create_rows_view").format(view=view, columns=shown, **parts))
+            cursor.execute(read_sql(__package__, "count_rows_to_check").format(**parts))
+            ((accepted, checked),) = cursor.fetchall()
+        # Code of a check can ask for another cursor.
+        self.connection.execute("set default_transaction_read_only = on")
+        self.connection.cursor_factory = ReadingCursor
+        return RowsToCheck(self.connection, _ROWS, accepted, checked)
+
+    @override
+    def summarise(self) -> Sequence[StagedRange]:
+        ranges = self.attempt.batch.ranges
+        with self._transaction() as cursor:
+            cursor.execute(statement_about("summarise_staging", self.attempt), ranges_as_arrays(ranges))
+            counts = cursor.fetchall()
+            repeated: Sequence[tuple[int, int]] = [(0, 0)] * len(ranges)
+            if self.repeated:
+                cursor.execute(read_sql(__package__, "count_repeated"), ranges_as_arrays(ranges))
+                repeated = cursor.fetchall()
+        return [
+            StagedRange(range_, rows, distinct, outside, *duplicates, times=RecordTimes(*times))
+            for range_, (rows, distinct, outside, *times), duplicates in zip(ranges, counts, repeated, strict=True)
+        ]
+
+    @override
+    def count_numbers(self) -> NumberFacts | None:
+        if self.sequence is None or self.attempt.batch.lane is not Lane.LIVE:
+            return None
+        with self._transaction() as cursor:
+            aside = find_aside(cursor, self.attempt)
+            sequence = PostgresSequence(self.sequence, self.read_secret, self._kept, aside)
+            return sequence.count(cursor, self.attempt)
+
+    @override
+    def count_unmatched(self) -> UnmatchedDeletions | None:
+        with self._transaction() as cursor:
+            query = self.select_unmatched(cursor, self.attempt, self._kept)
+            if query is None:
+                return None
+            cursor.execute(sql.SQL("select count(*) from ({}) unmatched").format(query))
+            return UnmatchedDeletions(int(cursor.fetchall()[0][0]), self.severity_of_unmatched)
+
+    @property
+    def _kept(self) -> sql.Composable:
+        return select_kept(self.attempt, self.repeated)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Cursor[Any]]:
+        """Run one transaction that may write temporary tables, also after the rows were shown."""
+        with self.connection.transaction(), psycopg.Cursor(self.connection) as cursor:
+            cursor.execute("set transaction read write")
+            cursor.execute("set local work_mem = '256MB'")
+            yield cursor

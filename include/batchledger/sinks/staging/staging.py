@@ -1,0 +1,324 @@
+"""The staging of sinks whose rows wait in the ledger's database, wherever they go from there.
+
+Rows wait in a table of their attempt, ``batchledger_staging.b17_a2_open``. Sealing renames it to ``b17_a2_rows``: the
+rename waits for writers in flight and makes every later write of a zombie task fail (S75). The table is unlogged if the
+sink's commit is the ledger's. If a sink commits by itself, its rows have to outlive a crash of the database, so that
+the ledger can confirm them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from typing_extensions import override
+
+from batchledger.database.sessions import connect
+from batchledger.database.transactions import (
+    STAGING_SCHEMA,
+    drop_staging_tables,
+    ranges_as_arrays,
+    transaction,
+    translate_errors,
+)
+from batchledger.model.batch import Attempt, HeldRange, Lane
+from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender, Severity
+from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError
+from batchledger.model.housekeeping import Housekeeping
+from batchledger.model.offsets import OffsetRange, single_offset
+from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
+from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
+from batchledger.model.refusals import stage_again
+from batchledger.ports import CommittingSink, Publication, Staging, StagingWriter
+from batchledger.sinks.staging.deduplication import PostgresDeduplication
+from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
+from batchledger.sinks.staging.key_types import keep_types
+from batchledger.sinks.staging.sequences import PostgresSequence
+from batchledger.sinks.staging.staged_rows import PostgresStagedRows
+from batchledger.sinks.staging.tables import (
+    PostgresStagingWriter,
+    aside_table,
+    columns_of,
+    define_column,
+    find_aside,
+    open_table,
+    rows_table,
+    select_kept,
+    statement_about,
+    table_prefix,
+)
+
+_COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
+    IntegrityCheck.NO_DUPLICATE_OFFSETS: "find_duplicates",
+    IntegrityCheck.NO_ROWS_OUTSIDE_RANGES: "find_outside",
+}
+
+
+class PostgresStaging(Staging):
+    """A sink builds on this, and says what is published and where."""
+
+    dsn: str
+    upsert: Upsert | None = None
+    deduplication: Deduplication | None
+    sequence: SequenceRule | None
+    read_secret: ReadSecret
+
+    @property
+    def name(self) -> str:
+        """The target's name as people write it."""
+        raise NotImplementedError
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that ``sink.key`` names."""
+        raise NotImplementedError
+
+    def find_old_rows(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
+    ) -> tuple[sql.Composable, dict[str, Any]] | None:
+        """Return the query, with its parameters, of the rows that other batches have published of these ranges.
+
+        None when nothing was ever published.
+        """
+        raise NotImplementedError
+
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
+        """Raise TargetRefusedError when the target cannot take the rows of the open staging, with this schema."""
+        raise NotImplementedError
+
+    def select_unmatched(
+        self,
+        cursor: psycopg.Cursor[Any],  # noqa: ARG002
+        attempt: Attempt,  # noqa: ARG002
+        rows: sql.Composable,  # noqa: ARG002
+    ) -> sql.Composable | None:
+        """Return the query of such of the ``rows`` that delete a key of which nothing is known.
+
+        None if the target cannot be asked, and without deletions.
+        """
+        return None
+
+    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:  # noqa: ARG002
+        """A target that is not a table of this database is not asked row by row."""
+        return ()
+
+    @contextmanager
+    def asking(self, attempt: Attempt, connection: psycopg.Connection[Any] | None) -> Iterator[psycopg.Cursor[Any]]:
+        """Yield a cursor of the publication, or of a transaction of its own."""
+        if connection is None:
+            with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+                yield cursor
+        else:
+            with connection.cursor() as cursor:
+                yield cursor
+
+    @override
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
+        self.require_columns(schema)
+        with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
+            # Sealing looks at the task of every row. In front of texts its place is the same in each.
+            columns = [sql.SQL("_task bigint not null"), *(define_column(field) for field in schema)]
+            # Rows outlive a crash of the server if a sink may have committed them already.
+            kind = sql.SQL("table" if isinstance(self, CommittingSink) else "unlogged table")
+            cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
+            keep_types(cursor, attempt, self._remembered_keys, schema)
+            if self._remembered_keys:
+                # Before Spark reads anything. No key is hashed here.
+                know_secret(cursor, self.read_secret)
+            self.require_fit(cursor, attempt, schema)
+        return PostgresStagingWriter(self.dsn, f"{table_prefix(attempt)}_open", attempt.batch.pipeline)
+
+    @override
+    def count_arriving(self, attempt: Attempt) -> int:
+        with transaction(self.dsn, f"count the rows on their way to {attempt.batch.label}") as cursor:
+            # A table of another database could have the same number.
+            cursor.execute(
+                "select coalesce(sum(tuples_processed), 0)::bigint from pg_stat_progress_copy "
+                "where datname = current_database() and relid = to_regclass(%s)",
+                [open_table(attempt).as_string()],
+            )
+            return int(cursor.fetchall()[0][0])
+
+    @override
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        self.seal_table(attempt, "open", "rows", accepted_tasks)
+
+    def seal_table(self, attempt: Attempt, kind: str, sealed: str, accepted_tasks: Sequence[int]) -> None:
+        """Rename ``b17_a2_<kind>`` to ``b17_a2_<sealed>``, and keep what the accepted tasks have written."""
+        with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
+            table, name = (f"{table_prefix(attempt)}_{each}" for each in (kind, sealed))
+            try:
+                cursor.execute(
+                    sql.SQL("alter table {} rename to {}").format(
+                        sql.Identifier(STAGING_SCHEMA, table), sql.Identifier(name)
+                    )
+                )
+            except psycopg.errors.LockNotAvailable as error:
+                raise StagingError(
+                    f"{attempt.batch.label} attempt {attempt.number} is not sealed: a task still writes after the "
+                    "job has ended.",
+                    advice="The next attempt writes to a staging of its own.",
+                    batch_id=attempt.batch.batch_id,
+                ) from error
+            delete = sql.SQL("delete from {} where _task <> all(%s)").format(sql.Identifier(STAGING_SCHEMA, name))
+            cursor.execute(delete, [list(accepted_tasks)])
+
+    @contextmanager
+    @override
+    def read_staged(self, attempt: Attempt) -> Iterator[PostgresStagedRows]:
+        with translate_errors(f"look at the rows of {attempt.batch.label}", attempt), connect(self.dsn) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("set transaction isolation level repeatable read")
+                columns = list(self.staged_columns(cursor, attempt))
+                repeated = self._list_repeated(cursor, attempt)
+            connection.commit()
+            connection.autocommit = True
+            try:
+                yield PostgresStagedRows(
+                    connection,
+                    attempt,
+                    columns,
+                    self.sequence,
+                    repeated,
+                    self.read_secret,
+                    self.select_unmatched,
+                    self.upsert.unmatched_deletions if self.upsert else Severity.WARNING,
+                )
+            finally:
+                # If the connection was lost, no check is at fault, whatever a check made of it.
+                connection.execute("select 1")
+
+    @override
+    def find_offenders(
+        self, attempt: Attempt, checks: Collection[IntegrityCheck], limit: int
+    ) -> Mapping[IntegrityCheck, Sequence[Offender]]:
+        with transaction(self.dsn, f"look for offending rows in {attempt.batch.label}", attempt) as cursor:
+            found: dict[IntegrityCheck, Sequence[Offender]] = {}
+            parameters = ranges_as_arrays(attempt.batch.ranges) | {"limit": limit}
+            for check in _COORDINATE_CHECKS.keys() & checks:
+                cursor.execute(statement_about(_COORDINATE_CHECKS[check], attempt), parameters)
+                found[check] = [Offender(single_offset(*place)) for place in cursor]
+            names_messages = self.message_keys is not None and IntegrityCheck.NO_DUPLICATE_MESSAGES in checks
+            names_numbers = attempt.batch.lane is Lane.LIVE and not CHECKS_OF_NUMBERS.isdisjoint(checks)
+            names_deletions = IntegrityCheck.DELETIONS_FIND_ROWS in checks
+            if not names_messages and not names_numbers and not names_deletions:
+                return found
+            repeated = self._list_repeated(cursor, attempt)
+            deletions = (
+                self.select_unmatched(cursor, attempt, select_kept(attempt, repeated)) if names_deletions else None
+            )
+            if deletions is not None:
+                cursor.execute(sql.SQL("{} order by 1, 2, 3 limit {}").format(deletions, sql.Literal(limit)))
+                found[IntegrityCheck.DELETIONS_FIND_ROWS] = [Offender(single_offset(*place)) for place in cursor]
+            if self.message_keys is not None and names_messages:
+                found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self.message_keys.find_repeated(cursor, limit)
+            if self.sequence is not None and names_numbers:
+                kept, aside = select_kept(attempt, repeated), find_aside(cursor, attempt)
+                sequence = PostgresSequence(self.sequence, self.read_secret, kept, aside)
+                found |= sequence.find_offenders(cursor, attempt, limit)
+        return found
+
+    @override
+    def remember_numbers(self, publication: Publication) -> int | None:
+        attempt = publication.attempt
+        if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
+            return None
+        rows: sql.Composable = rows_table(attempt)
+        if self.message_keys is not None:
+            rows = self.message_keys.select_published(attempt)
+        with publication.connection.cursor() as cursor:
+            cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+            found = int(cursor.fetchall()[0][0])
+            aside = find_aside(cursor, attempt)
+            PostgresSequence(self.sequence, self.read_secret, rows, aside).remember(cursor, attempt)
+            return found
+
+    @override
+    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
+        with transaction(self.dsn, f"set rows of {attempt.batch.label} aside", attempt) as cursor:
+            aside = aside_table(attempt)
+            # Otherwise a twin could create the table at the same time.
+            cursor.execute(sql.SQL("lock table {} in share row exclusive mode").format(rows_table(attempt)))
+            if find_aside(cursor, attempt) is None:
+                # Logged, unlike the rows: after a crash of the database, lost numbers would count as missing.
+                cursor.execute(sql.SQL("create table {} (like {})").format(aside, rows_table(attempt)))
+            cursor.execute(statement_about("remove_staged", attempt, aside=aside), ranges_as_arrays(records))
+
+    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:  # noqa: ARG002 (the port's signature)
+        """Do nothing: everything left behind lies in the ledger's database, where housekeeping removes it."""
+        return Housekeeping()
+
+    @override
+    def drop_staging(self, attempt: Attempt) -> None:
+        drop_staging_tables(self.dsn, attempt, ("open", "rows", "aside"))
+
+    def _list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
+        """Let the session know the duplicates; return how many there are."""
+        cursor.execute("set local work_mem = '256MB'")
+        return self.message_keys.list_repeated(cursor, attempt) if self.message_keys else 0
+
+    @property
+    def _remembered_keys(self) -> dict[str, tuple[str, ...]]:
+        """The columns of the keys whose hashes are kept, by rule."""
+        rules = {"dedupe.key": self.deduplication, "sink.key": self.upsert, "sequence.key": self.sequence}
+        return {name: rule.key for name, rule in rules.items() if rule is not None}
+
+    @property
+    def message_keys(self) -> PostgresDeduplication | None:
+        """Knows the duplicates among the staged rows."""
+        if self.deduplication is None:
+            return None
+        return PostgresDeduplication(self.deduplication, self.find_old_rows, self.read_secret)
+
+    def require_columns(self, schema: pa.Schema) -> None:
+        """Raise ConfigurationError when no table can have the columns, a key lacks one, or rows cannot be numbered."""
+        columns, sequence = schema.names, self.sequence
+        fault = explain_columns(columns)
+        if fault is not None:
+            raise ConfigurationError(
+                f"The rows for {self.name} cannot be staged. Nothing was written.",
+                why=f"{fault}.",
+                advice="Name or leave out the column in the transform, or correct source.schema.",
+            )
+        named = {
+            "dedupe.key": self.deduplication.key if self.deduplication else (),
+            "sink.key": self.key_columns,
+            "sequence.key": sequence.key if sequence else (),
+            "sequence.number": (sequence.number,) if sequence else (),
+        }
+        for option, names in named.items():
+            for column in names:
+                if column not in columns:
+                    raise ConfigurationError(
+                        f"{option} names column {column!r}, which the rows for {self.name} do not have.",
+                        why=f"They have {', '.join(columns)}.",
+                        advice="Correct the key, or keep the column in the transform.",
+                        subject=column,
+                    )
+        if sequence and not pa.types.is_integer(schema.field(sequence.number).type):
+            raise ConfigurationError(
+                f"sequence.number names column {sequence.number!r}, which is no integer.",
+                why=f"The rows for {self.name} have it as {schema.field(sequence.number).type}.",
+                advice="Make it an integer, in source.schema or in the transform.",
+                subject=sequence.number,
+            )
+
+    def staged_columns(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> dict[str, str]:
+        """Return type by name of the sealed rows. Raises StagingLostError."""
+        columns = columns_of(cursor, STAGING_SCHEMA, f"{table_prefix(attempt)}_rows")
+        columns.pop(TASK_COLUMN, None)
+        if not columns:
+            raise StagingLostError(
+                f"{attempt.batch.label} has lost the staging of attempt {attempt.number}. Nothing was published.",
+                advice=stage_again(attempt.batch),
+                batch_id=attempt.batch.batch_id,
+            )
+        return columns
+
+
+def count_staged(cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
+    """Return how many rows the sealed staging holds."""
+    cursor.execute(sql.SQL("select count(*) from {}").format(rows_table(attempt)))
+    return int(cursor.fetchall()[0][0])

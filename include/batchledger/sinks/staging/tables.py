@@ -1,0 +1,315 @@
+"""Staging on PostgreSQL: the tables in which the rows of one attempt wait, and how Arrow columns become theirs.
+
+An attempt writes to the unlogged ``batchledger_staging.b17_a2_open``; sealed it is ``b17_a2_rows``. Rows that a check
+sets aside move to ``b17_a2_aside``.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder
+from pgpq.encoders import StringEncoderBuilder
+from pgpq.schema import Jsonb
+from psycopg import sql
+from typing_extensions import override
+
+from batchledger.database.sessions import connect
+from batchledger.database.transactions import STAGING_SCHEMA, handing_over, read_sql, without_values
+from batchledger.formats.arrow_types import is_array, is_json
+from batchledger.formats.encoding.blocks import write_tokens
+from batchledger.model.batch import Attempt
+from batchledger.model.checks import Offender
+from batchledger.model.errors import TargetChangedError
+from batchledger.model.offsets import single_offset
+from batchledger.model.records.columns import COORDINATE_COLUMNS
+from batchledger.model.records.identifiers import TASK_COLUMN
+from batchledger.ports import StagingWriter
+
+ERASED, ERASED_WITHOUT_VERSION = -1, -2
+"""In the place of the task of a sealed row whose key was erased. It is counted, and neither judged nor published.
+
+The first one still counts as the newest record of its key: in a target that is updated by key, no older one comes back.
+"""
+
+# Where COPY was, in the server's language. Example: COPY b17_a2_open, line 7, column message_id
+_REFUSED = re.compile(r"^COPY \w+, \D+(?P<line>\d+)(?:, \S+ (?P<column>.+))?$", re.MULTILINE)
+
+PADS = sql.Identifier("pg_temp", "batchledger_pad")
+"""The padded blocks of the secret that keys are hashed with (``key_secret``)."""
+
+
+@dataclass(frozen=True)
+class PostgresStagingWriter(StagingWriter):
+    """Streams Arrow batches through binary COPY; holds only text, so that it can be pickled."""
+
+    dsn: str = field(repr=False)
+    table: str
+    pipeline: str = "PIPELINE"
+
+    @contextmanager
+    @override
+    def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
+        """A task that writes nothing opens no connection."""
+        with ExitStack() as stack:
+            stream: Callable[[pa.RecordBatch], None] | None = None
+
+            def write(batch: pa.RecordBatch) -> None:
+                nonlocal stream
+                tagged = batch.append_column(TASK_COLUMN, pa.repeat(pa.scalar(task, pa.int64()), batch.num_rows))
+                stream = stream or stack.enter_context(self._copy(tagged.schema))
+                stream(tagged)
+
+            yield write
+
+    @contextmanager
+    def _copy(self, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
+        table = sql.Identifier(STAGING_SCHEMA, self.table)
+        places: list[pa.RecordBatch] = []
+        # A piece of records for a topic has no place of its own.
+        is_of_rows = set(COORDINATE_COLUMNS) <= set(schema.names)
+        with (
+            handing_over(f"staging table {self.table}", "a row", partial(_find_row, places), self.pipeline),
+            connect(self.dsn) as connection,
+            connection.cursor() as cursor,
+            _copying(cursor, table, schema) as write,
+        ):
+
+            def write_known(batch: pa.RecordBatch) -> None:
+                if is_of_rows:
+                    # A row may be refused long after it was sent, and PostgreSQL knows it by its number alone.
+                    # Copies: a column of a batch from Spark keeps the whole message that it came in.
+                    places.append(batch.select(COORDINATE_COLUMNS).take(np.arange(batch.num_rows)))
+                write(batch)
+
+            yield write_known
+
+
+def _find_row(places: Iterable[pa.RecordBatch], error: psycopg.Error) -> Offender | None:
+    """Return the row that COPY has refused, with its column; ``places`` are the coordinates of all that was sent."""
+    found = _REFUSED.search(error.diag.context or "")
+    if found is None:
+        return None
+    place = int(found["line"]) - 1
+    for each in places:
+        if place < each.num_rows:
+            topic, partition, offset = each.slice(place, 1).to_pylist()[0].values()
+            said = without_values(error)
+            return Offender(
+                single_offset(topic, partition, offset), f"{found['column']}: {said}" if found["column"] else said
+            )
+        place -= each.num_rows
+    return None
+
+
+def copy_batches(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: Iterable[pa.RecordBatch]) -> None:
+    """Copy batches of one schema to a table."""
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is None:
+        return
+    with _copying(cursor, table, first.schema) as write:
+        for batch in chain([first], iterator):
+            write(batch)
+
+
+@contextmanager
+def _copying(
+    cursor: psycopg.Cursor[Any], table: sql.Composable, schema: pa.Schema
+) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    copied = pa.schema([pa.field(each.name, pa.string()) if _is_jsonb(each) else each for each in schema])
+    encoders = {each.name: ArrowToPostgresBinaryEncoder.infer_encoder(each) for each in copied}
+    for each in schema:
+        if _is_jsonb(each):
+            encoders[each.name] = StringEncoderBuilder.new_with_output(copied.field(each.name), Jsonb())
+    encoder = ArrowToPostgresBinaryEncoder.new_with_encoders(copied, encoders)
+    statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(table, join_names(schema.names))
+    with cursor.copy(statement) as copy:
+        copy.write(encoder.write_header())
+        yield lambda batch: copy.write(encoder.write_batch(_write_json(batch, copied)))
+        copy.write(encoder.finish())
+
+
+def _write_json(batch: pa.RecordBatch, copied: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with JSON texts in place of values that PostgreSQL has no other type for."""
+    columns = [
+        write_tokens(values) if _is_jsonb(field) and not is_json(field) else values
+        for field, values in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=copied)
+
+
+def table_prefix(attempt: Attempt) -> str:
+    """The beginning of the names of an attempt's tables: ``b17_a2``."""
+    return f"b{attempt.batch.batch_id}_a{attempt.number}"
+
+
+def open_table(attempt: Attempt) -> sql.Identifier:
+    """The table that tasks write to."""
+    return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_open")
+
+
+def rows_table(attempt: Attempt) -> sql.Identifier:
+    """The sealed table, which takes no more rows."""
+    return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_rows")
+
+
+def aside_table(attempt: Attempt) -> sql.Identifier:
+    """The rows that a check has set aside; there is no such table without them."""
+    return sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_aside")
+
+
+def statement_about(name: str, attempt: Attempt, **parts: sql.Composable) -> sql.Composed:
+    """Return the statement of that name with the sealed rows of the attempt as ``{staging}``."""
+    return read_sql(__package__, name).format(staging=rows_table(attempt), **parts)
+
+
+def join_names(columns: Sequence[str]) -> sql.Composed:
+    """Return the quoted names with commas between them."""
+    return sql.SQL(", ").join(sql.Identifier(each) for each in columns)
+
+
+def hash_of(columns: Sequence[str]) -> sql.Composed:
+    """Return the expression of a key's hash: of the JSON array of its values, as PostgreSQL writes it.
+
+    It is the array's sha256, ``under_secret``.
+    """
+    return hash_of_values(join_names(columns))
+
+
+def hash_of_values(values: sql.Composable) -> sql.Composed:
+    """Return the expression of the same hash, of expressions with commas between them."""
+    return under_secret(sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))").format(values))
+
+
+def under_secret(digest: sql.Composable) -> sql.Composed:
+    """Return the expression of HMAC-SHA-256 of a digest, or of the digest itself in a ledger without a secret.
+
+    The transaction has to know the secret (``key_secret.know_secret``); otherwise PostgreSQL refuses the statement. As
+    the hash is made of the digest, keys that are hashed already can be hashed with a secret later.
+    """
+    return sql.SQL(
+        "case when exists (select from {pads}) then sha256((select outer_pad from {pads}) || "
+        "sha256((select inner_pad from {pads}) || {digest})) else {digest} end"
+    ).format(pads=PADS, digest=digest)
+
+
+def short_hash_of(columns: Sequence[str]) -> sql.Composed:
+    """Return the expression of a hash of 64 bits. It is equal if ``hash_of`` is, and hardly ever otherwise."""
+    return sql.SQL("hash_record_extended(row({}), 0)").format(join_names(columns))
+
+
+def select_kept(attempt: Attempt, repeated: int) -> sql.Composable:
+    """Return the table or subquery of the sealed rows without the ``repeated`` ones of ``batchledger_repeated``."""
+    if not repeated:
+        return rows_table(attempt)
+    return sql.SQL("({}) kept").format(statement_about("select_unrepeated", attempt))
+
+
+def find_aside(cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Identifier | None:
+    """Return the table of the rows that a check has set aside, if there is one.
+
+    Every pipeline's role may create tables in the schema. Another role's table of this name does not count.
+    """
+    table = aside_table(attempt)
+    cursor.execute(
+        "select from pg_class where oid = to_regclass(%s) and pg_has_role(relowner, 'usage')", [table.as_string(cursor)]
+    )
+    return table if cursor.fetchall() else None
+
+
+def columns_of(cursor: psycopg.Cursor[Any], schema: str, table: str) -> dict[str, str]:
+    """Return type by column name, in order; empty when there is no such table."""
+    cursor.execute(
+        "select a.attname, format_type(a.atttypid, a.atttypmod) from pg_attribute a "
+        "join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped order by a.attnum",
+        [schema, table],
+    )
+    return dict(cursor.fetchall())
+
+
+def define_column(field: pa.Field) -> sql.Composed:
+    """Return the column definition that takes an Arrow column. Raises TargetChangedError."""
+    not_null = " not null" if field.name in COORDINATE_COLUMNS else ""
+    return sql.SQL(f"{{}} {postgres_type(field)}{not_null}").format(sql.Identifier(field.name))
+
+
+def postgres_type(field: pa.Field) -> str:
+    """Return the PostgreSQL type that binary COPY makes of an Arrow field. Raises TargetChangedError.
+
+    An array of scalars is an array; whatever else has values within is ``jsonb``, and so are texts that are JSON.
+    """
+    if _is_jsonb(field):
+        _require_json(field.name, field.type)
+        return "jsonb"
+    if is_array(field.type):
+        return f"{_name_scalar(field.type.value_type)}[]"
+    return _name_scalar(field.type)
+
+
+def _is_jsonb(field: pa.Field) -> bool:
+    type_ = field.type
+    if is_array(type_):
+        # The encoder does not know an array of moments with a zone.
+        within = type_.value_type
+        return bool(pa.types.is_nested(within) or (pa.types.is_timestamp(within) and within.tz is not None))
+    return bool(pa.types.is_nested(type_)) or is_json(field)
+
+
+def _require_json(name: str, type_: pa.DataType) -> None:
+    """Raise TargetChangedError unless values of a type, as a transform has made them, have one text in JSON."""
+    if pa.types.is_struct(type_):
+        names = [each.name for each in type_]
+        if len(set(names)) < len(names):
+            raise TargetChangedError(
+                f"Column {name} has two fields of one name, which an object in PostgreSQL cannot have.",
+                advice="Give one of them another name in the transform.",
+            )
+        for each in type_:
+            _require_json(f"{name}.{each.name}", each.type)
+    elif pa.types.is_map(type_):
+        if not (pa.types.is_string(type_.key_type) or pa.types.is_large_string(type_.key_type)):
+            raise TargetChangedError(
+                f"Column {name} is a map with names of type {type_.key_type}. Names in PostgreSQL's JSON are texts.",
+                advice="Let the transform make texts of them, for example with transform_keys.",
+            )
+        _require_json(f"{name}[]", type_.item_type)
+    elif is_array(type_):
+        _require_json(f"{name}[]", type_.value_type)
+    else:
+        _name_scalar(type_)
+
+
+def _name_scalar(type_: pa.DataType) -> str:
+    if pa.types.is_decimal(type_):
+        return "numeric"
+    if pa.types.is_timestamp(type_):
+        return "timestamp with time zone" if type_.tz else "timestamp without time zone"
+    name_by_type = {
+        pa.string(): "text",
+        pa.large_string(): "text",
+        pa.bool_(): "boolean",
+        pa.int8(): "smallint",
+        pa.int16(): "smallint",
+        pa.int32(): "integer",
+        pa.int64(): "bigint",
+        pa.float32(): "real",
+        pa.float64(): "double precision",
+        pa.date32(): "date",
+        pa.binary(): "bytea",
+        pa.large_binary(): "bytea",
+    }
+    if type_ not in name_by_type:
+        raise TargetChangedError(
+            f"A column of type {type_} cannot be stored in PostgreSQL.",
+            advice="Let the transform make another type of it, for example with cast.",
+        )
+    return name_by_type[type_]

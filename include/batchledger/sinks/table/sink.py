@@ -1,0 +1,293 @@
+"""The Sink port on PostgreSQL, in the ledger's own database, so that rows move inside the ledger's transaction (I3).
+
+The target is created by the first publication and carries ``_topic, _partition, _offset, _timestamp, _batch_id``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from typing_extensions import override
+
+from batchledger.database.transactions import held_as_arrays, ranges_as_arrays, read_sql, transaction
+from batchledger.model.balance import TargetCount, TargetCounts
+from batchledger.model.batch import Attempt, HeldRange, Target
+from batchledger.model.checks import Offender
+from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.erasure import Erased, ErasureKey
+from batchledger.model.errors import DecisionRefusedError
+from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.records.columns import DELETED_COLUMN
+from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.contract import TableColumn
+from batchledger.model.records.rules import Deduplication, Evolution, SequenceRule, Upsert
+from batchledger.ports import Publication, Sink, TargetAccess
+from batchledger.sinks.merging.compare import Shadow
+from batchledger.sinks.merging.swallowing import require_withdrawn, rows_ignored
+from batchledger.sinks.staging.deduplication import AcceptedRows
+from batchledger.sinks.staging.key_secret import ReadSecret, know_secret, no_secret
+from batchledger.sinks.staging.spans import holder_of, read_spans
+from batchledger.sinks.staging.staging import PostgresStaging, count_staged
+from batchledger.sinks.staging.strangers import require_no_strangers
+from batchledger.sinks.staging.tables import join_names, rows_table
+from batchledger.sinks.staging.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
+from batchledger.sinks.table.erasing import PostgresErasure
+from batchledger.sinks.table.refused_rows import RefusedRows
+from batchledger.sinks.table.target import TargetTable
+
+_HOLDER = holder_of("t._batch_id")
+
+
+@dataclass(frozen=True)
+class PostgresSink(PostgresStaging, Sink):
+    """``table`` is (schema, name).
+
+    Without ``deduplication`` every staged row is accepted; without ``upsert`` accepted rows are appended. With
+    ``sequence`` the numbers of live batches are judged and remembered. ``evolution`` says what a publication may change
+    in the table.
+    """
+
+    dsn: str = field(repr=False)
+    table: tuple[str, str]
+    deduplication: Deduplication | None = None
+    upsert: Upsert | None = None
+    sequence: SequenceRule | None = None
+    evolution: Evolution = Evolution.NONE
+    read_secret: ReadSecret = field(default=no_secret, repr=False)
+
+    @property
+    @override
+    def name(self) -> str:
+        """The target's name as people write it."""
+        return self._target.name
+
+    @property
+    @override
+    def key_columns(self) -> tuple[str, ...]:
+        return self.upsert.key if self.upsert else ()
+
+    @override
+    def find_old_rows(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        replaced: Sequence[HeldRange],
+    ) -> tuple[sql.Composable, dict[str, Any]] | None:
+        has_target = self._target.read_columns(cursor)
+        return rows_to_withdraw(self._target.identifier, attempt) if has_target else None
+
+    @override
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        """Before anything is judged, rows of erased keys are marked as such."""
+        super().seal_staging(attempt, accepted_tasks)
+        with (
+            transaction(self.dsn, f"look for erased keys in {attempt.batch.label}", attempt) as cursor,
+            self._target.taking(attempt),
+        ):
+            self._erasure.mark(cursor, attempt, self.staged_columns(cursor, attempt))
+
+    @override
+    def select_unmatched(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable
+    ) -> sql.Composable | None:
+        if self._target.updates is None or DELETED_COLUMN not in self.staged_columns(cursor, attempt):
+            return None
+        know_secret(cursor, self.read_secret)
+        has_target = bool(self._target.read_columns(cursor))
+        return self._target.updates.select_unmatched(attempt, rows, has_target=has_target)
+
+    @override
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
+        self._target.require_fit(cursor, attempt, schema)
+
+    @override
+    def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
+        with transaction(self.dsn, f"count rows of {self.name}") as cursor:
+            if not held or not self._target.read_columns(cursor):
+                return [0] * len(held)
+            # Since the ledger was asked who holds the ranges, it may have joined some of the batches.
+            names = {"target": self._target.identifier, "holder": _HOLDER, "asked": holder_of("piece.batch_id")}
+            statement = read_sql(__package__, "count_held").format(**names)
+            cursor.execute(statement, held_as_arrays(held) | read_spans(cursor, pipeline))
+            return [count for (count,) in cursor]
+
+    @override
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}", attempt) as cursor:
+            cursor.execute("set local work_mem = '256MB'")
+            row_columns = list(self.staged_columns(cursor, attempt))
+            columns = self._target.read_columns(cursor)
+            if not columns:
+                # Rolled back below: the rows are compared with the empty table that they would create.
+                self._target.create(cursor, self.staged_columns(cursor, attempt))
+                columns = self._target.read_columns(cursor)
+            changes = self._target.plan_changes(cursor, columns, self.staged_columns(cursor, attempt))
+            rows: sql.Composable = rows_table(attempt)
+            if self.message_keys is not None:
+                rows = self.message_keys.select_accepted(cursor, attempt)
+            with self._target.taking(attempt):
+                target, updates = self._target.identifier, self._target.updates
+                shadow = Shadow(target, columns, rows, row_columns, updates, changes)
+                self._erasure.require_columns(cursor, attempt, shadow.columns_after)
+                erased = self._erasure.count_marked(cursor, attempt, rows)
+                comparison = replace(shadow.compare(cursor, attempt, limit), erased_again=erased)
+            cursor.connection.rollback()
+            return comparison
+
+    @override
+    def compare_columns(self, schema: pa.Schema) -> Sequence[TableColumn] | None:
+        with transaction(self.dsn, f"look at the columns of {self.name}") as cursor:
+            return self._target.compare_columns(cursor, schema)
+
+    @override
+    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
+        with self.asking(attempt, connection) as cursor:
+            return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
+
+    @override
+    def find_target(self) -> Target | None:
+        with transaction(self.dsn, f"look for {self.name}") as cursor:
+            if not self._target.read_columns(cursor):
+                return None
+            claim = self._target.claim(cursor)
+            return Target(claim.name, str(claim.identity))
+
+    @override
+    def check(self, publication: Publication) -> None:
+        with self._target.taking(publication.attempt):
+            publication.connection.execute("set constraints all immediate")
+
+    @override
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """Tombstones of the ranges go with the rows, so that their keys may come back; erased ones stay."""
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            if not self._target.read_columns(cursor):
+                return [0] * len(replaced)
+            rules = [each for each in (self.deduplication, self.upsert) if each is not None]
+            with self._target.taking(attempt):
+                key_columns = [column for each in rules for column in each.key]
+                # A hidden row would stay: with this, PostgreSQL says so.
+                cursor.execute("set local row_security = off")
+                withdraw_rows(cursor, self._target.identifier, attempt, key_columns)
+                cursor.execute("set local row_security = on")
+                require_withdrawn(cursor, self._target.identifier, self.name, attempt)
+            if self.message_keys is not None:
+                self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
+            if self._target.updates is not None:
+                self._target.updates.withdraw(cursor, attempt)
+            return count_withdrawn(cursor, attempt.batch.pipeline, replaced)
+
+    @override
+    def publish(self, publication: Publication) -> PreparedRows:
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor:
+            columns = self.staged_columns(cursor, attempt)
+            rows = self._accept(cursor, publication)
+            with self._target.taking(attempt):
+                self._target.create(cursor, columns)
+                self._target.evolve(cursor, columns)
+                if self.upsert is None and publication.is_ledger_moved:
+                    require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
+                    publication.mark_ledger()
+                erased = self._erasure.count_marked(cursor, attempt, rows.missing)
+                moved = self._target.apply(cursor, attempt, rows.missing, list(columns), erased)
+            visible = rows.held + moved
+            self._require_taken(cursor, publication, visible + rows.dropped)
+            self._erasure.settle(cursor, attempt, rows.missing, columns)
+        return PreparedRows(visible, rows.dropped)
+
+    def _accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:
+        if self.deduplication is not None or self.upsert is not None:
+            # Keys are sorted and joined; with the default of 4 MB that happens on disk.
+            cursor.execute("set local work_mem = '256MB'")
+        if self.message_keys is None:
+            return AcceptedRows(rows_table(publication.attempt))
+        return self.message_keys.accept(cursor, publication)
+
+    @override
+    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
+        attempt = publication.attempt
+        with publication.connection.cursor() as cursor, self._target.taking(attempt):
+            columns = self.staged_columns(cursor, attempt)
+            rows = self._accept(cursor, publication)
+            self._target.create(cursor, columns)
+            self._target.evolve(cursor, columns)
+            return RefusedRows(cursor, self._target, attempt, list(columns)).find(rows.missing, limit)
+
+    def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
+        """Raise RowsRefusedError when staging holds what its audit has found, and the target did not take all of it."""
+        audited = publication.accepted_rows + publication.duplicate_rows
+        if found < audited and count_staged(cursor, publication.attempt) == audited:
+            attempt, ignored = publication.attempt, audited - found
+            what = f"ignores {ignored:,} of the {publication.accepted_rows:,} rows of {attempt.batch.label}"
+            raise rows_ignored(cursor, self._target.identifier, self.name, attempt, what)
+
+    @override
+    def truncate(self, access: TargetAccess) -> int:
+        """A table that is gone may be created anew by the next publication."""
+        with access.connection.cursor() as cursor:
+            cursor.execute("delete from batchledger.message_key where pipeline = %s", [access.pipeline])
+            cursor.execute(
+                "delete from batchledger.deleted_key where pipeline = %s and not is_erased", [access.pipeline]
+            )
+            if not self._target.read_columns(cursor):
+                access.forget_target()
+                return 0
+            access.confirm_target(self._target.claim(cursor))
+            # Behind a long reader this would wait, and every other reader behind it.
+            cursor.execute("set local lock_timeout = '20s'")
+            cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target.identifier))
+            cursor.execute(sql.SQL("select count(*) from {}").format(self._target.identifier))
+            ((rows,),) = cursor.fetchall()
+            cursor.execute(sql.SQL("truncate {}").format(self._target.identifier))
+            return int(rows)
+
+    @override
+    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
+        with access.connection.cursor() as cursor:
+            if not self._target.read_columns(cursor):
+                raise DecisionRefusedError(
+                    f"Table {self.name} of {access.pipeline} is not there. Nothing was erased.",
+                    advice="Correct the section sink, or wait until the pipeline has published.",
+                    pipeline=access.pipeline,
+                    subject=self.name,
+                )
+            access.confirm_target(self._target.claim(cursor))
+            return self._erasure.erase(cursor, access.pipeline, key)
+
+    @override
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
+        """Rows that carry the id of another pipeline's batch are returned too: they are findings."""
+        with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
+            if not self._target.read_columns(cursor):
+                return TargetCounts({})
+            name, parts = "count_target", {}
+            parameters: dict[str, Any] = {**read_spans(cursor, pipeline)}
+            if within is not None:
+                name = "count_target_within"
+                parameters |= ranges_as_arrays(within) | {
+                    "first": min((each.start for each in within), default=0),
+                    "last": max((each.until for each in within), default=0),
+                }
+            elif self.upsert is not None:
+                name, parts = "count_keyed_target", {"key": join_names(self.upsert.key)}
+            statement = read_sql(__package__, name).format(target=self._target.identifier, holder=_HOLDER, **parts)
+            cursor.execute(statement, parameters)
+            return TargetCounts(
+                {
+                    (batch_id, TopicPartition(topic, partition)): TargetCount(*counts)
+                    for batch_id, topic, partition, *counts in cursor
+                }
+            )
+
+    @property
+    def _erasure(self) -> PostgresErasure:
+        return PostgresErasure(self._target, self.deduplication, self.read_secret)
+
+    @property
+    def _target(self) -> TargetTable:
+        return TargetTable(self.table, self.upsert, self.evolution, self.read_secret)

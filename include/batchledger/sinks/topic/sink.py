@@ -1,0 +1,278 @@
+"""The Sink port on a topic: rows wait in the ledger's database, and are produced in a transaction of Kafka's.
+
+A record is the row as JSON or Avro, without the columns of provenance, which are headers; a row that deletes its key is
+a tombstone. The tasks that write the rows make the records, too (``topic_records``). Committed records stay: nothing is
+withdrawn, and a replay produces its records once more. Only the ledger knows what was decided about message keys. A row
+of an earlier batch counts as accepted if it is neither listed as a duplicate, nor in quarantine, nor remembered with
+another key.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
+from typing_extensions import override
+
+from batchledger.database.transactions import drop_staging_tables, held_as_arrays, read_sql, transaction
+from batchledger.formats.encoding.avro_output import AvroOutput
+from batchledger.formats.encoding.blocks import RecordEncoder
+from batchledger.model.balance import TargetCounts
+from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
+from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.erasure import Erased, ErasureKey
+from batchledger.model.errors import BatchledgerError, DecisionRefusedError, TargetChangedError, UnsettledError
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.rules import Deduplication, SequenceRule
+from batchledger.ports import CommittingSink, OutputCounts, OutputTopic, Publication, Sink, StagingWriter, TargetAccess
+from batchledger.sinks.merging.null_keys import require_keys
+from batchledger.sinks.staging.deduplication import AcceptedRows
+from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
+from batchledger.sinks.staging.staging import PostgresStaging
+from batchledger.sinks.staging.tables import PostgresStagingWriter, hash_of, join_names, rows_table
+from batchledger.sinks.staging.withdrawal import find_replaced
+from batchledger.sinks.topic.staged_records import RecordStagingWriter, StagedRecords, create_pieces, require_records
+
+SETTLING_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class TopicSink(PostgresStaging, CommittingSink, Sink):
+    """``key`` names the columns that become the key of a record; without it records have none.
+
+    A key of one column is its text; a key of several is the JSON array of their values. ``avro`` writes the values in
+    Avro; without it they are JSON.
+    """
+
+    dsn: str = field(repr=False)
+    topic: OutputTopic
+    key: tuple[str, ...] = ()
+    deduplication: Deduplication | None = None
+    sequence: SequenceRule | None = None
+    avro: AvroOutput | None = None
+    read_secret: ReadSecret = field(default=no_secret, repr=False)
+
+    @property
+    @override
+    def name(self) -> str:
+        """The topic as people write it."""
+        return f"topic {self.topic.name}"
+
+    @property
+    @override
+    def key_columns(self) -> tuple[str, ...]:
+        return self.key
+
+    @override
+    def find_old_rows(
+        self,
+        cursor: psycopg.Cursor[Any],
+        attempt: Attempt,
+        replaced: Sequence[HeldRange],
+    ) -> tuple[sql.Composable, dict[str, Any]]:
+        """Records never change, so these are the rows that the attempt has staged."""
+        key_hash = hash_of(self.deduplication.key if self.deduplication else ())
+        return read_sql(__package__, "select_produced_before").format(
+            staging=rows_table(attempt), key_hash=key_hash
+        ), held_as_arrays(replaced)
+
+    @override
+    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
+        """Any columns fit into a record."""
+
+    @override
+    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+        """Nothing goes: the records of other batches stay in the topic."""
+        if self.message_keys is not None:
+            with publication.connection.cursor() as cursor:
+                rows, parameters = self.find_old_rows(cursor, publication.attempt, replaced)
+                self.message_keys.recall(cursor, publication.attempt, replaced, rows, parameters)
+        return [0] * len(replaced)
+
+    @override
+    def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
+        """No row of another batch would go."""
+        return [0] * len(held)
+
+    @override
+    def compare(self, attempt: Attempt, limit: int) -> Comparison:
+        """Every accepted row is one more record; rows of offsets that other batches hold come once more."""
+        with transaction(self.dsn, f"count what {attempt.batch.label} would produce", attempt) as cursor:
+            self.staged_columns(cursor, attempt)
+            rows: sql.Composable = rows_table(attempt)
+            if self.message_keys is not None:
+                rows = self.message_keys.select_accepted(cursor, attempt)
+            query = read_sql(__package__, "count_produced").format(rows=rows)
+            cursor.execute(query, held_as_arrays(find_replaced(cursor, attempt)))
+            ((repeated, added),) = cursor.fetchall()
+            cursor.connection.rollback()
+            return Comparison(added=added, repeated=repeated)
+
+    @override
+    def compare_columns(self, schema: pa.Schema) -> None:
+        """Any columns fit into a record."""
+
+    @override
+    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
+        """A topic that is missing is created."""
+        with self.asking(attempt, connection) as cursor:
+            return self._claim(cursor, attempt)
+
+    @override
+    def find_target(self) -> Target | None:
+        identity = self.topic.identify()
+        return None if identity is None else Target(self.name, identity)
+
+    @override
+    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
+        # First, so that nothing is staged of what no reader of the topic could read.
+        encoder = self._open_encoder(attempt, schema)
+        rows = super().open_staging(attempt, schema)
+        with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
+            pieces = PostgresStagingWriter(self.dsn, create_pieces(cursor, attempt))
+        return RecordStagingWriter(rows, pieces, encoder)
+
+    def _open_encoder(self, attempt: Attempt, schema: pa.Schema) -> RecordEncoder:
+        if self.avro is None:
+            return RecordEncoder(self.key)
+        self.require_columns(schema)
+        try:
+            return RecordEncoder(self.key, self.avro.open(schema, is_dry_run=attempt.batch.is_dry_run))
+        except BatchledgerError as error:
+            error.batch_id = attempt.batch.batch_id
+            raise
+
+    @override
+    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
+        super().seal_staging(attempt, accepted_tasks)
+        self.seal_table(attempt, "arriving", "records", accepted_tasks)
+        with transaction(self.dsn, f"count the records of {attempt.batch.label}", attempt) as cursor:
+            require_records(cursor, attempt)
+
+    @override
+    def drop_staging(self, attempt: Attempt) -> None:
+        super().drop_staging(attempt)
+        drop_staging_tables(self.dsn, attempt, ("arriving", "records"))
+
+    @override
+    def check(self, publication: Publication) -> None:
+        """If the topic takes the largest record, it takes all."""
+        largest = _records(publication).find_largest()
+        if largest is not None:
+            self.topic.require_room(publication.attempt, *largest)
+
+    @override
+    def publish(self, publication: Publication) -> PreparedRows:
+        """The records to send are known to the transaction."""
+        rows, accepted = self._account(publication)
+        if self.key:
+            with publication.connection.cursor() as cursor:
+                # Without a key, no partition would keep the order of its records.
+                is_null = sql.SQL("num_nulls({}) > 0").format(join_names(self.key))
+                require_keys(cursor, publication.attempt, self.key, rows.missing, is_null, done="produced")
+        _records(publication).choose(rows.missing, accepted - rows.held)
+        return PreparedRows(accepted, rows.dropped)
+
+    @override
+    def confirm(self, publication: Publication) -> PreparedRows:
+        rows, accepted = self._account(publication)
+        return PreparedRows(accepted, rows.dropped)
+
+    def _account(self, publication: Publication) -> tuple[AcceptedRows, int]:
+        """Say which of the staged rows are accepted, and how many; let later batches know their keys."""
+        rows = AcceptedRows(rows_table(publication.attempt))
+        with publication.connection.cursor() as cursor:
+            self.staged_columns(cursor, publication.attempt)
+            if self.message_keys is not None:
+                cursor.execute("set local work_mem = '256MB'")
+                rows = self.message_keys.accept(cursor, publication)
+            return rows, rows.held + _count(cursor, rows.missing)
+
+    @override
+    def commit(self, publication: Publication) -> None:
+        attempt, records = publication.attempt, _records(publication)
+        with closing(records.read()) as blocks:
+            if attempt.batch.state is BatchState.COMMITTING:
+                self.topic.commit(attempt, blocks, records.count())
+            else:
+                self.topic.send(attempt, blocks)
+
+    @override
+    def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
+        return self.topic.prepare_commit(attempt)
+
+    @override
+    def find_commit(self, attempt: Attempt) -> bool | None:
+        return self.topic.find_commit(attempt)
+
+    @override
+    def search_commit(self, attempt: Attempt) -> None:
+        self.topic.search_commit(attempt)
+
+    @override
+    def truncate(self, access: TargetAccess) -> int:
+        """Never asked for: a rewind that would do so is refused before (``decisions``)."""
+        raise DecisionRefusedError(f"{self.name} of {access.pipeline} cannot be emptied.")
+
+    @override
+    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
+        raise DecisionRefusedError(
+            f"Records of {self.name} cannot be erased: its readers have seen them. Nothing was erased.",
+            why="Kafka removes records by retention, or by compaction after a tombstone of their key.",
+            advice="Let Kafka remove them; see the documentation: guides/erasure",
+            pipeline=access.pipeline,
+            subject=self.name,
+        )
+
+    @override
+    def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
+        """Records that no pipeline has written belong to other producers."""
+        counts = self._count(within)
+        if counts.held_back:
+            raise UnsettledError(
+                f"{pipeline} cannot be proved now.",
+                why=f"{counts.held_back:,} offsets of {self.name} lie behind an open transaction.",
+                advice="Ask again when it has ended; Kafka ends it after its transaction.timeout.ms.",
+                pipeline=pipeline,
+            )
+        return TargetCounts(counts.count_by_batch, counts.incomplete_until)
+
+    @retry(
+        # Kafka answers a commit before its readers see the records.
+        retry=retry_if_result(lambda counts: counts.held_back > 0),
+        stop=stop_after_delay(SETTLING_SECONDS),
+        wait=wait_fixed(0.2),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+    )
+    def _count(self, within: Sequence[OffsetRange] | None) -> OutputCounts:
+        return self.topic.count(within)
+
+    def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
+        """Return the claim. Raises TargetChangedError when the topic is one that the pipeline reads."""
+        identity = self.topic.require_usable(attempt)
+        cursor.execute(
+            "select topic from batchledger.position where pipeline = %s and concat_ws(' ', cluster_id, topic_id) = %s",
+            [attempt.batch.pipeline, identity],
+        )
+        if cursor.fetchone() is not None:
+            raise TargetChangedError(
+                f"{self.name} is a topic that {attempt.batch.pipeline} reads. Nothing was produced.",
+                why="The pipeline would read its own rows for ever.",
+                advice="Name another topic in sink.topic.",
+                pipeline=attempt.batch.pipeline,
+            )
+        return TargetClaim(self.name, identity)
+
+
+def _records(publication: Publication) -> StagedRecords:
+    return StagedRecords(publication.connection, publication.attempt)
+
+
+def _count(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:
+    cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+    return int(cursor.fetchall()[0][0])

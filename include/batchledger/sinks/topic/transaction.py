@@ -1,0 +1,366 @@
+"""Writes a batch and the ends of its ranges in one Kafka transaction, and finds out what became of a batch.
+
+All transactions of a pipeline have one id. A producer that begins with this id, to write or to ask, ends what an
+earlier one has left open: that is committed by then, or Kafka aborts it and fences its producer (S71, S93). So an
+outcome stays once it has been asked for.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from time import monotonic
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from batchledger.model.batch import Attempt, Batch
+from batchledger.model.errors import (
+    BatchledgerError,
+    FencedError,
+    OutcomeUnknownError,
+    ServiceUnavailableError,
+    StagingLostError,
+    TargetRefusedError,
+)
+from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.rules import HeaderForm
+from batchledger.model.refusals import stage_again
+from batchledger.ports.output import OutputBlock
+from batchledger.sinks.topic.commits import (
+    KnowsBatch,
+    is_named,
+    judge,
+    open_group,
+    read_metadata,
+    write_nothing,
+    write_offsets,
+)
+from batchledger.sinks.topic.errors import NOTHING_VISIBLE, explain, explaining, is_fenced
+from batchledger.sinks.topic.log import describe_topics, list_ends, look_at
+from batchledger.sinks.topic.pace import SendingPace, Verdict
+from batchledger.sinks.topic.records import HeaderWriter
+from batchledger.sinks.topic.search import find_start, search
+from batchledger.sinks.topic.sending import RecordSender, open_producer
+from batchledger.source.kafka.clients import REQUEST_TIMEOUT_SECONDS
+from batchledger.source.kafka.requests import Isolation, describe_topic_configs, kafka_call
+
+# Their sum, with the silence that a sender bears, stays below a minute. The database ends the transaction that reads
+# the rows if it is idle for longer.
+BEGIN_SECONDS = 12.0
+OFFSETS_SECONDS = 8.0
+COMMIT_SECONDS = 10.0
+ABORT_SECONDS = 10.0
+# What a single record takes beside key and value: the batch around it, and headers, the longest with a topic's name.
+_OVERHEAD_BYTES = 500
+SEARCHES = 5
+"""At most so many. Each goes on where the last one has ended, if another producer has begun meanwhile."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OutputWriter:
+    """Writes the batches of one pipeline to one topic. ``clock`` (seconds) tells the age of a transaction."""
+
+    options: Mapping[str, str] = field(repr=False)
+    topic: str
+    pipeline: str
+    transaction_timeout_seconds: float
+    headers: HeaderForm
+    knows: KnowsBatch = field(repr=False)
+    clock: Callable[[], float]
+
+    def require_room(self, attempt: Attempt, origin: OffsetRange, size_bytes: int) -> None:
+        """See ``OutputTopic.require_room``."""
+        with self._explaining(attempt, f"record {origin.partition}@{origin.start}"):
+            _, largest_batch_bytes = self._find_shape(attempt)
+            if size_bytes + _OVERHEAD_BYTES > largest_batch_bytes:
+                raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+
+    def commit(self, attempt: Attempt, blocks: Iterable[OutputBlock], count: int) -> None:
+        """See ``OutputTopic.commit``."""
+        with self._explaining(attempt, "before the transaction began"):
+            partitions, largest_batch_bytes = self._find_shape(attempt)
+            offsets = write_offsets(self.options, self.topic, attempt)
+            producer = self._open(largest_batch_bytes)
+        # The first block may take long; the transaction begins to age only after it.
+        waiting = iter(blocks)
+        waiting = chain(list(islice(waiting, 1)), waiting)
+        with self._ending(producer, attempt, count) as pace:
+            sender = RecordSender(
+                producer,
+                self.topic,
+                partitions,
+                HeaderWriter(self.headers, attempt.batch.batch_id),
+                look=lambda acknowledged: self._require_pace(attempt, pace, acknowledged),
+                probe=lambda: _require_open(producer),
+            )
+            sender.send(waiting)
+            if sender.sent != count:
+                raise StagingLostError(
+                    f"{attempt.batch.label} was not handed over to topic {self.topic} as a whole. Nothing of it is "
+                    "visible.",
+                    why=f"It has {count:,} rows, and {sender.sent:,} were handed over.",
+                    advice=stage_again(attempt.batch),
+                )
+            with closing(open_group(self.options, attempt.batch)) as group:
+                producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), OFFSETS_SECONDS)
+            self._require_first(attempt)
+            self._require_pace(attempt, pace, count)
+        self._decide(producer, attempt)
+
+    def send(self, attempt: Attempt, blocks: Iterable[OutputBlock]) -> None:
+        """See ``OutputTopic.send``."""
+        with self._explaining(attempt, "before the first record"):
+            partitions, largest_batch_bytes = self._find_shape(attempt)
+        # The sender bounds the waiting. If a record timed out by itself, the client would still write the next ones.
+        producer = open_producer(self.options, largest_batch_bytes, {"message.timeout.ms": 0})
+        sender = RecordSender(producer, self.topic, partitions, HeaderWriter(self.headers, attempt.batch.batch_id))
+        consequence = "What was sent before stays visible: nothing takes it back."
+        try:
+            with explaining(self.options, self.topic, attempt, "while sending", consequence=consequence):
+                sender.send(blocks)
+        finally:
+            producer.purge()
+
+    def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
+        """See ``OutputTopic.prepare_commit``."""
+        batch = attempt.batch
+        with self._explaining(attempt, "before its commit is announced"):
+            if not read_metadata(self.options, self.topic, batch, Isolation.UNCOMMITTED):
+                producer = self._open(0)
+                # A producer that commits from now on fences this one, so the note hides no commit.
+                if not read_metadata(self.options, self.topic, batch):
+                    offsets = write_nothing(self.options, self.topic, batch)
+                    self._note(producer, attempt, offsets, "noting that nothing was committed")
+            return list_ends(self.options, self.topic)
+
+    def find_commit(self, attempt: Attempt) -> bool | None:
+        """See ``OutputTopic.find_commit``."""
+        with self._explaining(attempt, "asking whether it was committed"):
+            self._open(0).purge()
+        batch = attempt.batch
+        with self._asking(batch):
+            return judge(read_metadata(self.options, self.topic, batch), batch, self.knows)
+
+    def search_commit(self, attempt: Attempt) -> None:
+        """See ``OutputTopic.search_commit``."""
+        batch = attempt.batch
+        for tries_left in reversed(range(SEARCHES)):
+            with self._explaining(attempt, "asking whether it was committed"):
+                producer = self._open(0)
+            with self._asking(batch):
+                if judge(read_metadata(self.options, self.topic, batch), batch, self.knows) is not None:
+                    return
+                # By now every other producer is fenced, so the log holds all that they have written.
+                log = look_at(self.options, self.topic)
+                is_there = search(self.options, self.topic, find_start(log, batch), batch, self.clock)
+                offsets = (
+                    write_offsets(self.options, self.topic, attempt)
+                    if is_there
+                    else write_nothing(self.options, self.topic, batch)
+                )
+            try:
+                self._note(producer, attempt, offsets, "noting what became of it")
+            except FencedError:
+                if not tries_left:
+                    raise
+                # Another producer has begun to write, or to search, and may have been faster. Its commit lies behind
+                # what was looked at.
+                batch = replace(batch, announced_ends=tuple(each.until for each in log.hidden))
+            else:
+                found = "was committed" if is_there else "was not committed"
+                _log.info("%s %s, as topic %s shows", batch.label, found, self.topic)
+                return
+
+    def _note(self, producer: Producer, attempt: Attempt, offsets: list[KafkaTopicPartition], where: str) -> None:
+        """Commit offsets alone. Raises FencedError when another producer has begun since."""
+        try:
+            with (
+                explaining(self.options, self.topic, attempt, where, consequence="No record was written."),
+                closing(open_group(self.options, attempt.batch)) as group,
+            ):
+                producer.begin_transaction()
+                producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), OFFSETS_SECONDS)
+                producer.commit_transaction(COMMIT_SECONDS)
+        except BaseException:
+            _abort(producer, attempt)
+            raise
+
+    def _require_first(self, attempt: Attempt) -> None:
+        """Raise OutcomeUnknownError when the batch was committed before this transaction.
+
+        The process that announced it may have slept while another committed it and died. By now no other can.
+        """
+        if is_named(read_metadata(self.options, self.topic, attempt.batch, Isolation.UNCOMMITTED), attempt.batch):
+            raise OutcomeUnknownError(
+                f"{attempt.batch.label} has been committed to topic {self.topic} before.",
+                advice="The next step looks up its outcome.",
+                batch_id=attempt.batch.batch_id,
+            )
+
+    def _asking(self, batch: Batch) -> AbstractContextManager[None]:
+        return kafka_call(f"find out whether {batch.label} was committed to topic {self.topic}", self.options)
+
+    def _open(self, largest_batch_bytes: int) -> Producer:
+        """Return the pipeline's only producer: every earlier one is fenced, and its transaction has ended."""
+        timeout_ms = int(self.transaction_timeout_seconds * 1000)
+        settings = {
+            "transactional.id": f"batchledger.{self.pipeline}",
+            "transaction.timeout.ms": timeout_ms,
+            # The client wants it below the timeout of the transaction.
+            "socket.timeout.ms": min(int(REQUEST_TIMEOUT_SECONDS * 1000), timeout_ms),
+        }
+        producer = open_producer(self.options, largest_batch_bytes, settings)
+        deadline = monotonic() + BEGIN_SECONDS
+        while True:
+            try:
+                producer.init_transactions(max(0.1, deadline - monotonic()))
+            except KafkaException as error:
+                # Ask again: the answer may only have come too late.
+                if not error.args[0].retriable() or monotonic() > deadline:
+                    raise
+            else:
+                return producer
+
+    def _find_shape(self, attempt: Attempt) -> tuple[int, int]:
+        """Return how many partitions the topic has, and how many bytes it takes at once."""
+        facts = describe_topics(self.options, [self.topic]).get(self.topic)
+        if facts is None:
+            absent = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            raise explain(absent, self.topic, self.options["bootstrap.servers"], attempt, "before the first record")
+        configs = describe_topic_configs(self.options, [self.topic]).get(self.topic, {})
+        return facts.partitions, int(configs.get("max.message.bytes", 1024 * 1024))
+
+    def _explaining(self, attempt: Attempt, where: str) -> AbstractContextManager[None]:
+        return explaining(self.options, self.topic, attempt, where)
+
+    @contextmanager
+    def _ending(self, producer: Producer, attempt: Attempt, count: int) -> Iterator[SendingPace]:
+        """Begin a transaction, yield its pace, and abort it when the block raises: nothing of it was committed."""
+        with self._explaining(attempt, "beginning the transaction"):
+            producer.begin_transaction()
+        began_at = self.clock()
+        try:
+            with self._explaining(attempt, "in the transaction"):
+                yield SendingPace(count, self.transaction_timeout_seconds, began_at)
+        except BaseException as error:
+            _abort(producer, attempt)
+            elapsed_seconds = self.clock() - began_at
+            if isinstance(error, FencedError) and elapsed_seconds > self.transaction_timeout_seconds:
+                # The broker also fences the producer of a transaction that is too old (S105). The records were not too
+                # slow: else the transaction would have been given up before.
+                found = f"After {elapsed_seconds:.1f} s Kafka had ended the transaction of {count:,} records"
+                raise self._give_up(attempt, Verdict.STOOD_STILL, found) from error
+            raise
+
+    def _require_pace(self, attempt: Attempt, pace: SendingPace, acknowledged: int) -> None:
+        now = self.clock()
+        verdict = pace.look(now, acknowledged)
+        if verdict is not Verdict.IN_TIME:
+            found = f"{acknowledged:,} of {pace.count:,} records took {now - pace.began_at:.1f} s"
+            raise self._give_up(attempt, verdict, found)
+
+    def _give_up(self, attempt: Attempt, verdict: Verdict, found: str) -> BatchledgerError:
+        label, batch_id = attempt.batch.label, attempt.batch.batch_id
+        within = (
+            f"written to topic {self.topic} within the transaction timeout of {self.transaction_timeout_seconds:g} s"
+        )
+        given_up = f"{found}. The transaction was given up."
+        advice = (
+            "Lower limits.max_records, so that batches are smaller. Or raise sink.transaction_timeout: readers of "
+            "committed records may then have to wait as long."
+        )
+        if verdict is Verdict.STOOD_STILL:
+            return ServiceUnavailableError(
+                f"{label} was not {within}. {NOTHING_VISIBLE}",
+                why=f"{given_up} Broker, database or this process stood still meanwhile.",
+                advice=f"Run the step again.\nIf that does not help: {advice}",
+                batch_id=batch_id,
+                subject=self.topic,
+            )
+        return TargetRefusedError(
+            f"{label} cannot be {within}. {NOTHING_VISIBLE}",
+            why=given_up,
+            advice=advice,
+            batch_id=batch_id,
+            subject=self.topic,
+        )
+
+    def _decide(self, producer: Producer, attempt: Attempt) -> None:
+        """Commit. Asks again when the answer is lost, which changes nothing once it is decided (S104)."""
+        deadline = monotonic() + COMMIT_SECONDS
+        while True:
+            try:
+                producer.commit_transaction(max(0.1, deadline - monotonic()))
+            except KafkaException as error:
+                cause = error.args[0]
+                # What can still be aborted was not committed.
+                if is_fenced(cause) or (cause.txn_requires_abort() and _abort(producer, attempt)):
+                    servers = self.options["bootstrap.servers"]
+                    raise explain(cause, self.topic, servers, attempt, "committing") from error
+                if cause.retriable() and monotonic() < deadline:
+                    continue
+                self._resolve(attempt, error)
+            return
+
+    def _resolve(self, attempt: Attempt, trouble: KafkaException) -> None:
+        """Return if the batch was committed after all, else raise its outcome."""
+        reason = trouble.args[0].str()
+        try:
+            is_committed = self.find_commit(attempt)
+        except BatchledgerError as error:
+            raise OutcomeUnknownError(
+                f"It is unknown whether {attempt.batch.label} was committed to topic {self.topic}.",
+                why=f"Kafka at {self.options['bootstrap.servers']} answered neither the commit ({reason}) nor the "
+                f"question about it ({error.message}).",
+                advice="The next step asks first.",
+                batch_id=attempt.batch.batch_id,
+            ) from error
+        if is_committed is None:
+            raise OutcomeUnknownError(
+                f"It is unknown whether {attempt.batch.label} was committed to topic {self.topic}.",
+                why=f"Kafka did not answer the commit ({reason}), and has forgotten the offsets of its group.",
+                advice="The next step searches the topic.",
+                batch_id=attempt.batch.batch_id,
+            )
+        if not is_committed:
+            raise ServiceUnavailableError(
+                f"{attempt.batch.label} was not committed to topic {self.topic}: its transaction was aborted.",
+                why=f"{reason}.",
+                advice="Run the step again.",
+                batch_id=attempt.batch.batch_id,
+            ) from trouble
+
+
+def _require_open(producer: Producer) -> None:
+    """Raise the reason if the client has given the transaction up. Asks by a second begin, which changes nothing."""
+    try:
+        producer.begin_transaction()
+    except KafkaException as error:
+        if error.args[0].txn_requires_abort() or error.args[0].fatal():
+            raise
+
+
+def _abort(producer: Producer, attempt: Attempt) -> bool:
+    """Abort what is open, and return whether Kafka has done so.
+
+    If the request does not reach Kafka, the transaction is not committed either: no client has asked for that.
+    """
+    try:
+        producer.abort_transaction(ABORT_SECONDS)
+    except KafkaException as error:
+        if not is_fenced(error.args[0]):
+            _log.warning(
+                "the transaction of %s, attempt %s, ends with its timeout, or with the next attempt: %s",
+                attempt.batch.label,
+                attempt.number,
+                error.args[0].str(),
+            )
+        return False
+    else:
+        return True
+    finally:
+        producer.purge()

@@ -1,0 +1,1 @@
+"""Where records come from: Kafka, read by tasks of Spark."""
