@@ -76,7 +76,8 @@ def name_folder(folder: Path) -> str:
     return str(folder.parent.relative_to(PACKAGE))
 
 
-@pytest.mark.parametrize("folder", sorted(PACKAGE.rglob("sql")), ids=name_folder)
+# A statement of ``checks`` is a file.
+@pytest.mark.parametrize("folder", sorted({*PACKAGE.rglob("sql")} - {PACKAGE / "checks" / "sql"}), ids=name_folder)
 def test_statement_stands_in_the_file_of_the_module_that_names_it(folder: Path) -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in folder.glob("*.sql")}
     named = [(path, name) for path, text in texts.items() for name in re.findall(r"(?m)^-- name: (\w+)$", text)]
