@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from batchledger.formats.decoding.avro.decoder import AvroDecoder
 from batchledger.formats.decoding.avro.wire import EMPTY
 from batchledger.formats.decoding.meaning import UnfitError
-from batchledger.model.records.column_types import Json, parse_type
 from batchledger.model.records.columns import REST, Column, parse_columns
+from batchledger.model.records.types import Json, parse_type
 
 Typed = tuple[Any, str, st.SearchStrategy[Any]]
 """A type of Avro, a column that holds all of its values, and such values as fastavro writes them."""

@@ -20,10 +20,10 @@ from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.formats.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
 from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.formats.encoding.blocks import write_tokens
-from batchledger.model.records.column_types import NAMED_TYPES, parse_type
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_key
 from batchledger.model.records.rules import TombstonePolicy
+from batchledger.model.records.types import NAMED_TYPES, parse_type
 from tests.meaning import Meaning, columns_of_page, literal, of_section, read_page
 
 NEIGHBOURS = 300

@@ -17,9 +17,9 @@ from batchledger.formats.decoding.decoder import RecordDecoder
 from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.formats.decoding.objects import ObjectReader
 from batchledger.formats.encoding.blocks import write_tokens
-from batchledger.model.records.column_types import parse_type
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.rules import UnknownFieldPolicy
+from batchledger.model.records.types import parse_type
 from tests.unit.test_meaning import records_of
 
 SCALARS: Mapping[str, st.SearchStrategy[Any]] = {

@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 
-from batchledger.model.records.column_types import (
+from batchledger.model.records.columns import parse_columns, write_columns
+from batchledger.model.records.types import (
     NAMED_TYPES,
     ArrayOf,
     DecimalOf,
@@ -15,7 +16,6 @@ from batchledger.model.records.column_types import (
     StructOf,
     parse_type,
 )
-from batchledger.model.records.columns import parse_columns, write_columns
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import difflib
 from collections.abc import Iterable
 
 from batchledger.model.quoting import quote, shorten
-from batchledger.model.records.column_types import Integer
 from batchledger.model.records.columns import Column
 from batchledger.model.records.protection import ColumnProtection, Protections
+from batchledger.model.records.types import Integer
 
 
 def nearest(name: str, allowed: list[str]) -> str:

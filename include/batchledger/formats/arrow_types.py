@@ -5,7 +5,8 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from batchledger.model.records.column_types import (
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import (
     ArrayOf,
     ColumnType,
     DecimalOf,
@@ -15,9 +16,9 @@ from batchledger.model.records.column_types import (
     Json,
     MapOf,
     Scalar,
+    ScalarType,
     StructOf,
 )
-from batchledger.model.records.columns import Column
 
 MOMENT = pa.timestamp("us", "UTC")
 
@@ -49,7 +50,7 @@ def to_arrow_type(type_: ColumnType) -> pa.DataType:  # noqa: C901, PLR0911 -- o
         case Integer():
             return _INTEGERS[type_.bits]
         case Floating():
-            return pa.float64() if type_.is_double else pa.float32()
+            return pa.float64() if type_ is Floating.DOUBLE else pa.float32()
         case DecimalOf(precision, scale):
             return pa.decimal128(precision, scale)
         case ArrayOf(element):
@@ -60,6 +61,27 @@ def to_arrow_type(type_: ColumnType) -> pa.DataType:  # noqa: C901, PLR0911 -- o
             return pa.struct([(each.name, to_arrow_type(each.type)) for each in fields])
         case _:
             assert_never(type_)
+
+
+_BY_ARROW: Mapping[pa.DataType, ScalarType] = {
+    **{to_arrow_type(each): each for each in reversed((*Scalar, *Integer, *Floating))},
+    pa.large_string(): Scalar.STRING,
+    pa.large_binary(): Scalar.BINARY,
+}
+
+
+def find_type(field: pa.Field) -> ScalarType | Json | None:
+    """Return the type that the values of a field have; None if they are of none, or have values within.
+
+    It is the first one with the Arrow type. A transform may make types that no column is declared with.
+    """
+    if is_json(field):
+        return Json.JSONB
+    if pa.types.is_decimal(field.type):
+        return DecimalOf(field.type.precision, field.type.scale)
+    if pa.types.is_timestamp(field.type):
+        return Scalar.TIMESTAMP if field.type.tz else None
+    return _BY_ARROW.get(field.type)
 
 
 def is_array(type_: pa.DataType) -> bool:

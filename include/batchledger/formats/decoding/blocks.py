@@ -38,9 +38,9 @@ from batchledger.formats.decoding.settling import (
     settle,
     to_parsed_type,
 )
-from batchledger.model.records.column_types import MOST_DIGITS, ColumnType, DecimalOf, MapOf, Scalar
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import UnknownFieldPolicy
+from batchledger.model.records.types import MOST_DIGITS, ColumnType, DecimalOf, MapOf, Scalar
 
 # The search for a doubtful record halves blocks down to so many records.
 _FEWEST_RECORDS = 64

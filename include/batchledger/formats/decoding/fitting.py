@@ -11,7 +11,10 @@ from decimal import Decimal
 from typing import Any
 
 from batchledger.formats.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
-from batchledger.model.records.column_types import ColumnType, DecimalOf, Epoch, Floating, Integer
+from batchledger.model.records.types import ColumnType, DecimalOf, Epoch, Floating, Integer, Json, NumberType, Scalar
+
+JSON_TYPES = (Scalar.STRING, Json.JSONB)
+"""Types of columns that hold almost every value as a text."""
 
 Fit = Callable[[Any], Any]
 """Makes a value of a column out of a value of the format. Raises UnfitError."""
@@ -61,14 +64,14 @@ def within_years(microseconds: int) -> int:
     return microseconds
 
 
-def make_whole_fit(declared: Integer | Floating | Epoch | DecimalOf) -> Fit:
+def make_whole_fit(declared: NumberType) -> Fit:
     """Return what makes a value of a column out of a whole number. Raises NoValueError."""
     match declared:
         case Integer():
             bound = 2 ** (declared.bits - 1)
             return lambda value: _fit_integer(value, bound)
         case Floating():
-            return _fit_whole_in_double if declared.is_double else _fit_whole_in_float
+            return _fit_whole_in_double if declared is Floating.DOUBLE else _fit_whole_in_float
         case Epoch():
             unit = declared.microseconds
             return lambda value: within_years(value * unit)
@@ -112,7 +115,7 @@ def _fit_whole_in_float(value: int) -> float:
 
 def make_float_fit(declared: Floating) -> Fit:
     """Return what makes a value of a column out of a double or a float. Raises NoValueError."""
-    return float if declared.is_double else _fit_float
+    return float if declared is Floating.DOUBLE else _fit_float
 
 
 def _fit_float(value: float) -> float:

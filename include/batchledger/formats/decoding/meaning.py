@@ -20,18 +20,8 @@ from typing import Any, assert_never
 
 import msgspec
 
-from batchledger.model.records.column_types import (
-    ArrayOf,
-    DecimalOf,
-    Epoch,
-    Floating,
-    Integer,
-    Json,
-    MapOf,
-    Scalar,
-    StructOf,
-)
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import DecimalOf, Epoch, Floating, Integer, Json, Nested, Scalar
 
 LARGEST_EXACT_DOUBLE = 2**53
 LARGEST_EXACT_FLOAT = 2**24
@@ -83,12 +73,12 @@ def make_scalar_reader(column: Column) -> Reader:  # noqa: C901 -- one a type
         case Integer():
             return partial(_read_integer, column, 2 ** (type_.bits - 1))
         case Floating():
-            read = _read_double if type_.is_double else _read_float
+            read = _read_double if type_ is Floating.DOUBLE else _read_float
         case Epoch():
             return partial(_read_epoch, column, type_.microseconds)
         case DecimalOf(precision, scale):
             return partial(_read_decimal, column, precision, scale)
-        case Json() | ArrayOf() | MapOf() | StructOf():
+        case Json() | Nested():
             raise TypeError(type_)
         case _:
             assert_never(type_)

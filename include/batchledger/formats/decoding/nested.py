@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from batchledger.formats.decoding.meaning import Reader, UnfitError, kind_of, make_scalar_reader, unfit
-from batchledger.model.records.column_types import ArrayOf, ColumnType, Json, MapOf, StructOf
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import ArrayOf, ColumnType, Json, MapOf, StructOf
 
 MOST_DIGITS = 10_000
 """How many digits a number of a ``jsonb`` column may have, before its point or behind."""

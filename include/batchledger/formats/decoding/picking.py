@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from batchledger.formats.arrow_types import to_arrow_type
 from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.formats.decoding.nested import are_plain, make_reader
-from batchledger.model.records.column_types import Json, Scalar
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import Json, Scalar
 
 # A letter, digit or underscore that is written as an escape may be part of a column's name.
 _ESCAPED_NAME = re.compile(rb"\\u00(?:3[0-9]|[46][1-9A-Fa-f]|5[0-9AaFf]|7[0-9Aa])")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from batchledger.model.records.column_types import ColumnType, Json
+from batchledger.model.records.types import ColumnType, Json
 
 MOST_TYPES = 1_000
 """How many types a column that is proposed may consist of; a person would not declare more."""

@@ -22,7 +22,9 @@ from batchledger.formats.decoding.nested import (
 from batchledger.formats.decoding.objects import explain_fault, parse_object
 from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.formats.decoding.registered import Written, find_undeclared, make_datum_decoder, propose_columns
-from batchledger.model.records.column_types import (
+from batchledger.model.records.columns import Column
+from batchledger.model.records.contract import FAULTS_SHOWN, Sample, SampledField
+from batchledger.model.records.types import (
     MOST_DIGITS,
     WITHIN,
     ArrayOf,
@@ -38,8 +40,6 @@ from batchledger.model.records.column_types import (
     has_json,
     list_within,
 )
-from batchledger.model.records.columns import Column
-from batchledger.model.records.contract import FAULTS_SHOWN, Sample, SampledField
 from batchledger.model.records.writer_schemas import WriterSchema
 
 MOST_FIELDS = 2_000

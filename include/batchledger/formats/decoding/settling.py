@@ -21,17 +21,8 @@ from batchledger.formats.decoding.meaning import (
     decode_base64,
 )
 from batchledger.formats.decoding.picking import DoubtfulError
-from batchledger.model.records.column_types import (
-    ArrayOf,
-    ColumnType,
-    DecimalOf,
-    Epoch,
-    Floating,
-    Integer,
-    Scalar,
-    StructOf,
-)
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import ArrayOf, ColumnType, DecimalOf, Epoch, Floating, Integer, Scalar, StructOf
 
 # How a number may be written that is not 0 and becomes a double of 0.
 _TINY = "[eE]-0*[1-9][0-9]{2}|0{220}"

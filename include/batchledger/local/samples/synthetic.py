@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from batchledger.local.samples.producer import SampleRecord
-from batchledger.model.records.column_types import DecimalOf, Epoch, Floating, Integer, Scalar
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import DecimalOf, Epoch, Floating, Integer, Scalar
 
 _FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 _encode = json.JSONEncoder(separators=(",", ":")).encode

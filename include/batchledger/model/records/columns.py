@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from batchledger.model.quoting import quote
-from batchledger.model.records.column_types import ColumnType, Json, ScalarType, has_json, parse_type, split_outside
+from batchledger.model.records.types import ColumnType, Json, ScalarType, has_json, parse_type, split_outside
 
 COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
 PROVENANCE_COLUMNS = (*COORDINATE_COLUMNS, "_timestamp")

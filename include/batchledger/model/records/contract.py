@@ -13,7 +13,10 @@ from hashlib import sha256
 from itertools import pairwise
 
 from batchledger.model.counting import describe_count
-from batchledger.model.records.column_types import (
+from batchledger.model.records.columns import Column, read_columns, write_columns
+from batchledger.model.records.identifiers import explain_columns
+from batchledger.model.records.outer import OuterColumns
+from batchledger.model.records.types import (
     WITHIN,
     ArrayOf,
     ColumnType,
@@ -24,9 +27,6 @@ from batchledger.model.records.column_types import (
     list_within,
     may_name_field,
 )
-from batchledger.model.records.columns import Column, read_columns, write_columns
-from batchledger.model.records.identifiers import explain_columns
-from batchledger.model.records.outer import OuterColumns
 from batchledger.model.records.unknown_fields import write_name
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from batchledger.model.quoting import quote
-from batchledger.model.records.column_types import Scalar
 from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.types import Scalar
 from batchledger.model.records.writer_schemas import SchemaType
 
 _HEADER = re.compile(r"header\s+(?P<name>\S+)\s+(?P<type>\S.*)")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from batchledger.model.quoting import quote
-from batchledger.model.records.column_types import Scalar
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import Scalar
 
 STARS = "****"
 MOST_HIDDEN = 8

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from batchledger.formats.decoding.avro.lanes import Bytes
 from batchledger.formats.decoding.avro.scanned import Scanned
-from batchledger.model.records.column_types import MOST_DIGITS, DecimalOf
+from batchledger.model.records.types import MOST_DIGITS, DecimalOf
 
 _WORD = 8
 _MOST_BYTES = 16

@@ -21,7 +21,7 @@ from batchledger.formats.decoding.avro.schema import (
 from batchledger.formats.decoding.avro.wire import NUMBER_FORMS
 from batchledger.formats.decoding.fitting import Leaf
 from batchledger.formats.decoding.meaning import UnfitError
-from batchledger.model.records.column_types import ColumnType
+from batchledger.model.records.types import ColumnType
 
 _BITS = {"int": 32, "long": 64}
 

@@ -9,18 +9,7 @@ from typing import Any, assert_never
 from batchledger.formats.decoding.avro.schema import AvroPrimitive, sort_of
 from batchledger.formats.decoding.avro.texts import read_decimal, read_moment, within_days
 from batchledger.formats.decoding.fitting import Fit, fit_decimal, make_float_fit, make_whole_fit
-from batchledger.model.records.column_types import (
-    ArrayOf,
-    ColumnType,
-    DecimalOf,
-    Epoch,
-    Floating,
-    Integer,
-    Json,
-    MapOf,
-    Scalar,
-    StructOf,
-)
+from batchledger.model.records.types import ColumnType, DecimalOf, Epoch, Floating, Integer, Json, Nested, Scalar
 
 _WHOLE = ("int", "long")
 
@@ -52,7 +41,7 @@ def choose_fit(type_: AvroPrimitive, declared: ColumnType) -> Fit | None:  # noq
             return lambda value: fit_decimal(read_decimal(type_, value), precision, scale)
         case Floating() | DecimalOf() | Epoch():
             return make_whole_fit(declared) if sort in _WHOLE else None
-        case Scalar.STRING | Json() | ArrayOf() | MapOf() | StructOf():
+        case Scalar.STRING | Json() | Nested():
             return None
         case _:
             assert_never(declared)

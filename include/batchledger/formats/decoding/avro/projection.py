@@ -20,11 +20,8 @@ from batchledger.formats.decoding.avro.schema import (
     sort_of,
 )
 from batchledger.formats.decoding.fitting import Leaf
-from batchledger.model.records.column_types import ArrayOf, ColumnType, Json, MapOf, NestedType, Scalar, StructOf
 from batchledger.model.records.columns import Column
-
-JSON_TYPES = (Scalar.STRING, Json.JSONB)
-"""Types of columns that hold every value as a text."""
+from batchledger.model.records.types import ArrayOf, ColumnType, Json, MapOf, Nested, Scalar, StructOf
 
 # Their bytes are no text.
 _NO_TEXTS = ("bytes", "fixed", "duration")
@@ -103,7 +100,7 @@ def require_fit(schema: AvroSchema, type_: AvroType, declared: ColumnType, subje
     """Refuse a type whose values never become a column of the declared one; ``subject`` begins the refusal."""
     found = schema.resolve(type_)
     match found:
-        case AvroUnion() if not isinstance(declared, NestedType) or without_null(found) is not found:
+        case AvroUnion() if not isinstance(declared, Nested) or without_null(found) is not found:
             for branch in found.branches:
                 if schema.resolve(branch) != AvroPrimitive("null"):
                     require_fit(schema, branch, declared, subject)

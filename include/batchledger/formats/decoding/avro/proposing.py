@@ -17,7 +17,8 @@ from batchledger.formats.decoding.avro.schema import (
 )
 from batchledger.formats.decoding.nested import Declared
 from batchledger.formats.decoding.proposing import Count, propose_within_bounds
-from batchledger.model.records.column_types import (
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import (
     MOST_DIGITS,
     MOST_TYPES_DEEP,
     ArrayOf,
@@ -31,7 +32,6 @@ from batchledger.model.records.column_types import (
     StructField,
     StructOf,
 )
-from batchledger.model.records.columns import Column
 
 _BY_SORT: Mapping[str, ColumnType] = {
     "boolean": Scalar.BOOLEAN,
@@ -39,12 +39,8 @@ _BY_SORT: Mapping[str, ColumnType] = {
     "long": Integer.BIGINT,
     "float": Floating.FLOAT,
     "double": Floating.DOUBLE,
-    "string": Scalar.STRING,
-    "uuid": Scalar.STRING,
-    "time": Scalar.STRING,
-    "bytes": Scalar.BINARY,
-    "fixed": Scalar.BINARY,
-    "duration": Scalar.BINARY,
+    **dict.fromkeys(("string", "uuid", "time"), Scalar.STRING),
+    **dict.fromkeys(("bytes", "fixed", "duration"), Scalar.BINARY),
     "date": Scalar.DATE,
     "timestamp": Scalar.TIMESTAMP,
 }

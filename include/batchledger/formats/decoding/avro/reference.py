@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from batchledger.formats.decoding.avro.fits import choose_fit
-from batchledger.formats.decoding.avro.projection import JSON_TYPES, AvroPlan, plan_struct
+from batchledger.formats.decoding.avro.projection import AvroPlan, plan_struct
 from batchledger.formats.decoding.avro.schema import (
     AvroArray,
     AvroMap,
@@ -20,8 +20,8 @@ from batchledger.formats.decoding.avro.schema import (
 )
 from batchledger.formats.decoding.avro.texts import read_keys, write_json, write_text
 from batchledger.formats.decoding.avro.wire import WireReader
-from batchledger.formats.decoding.fitting import Fit, Leaf, NoValueError, name_errors, require_no_zero
-from batchledger.model.records.column_types import ArrayOf, ColumnType, MapOf, Scalar, StructOf
+from batchledger.formats.decoding.fitting import JSON_TYPES, Fit, Leaf, NoValueError, name_errors, require_no_zero
+from batchledger.model.records.types import ArrayOf, ColumnType, MapOf, Scalar, StructOf
 
 
 class ReferenceReader:

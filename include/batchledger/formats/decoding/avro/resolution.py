@@ -27,8 +27,8 @@ from batchledger.formats.decoding.avro.schema import (
     AvroType,
     parse_schema,
 )
-from batchledger.model.records.column_types import ArrayOf, ColumnType, MapOf, StructField, StructOf
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import ArrayOf, ColumnType, MapOf, StructField, StructOf
 
 _Finish = Callable[[pa.Array], pa.Array]
 """Makes values of a declared type out of values that the writer's names and fields gave."""

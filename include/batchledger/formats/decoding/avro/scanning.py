@@ -18,16 +18,13 @@ from batchledger.formats.decoding.avro.schema import (
     AvroUnion,
     sort_of,
 )
-from batchledger.model.records.column_types import (
+from batchledger.model.records.types import (
     MOST_DIGITS,
     ArrayOf,
     ColumnType,
-    DecimalOf,
-    Epoch,
-    Floating,
-    Integer,
     MapOf,
-    NestedType,
+    Nested,
+    NumberType,
     Scalar,
     StructOf,
 )
@@ -40,7 +37,7 @@ _NULL = AvroPrimitive("null")
 _KEY = AvroPrimitive("string")
 _DIRECT_TEXTS = ("string", "int", "long")
 # A column of any other type is read value by value. Of what has values within, a primitive is only the null.
-_AT_ONCE = Integer | Floating | Epoch | DecimalOf | NestedType
+_AT_ONCE = NumberType | Nested
 _SCALARS_AT_ONCE = (Scalar.BOOLEAN, Scalar.DATE, Scalar.TIMESTAMP, Scalar.BINARY)
 
 Scan = Callable[[Lanes], Scanned]
@@ -121,12 +118,9 @@ class Scanner:
             case AvroArray() if isinstance(declared, ArrayOf):
                 return self._scan_items(lambda items: (self.scan(type_.items, declared.element, items),), lanes)
             case AvroMap() if isinstance(declared, MapOf):
+                value = declared.value
                 return self._scan_items(
-                    lambda items: (
-                        self.scan(_KEY, Scalar.STRING, items),
-                        self.scan(type_.values, declared.value, items),
-                    ),
-                    lanes,
+                    lambda items: (self.scan(_KEY, Scalar.STRING, items), self.scan(type_.values, value, items)), lanes
                 )
             case AvroRecord() if isinstance(declared, StructOf):
                 return self._scan_struct(type_, declared, lanes)

@@ -27,7 +27,7 @@ from batchledger.formats.decoding.avro.texts import EARLIEST_DAY, LATEST_DAY
 from batchledger.formats.decoding.avro.wire import MalformedError, WireReader
 from batchledger.formats.decoding.fitting import Leaf
 from batchledger.formats.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
-from batchledger.model.records.column_types import (
+from batchledger.model.records.types import (
     ArrayOf,
     ColumnType,
     DecimalOf,

@@ -12,6 +12,7 @@ import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 
 from batchledger.formats.decoding.fitting import (
+    JSON_TYPES,
     Fit,
     Leaf,
     NoValueError,
@@ -23,7 +24,8 @@ from batchledger.formats.decoding.fitting import (
 from batchledger.formats.decoding.meaning import make_scalar_reader
 from batchledger.formats.decoding.protobuf.schema import is_many, is_map, is_wrapper, sort_of
 from batchledger.formats.decoding.protobuf.texts import make_text, require_text, write_key
-from batchledger.model.records.column_types import (
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import (
     ArrayOf,
     ColumnType,
     DecimalOf,
@@ -32,16 +34,13 @@ from batchledger.model.records.column_types import (
     Integer,
     Json,
     MapOf,
+    Nested,
     Scalar,
     StructOf,
 )
-from batchledger.model.records.columns import Column
 
 Get = Callable[[Any], Any]
 """Takes a field out of a message; None if it is absent."""
-
-JSON_TYPES = (Scalar.STRING, Json.JSONB)
-"""Types of columns that hold almost every value as a text."""
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _NANOSECONDS = 1_000_000_000
@@ -127,7 +126,7 @@ def _choose_fit(sort: str, leaf: Leaf) -> Fit | None:  # noqa: C901, PLR0911 -- 
             return make_float_fit(declared)
         case Floating() | DecimalOf() | Epoch():
             return make_whole_fit(declared) if sort == "whole" else None
-        case Json() | ArrayOf() | MapOf() | StructOf():
+        case Json() | Nested():
             return None
         case _:
             assert_never(declared)

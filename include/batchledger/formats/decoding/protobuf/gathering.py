@@ -19,8 +19,8 @@ from batchledger.formats.decoding.protobuf.fitting import Get, make_fit, make_ge
 from batchledger.formats.decoding.protobuf.planning import PlannedColumn
 from batchledger.formats.decoding.protobuf.rest import make_rest_writer
 from batchledger.formats.decoding.protobuf.schema import is_many, sort_of
-from batchledger.model.records.column_types import ColumnType, DecimalOf, Epoch, Floating, Integer, Scalar
 from batchledger.model.records.columns import REST, Column
+from batchledger.model.records.types import ColumnType, DecimalOf, Epoch, Floating, Integer, Scalar
 
 Finish = Callable[[pa.Array], pa.Array | None]
 """Makes a column of what Arrow has read; None if each value needs a look of its own."""

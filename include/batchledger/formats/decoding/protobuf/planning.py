@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from batchledger.formats.decoding.fitting import JSON_TYPES
 from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError
-from batchledger.formats.decoding.protobuf.fitting import JSON_TYPES, may_hold
+from batchledger.formats.decoding.protobuf.fitting import may_hold
 from batchledger.formats.decoding.protobuf.schema import describe, describe_one, is_many, is_map, sort_of
-from batchledger.model.records.column_types import ArrayOf, ColumnType, Json, MapOf, StructOf
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import ArrayOf, ColumnType, Json, MapOf, StructOf
 
 
 @dataclass(frozen=True)

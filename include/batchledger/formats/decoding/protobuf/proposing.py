@@ -9,7 +9,8 @@ from batchledger.formats.decoding.nested import Declared
 from batchledger.formats.decoding.proposing import Count, propose_within_bounds
 from batchledger.formats.decoding.protobuf.compiling import compile_files
 from batchledger.formats.decoding.protobuf.schema import is_many, is_map, is_wrapper, load_message, sort_of
-from batchledger.model.records.column_types import (
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import (
     MOST_TYPES_DEEP,
     ArrayOf,
     ColumnType,
@@ -22,17 +23,14 @@ from batchledger.model.records.column_types import (
     StructField,
     StructOf,
 )
-from batchledger.model.records.columns import Column
 
 _BY_SORT: Mapping[str, ColumnType] = {
     "bool": Scalar.BOOLEAN,
     "float": Floating.FLOAT,
     "double": Floating.DOUBLE,
-    "string": Scalar.STRING,
+    **dict.fromkeys(("string", "enum", "duration"), Scalar.STRING),
     "bytes": Scalar.BINARY,
-    "enum": Scalar.STRING,
     "timestamp": Scalar.TIMESTAMP,
-    "duration": Scalar.STRING,
     "date": Scalar.DATE,
 }
 _WHOLE: Mapping[int, ColumnType] = {

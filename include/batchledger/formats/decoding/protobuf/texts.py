@@ -19,7 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from batchledger.formats.decoding.avro.texts import NOT_UTF8_TEXT
 from batchledger.formats.decoding.fitting import NoValueError, require_no_zero
 from batchledger.formats.decoding.protobuf.schema import find_name, is_many, is_map, name_type
-from batchledger.model.records.column_types import ColumnType, Scalar
+from batchledger.model.records.types import ColumnType, Scalar
 
 _WIDE = ("int64", "uint64", "sint64", "fixed64", "sfixed64")
 # Without a single type: what an Any holds is not looked into.

@@ -29,6 +29,9 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _FIELD = re.compile(rf"(?P<name>{_NAME})\s*(?::|\s)\s*(?P<type>.+)", re.DOTALL)
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\)")
 
+_BITS = {"tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}
+_MICROSECONDS = {"timestamp_s": 1_000_000, "timestamp_ms": 1_000, "timestamp_us": 1}
+
 
 class _Named(Enum):
     """A type whose text is its value."""
@@ -63,15 +66,7 @@ class Integer(_Named):
     @property
     def bits(self) -> int:
         """The width, with the sign."""
-        match self:
-            case Integer.TINYINT | Integer.BYTE:
-                return 8
-            case Integer.SMALLINT | Integer.SHORT:
-                return 16
-            case Integer.INT | Integer.INTEGER:
-                return 32
-            case Integer.BIGINT | Integer.LONG:
-                return 64
+        return _BITS[self.value]
 
 
 class Floating(_Named):
@@ -80,11 +75,6 @@ class Floating(_Named):
     FLOAT = "float"
     REAL = "real"
     DOUBLE = "double"
-
-    @property
-    def is_double(self) -> bool:
-        """Whether it has 64 bits, rather than 32."""
-        return self is Floating.DOUBLE
 
 
 class Epoch(_Named):
@@ -97,7 +87,7 @@ class Epoch(_Named):
     @property
     def microseconds(self) -> int:
         """The length of its unit."""
-        return {Epoch.SECONDS: 1_000_000, Epoch.MILLISECONDS: 1_000, Epoch.MICROSECONDS: 1}[self]
+        return _MICROSECONDS[self.value]
 
 
 class Json(_Named):
@@ -118,8 +108,14 @@ class DecimalOf:
         return f"decimal({self.precision},{self.scale})"
 
 
+class Nested:
+    """A type with others within."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class ArrayOf:
+class ArrayOf(Nested):
     """An array of values of one type."""
 
     element: "ColumnType"
@@ -130,7 +126,7 @@ class ArrayOf:
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(Nested):
     """Values of one type by names that are texts."""
 
     value: "ColumnType"
@@ -148,7 +144,7 @@ class StructField(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StructOf:
+class StructOf(Nested):
     """An object whose fields are known."""
 
     fields: tuple[StructField, ...]
@@ -158,10 +154,11 @@ class StructOf:
         return f"struct<{', '.join(f'{each.name} {each.type}' for each in self.fields)}>"
 
 
-ScalarType: TypeAlias = Scalar | Integer | Floating | Epoch | DecimalOf
+NumberType: TypeAlias = Integer | Floating | Epoch | DecimalOf
+"""What whole numbers fit into."""
+ScalarType: TypeAlias = Scalar | NumberType
 """Without values within, so that it can be a key."""
-NestedType: TypeAlias = ArrayOf | MapOf | StructOf
-ColumnType: TypeAlias = ScalarType | Json | NestedType
+ColumnType: TypeAlias = ScalarType | Json | ArrayOf | MapOf | StructOf
 
 NAMED_TYPES: Mapping[str, Scalar | Integer | Floating | Epoch | Json] = MappingProxyType(
     {
