@@ -20,14 +20,14 @@ from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import Fed, SampleRecord, choose_partition, feed, produce
 from batchledger.local.samples.synthetic import synthesize_records
 from batchledger.model.errors import ServiceUnavailableError, SetupError
-from batchledger.model.records.columns import Column
+from batchledger.model.records.columns import parse_columns
 from batchledger.source.kafka.requests import Isolation
 from tests.conftest import Kafka
 from tests.proxy import Loss, lossy_proxy
 from tests.support import wait_until
 
 PARTITIONS = 3
-COLUMNS = (Column("message_id", "string"), Column("amount", "double"))
+COLUMNS = parse_columns("message_id string, amount double")
 AT_ONCE = Transactions(records=1_000)
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.formats.arrow_types import arrow_schema, mark_json
+from batchledger.formats.arrow_types import arrow_schema, mark_columns
 from batchledger.formats.encoding.avro_output import AvroOutput
 from batchledger.formats.encoding.avro_schema import name_record, write_schema
 from batchledger.formats.encoding.avro_values import AvroValues
@@ -117,7 +117,7 @@ def list_records(schema: Any) -> Any:
 
 def test_equal_columns_give_the_same_text_and_the_mark_of_json_changes_nothing() -> None:
     columns = pa.schema([("c", pa.string()), ("s", pa.struct([("a", pa.int32())]))])
-    assert write_schema("out", columns) == write_schema("out", mark_json(columns, ["c"]))
+    assert write_schema("out", columns) == write_schema("out", mark_columns(columns, parse_columns("c jsonb")))
 
 
 @pytest.mark.parametrize(

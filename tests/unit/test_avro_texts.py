@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from batchledger.formats.decoding.avro.decoder import AvroDecoder
 from batchledger.formats.decoding.avro.wire import EMPTY
 from batchledger.formats.decoding.meaning import UnfitError
-from batchledger.model.records.columns import REST, Column
+from batchledger.model.records.columns import REST, Column, parse_columns
+from batchledger.model.records.types import Json, parse_type
 
 Typed = tuple[Any, str, st.SearchStrategy[Any]]
 """A type of Avro, a column that holds all of its values, and such values as fastavro writes them."""
@@ -78,7 +79,7 @@ def documents(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[Column, ...], list
     schema = {"type": "record", "name": "Top", "fields": [{"name": name, "type": typed[0]} for name, typed in fields]}
     kept = draw(st.lists(st.sampled_from(fields), unique_by=lambda each: each[0], min_size=1, max_size=5))
     records = st.lists(st.fixed_dictionaries({name: typed[2] for name, typed in fields}), max_size=6)
-    return schema, tuple(Column(name, typed[1]) for name, typed in kept), draw(records)
+    return schema, tuple(Column(name, parse_type(typed[1])) for name, typed in kept), draw(records)
 
 
 def write(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
@@ -167,8 +168,8 @@ def test_kept_fields_have_the_texts_of_columns_of_jsonb(document: Any) -> None:
     schema, _, records = document
     names = [field["name"] for field in schema["fields"]]
     values = pa.array([write(schema, record) for record in records], pa.binary())
-    texts, _, _ = AvroDecoder(json.dumps(schema), (), tuple(Column(name, "jsonb") for name in names)).decode(values)
-    kept, _, _ = AvroDecoder(json.dumps(schema), (), (Column("absent", "date"), REST)).decode(values)
+    texts, _, _ = AvroDecoder(json.dumps(schema), (), tuple(Column(name, Json.JSONB) for name in names)).decode(values)
+    kept, _, _ = AvroDecoder(json.dumps(schema), (), (*parse_columns("absent date"), REST)).decode(values)
     expected = [",".join(f'"{name}":{row[name] or "null"}' for name in names) for row in texts.to_pylist()]
     assert kept["_rest"].to_pylist() == [f"{{{each}}}" for each in expected]
 
@@ -256,7 +257,7 @@ def test_no_bytes_do_more_than_be_refused(document: Any, value: bytes) -> None:
 @pytest.mark.parametrize("count", [0, 1, 300])
 def test_empty_values_are_refused_and_their_neighbours_are_not(count: int) -> None:
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]})
-    decoder = AvroDecoder(schema, (), (Column("id", "bigint"),))
+    decoder = AvroDecoder(schema, (), parse_columns("id bigint"))
     rows, is_decoded, errors = decoder.decode(pa.array([b"\x02"] * count + [b""] + [b"\x04"] * count, pa.binary()))
     assert rows["id"].to_pylist() == [1] * count + [2] * count
     assert errors == {count: EMPTY}

@@ -126,7 +126,7 @@ def test_value_becomes_the_same_among_others(meaning: AvroMeaning) -> None:
     field = {"name": "field", "type": json.loads(meaning.writer)}
     body = {"type": "record", "name": "Body", "fields": [field]}
     schema = record_of({"name": "id", "type": "long"}, {"name": "body", "type": ["null", body]})
-    columns = (Column("id", "bigint"), Column("field", meaning.columns[0].type, ("body", "field")))
+    columns = (*parse_columns("id bigint"), Column("field", meaning.columns[0].type, ("body", "field")))
     assert meaning.value is not None
     other = [b"\x02\x00"] * NEIGHBOURS
     values = [*other, b"\x04\x02" + meaning.value, *other]

@@ -13,7 +13,7 @@ from batchledger.formats.decoding.avro.schema import AvroSchemaError
 from batchledger.formats.decoding.framing import FIRST_MESSAGE
 from batchledger.formats.decoding.registered import make_datum_decoder
 from batchledger.formats.decoding.sampling import MOST_FIELDS, look_at, look_at_schemas
-from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.contract import Contract, SchemaChange, TableColumn
 from batchledger.model.records.writer_schemas import SchemaType, WriterSchema
 from tests.avro import record_schema
@@ -409,5 +409,5 @@ def test_message_of_a_file_that_records_are_is_compared() -> None:
 
 def test_table_that_lacks_a_field_within_is_told_so() -> None:
     table = [TableColumn("c.zip", None, "string", ADDITIVE, "alter table t add column c.zip string")]
-    (found,) = Contract((Column("c", "struct<zip string>"),), table=table).differences
+    (found,) = Contract(parse_columns("c struct<zip string>"), table=table).differences
     assert (found.column, found.told) == ("c.zip", "declared, and the table has no such field")

@@ -23,6 +23,7 @@ from batchledger.formats.encoding.blocks import write_tokens
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_key
 from batchledger.model.records.rules import TombstonePolicy
+from batchledger.model.records.types import NAMED_TYPES, parse_type
 from tests.meaning import Meaning, columns_of_page, literal, of_section, read_page
 
 NEIGHBOURS = 300
@@ -44,7 +45,7 @@ def show(value: Any, type_: str = "") -> str | None:
             return value
         case list() | dict():
             # As PostgreSQL and output topics have it.
-            return str(write_tokens(pa.array([value], to_arrow_type(type_)))[0])
+            return str(write_tokens(pa.array([value], to_arrow_type(parse_type(type_))))[0])
         case bytes():
             return value.hex()
         case datetime():
@@ -170,10 +171,8 @@ def test_key_of_a_tombstone_becomes_what_the_page_says(meaning: Meaning) -> None
 
 
 def test_every_type_of_a_pipeline_file_is_on_the_page() -> None:
-    from batchledger.model.records.columns import EPOCH_UNITS, SCALAR_TYPES
-
     text = "".join(line for line in _page_lines() if line.startswith(("### ", "Also ", "| `")))
-    assert [each for each in (*SCALAR_TYPES, *EPOCH_UNITS) if f"`{each}`" not in text] == []
+    assert [each for each in NAMED_TYPES if f"`{each}`" not in text] == []
 
 
 def _page_lines() -> Iterator[str]:
@@ -320,7 +319,7 @@ def test_texts_of_blocks_are_those_of_each_record_whatever_is_given_twice(texts:
 def test_what_is_decoded_in_blocks_is_what_is_read_by_itself(
     fields: Sequence[tuple[str, Any]], is_ascii: bool, around: str
 ) -> None:
-    columns = tuple(Column(f"c{place}", type_) for place, (type_, _) in enumerate(fields))
+    columns = tuple(Column(f"c{place}", parse_type(type_)) for place, (type_, _) in enumerate(fields))
     document = {f"c{place}": value for place, (_, value) in enumerate(fields)}
     value = (around + json.dumps(document, ensure_ascii=is_ascii) + around.strip("\ufeff")).encode()
     rows, is_sure, _ = BlockDecoder(columns).decode(pa.array([value], pa.binary()))

@@ -19,6 +19,7 @@ from batchledger.formats.decoding.objects import ObjectReader
 from batchledger.formats.encoding.blocks import write_tokens
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.rules import UnknownFieldPolicy
+from batchledger.model.records.types import parse_type
 from tests.unit.test_meaning import records_of
 
 SCALARS: Mapping[str, st.SearchStrategy[Any]] = {
@@ -87,7 +88,7 @@ def complete(type_: pa.DataType, value: Any) -> Any:
 @given(st.data())
 def test_documents_become_the_values_that_were_written(data: st.DataObject) -> None:
     typed = data.draw(st.lists(TYPED, min_size=1, max_size=3))
-    columns = tuple(Column(f"c{place}", type_) for place, (type_, _) in enumerate(typed))
+    columns = tuple(Column(f"c{place}", parse_type(type_)) for place, (type_, _) in enumerate(typed))
     row = st.tuples(*(st.none() | values for _, values in typed))
     rows = data.draw(st.lists(row, min_size=1, max_size=4))
     documents = [{column.name: value for column, value in zip(columns, each, strict=True)} for each in rows]
@@ -123,7 +124,7 @@ ANYTHING = st.recursive(
 def test_documents_that_may_not_fit_are_read_alike_in_blocks_and_alone(data: st.DataObject) -> None:
     """Also with a path into the same field."""
     type_, values = data.draw(TYPED)
-    columns = (Column("a", type_), Column("within", data.draw(st.sampled_from([*SCALARS, "jsonb"])), ("a", "b")))
+    columns = parse_columns(f"a {type_}, a.b as within {data.draw(st.sampled_from([*SCALARS, 'jsonb']))}")
     documents = [{"a": data.draw(ANYTHING | values), "d": data.draw(ANYTHING)} for _ in range(3)]
     texts = [write(each).encode() for each in documents]
     policy = data.draw(st.sampled_from(UnknownFieldPolicy))

@@ -1,9 +1,21 @@
 """Types with types within, and paths: how they are written, and what is refused."""
 
+import pickle
+
 import pytest
 
-from batchledger.model.records.columns import Column, parse_columns, write_columns
-from batchledger.model.records.nested import ArrayOf, MapOf, StructField, StructOf, take_apart
+from batchledger.model.records.columns import parse_columns, write_columns
+from batchledger.model.records.types import (
+    NAMED_TYPES,
+    ArrayOf,
+    DecimalOf,
+    Integer,
+    MapOf,
+    Scalar,
+    StructField,
+    StructOf,
+    parse_type,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +31,7 @@ from batchledger.model.records.nested import ArrayOf, MapOf, StructField, Struct
 )
 def test_type_has_one_form(written: str, type_: str) -> None:
     (column,) = parse_columns(f"field {written}")
-    assert column == Column("field", type_)
+    assert (column.name, str(column.type)) == ("field", type_)
     assert parse_columns(write_columns([column])) == (column,)
 
 
@@ -30,13 +42,19 @@ def test_columns_are_divided_outside_of_types_alone() -> None:
     assert write_columns(columns) == "a struct<x int, y decimal(6,2)>, b.c as d map<string, int>, e decimal(4,1)"
 
 
-def test_type_is_taken_apart() -> None:
-    assert take_apart("array<array<int>>") == ArrayOf("array<int>")
-    assert take_apart("map<string, struct<a int, b date>>") == MapOf("struct<a int, b date>")
-    assert take_apart("struct<a decimal(4,1), b map<string, int>>") == StructOf(
-        (StructField("a", "decimal(4,1)"), StructField("b", "map<string, int>"))
+def test_type_is_a_value_made_of_values() -> None:
+    assert parse_type("array<array<int>>") == ArrayOf(ArrayOf(Integer.INT))
+    assert parse_type("struct<a decimal(4), b map<string, date>>") == StructOf(
+        (StructField("a", DecimalOf(4, 0)), StructField("b", MapOf(Scalar.DATE)))
     )
-    assert take_apart("decimal(4,1)") is None
+
+
+@pytest.mark.parametrize("text", [*NAMED_TYPES, "decimal(38,9)", "struct<a array<byte>, b map<string, dec(2)>>"])
+def test_type_keeps_its_name_and_stays_itself_as_text_and_as_pickle(text: str) -> None:
+    type_ = parse_type(text)
+    assert str(type_) == text.replace("dec(2)", "decimal(2,0)")
+    assert parse_type(str(type_)) == type_
+    assert pickle.loads(pickle.dumps(type_)) == type_  # noqa: S301
 
 
 def test_path_of_the_columns_own_name_is_none() -> None:

@@ -138,7 +138,7 @@ def test_value_becomes_what_the_page_says(meaning: ProtobufMeaning) -> None:
 @pytest.mark.parametrize("meaning", VALUES, ids=str)
 def test_value_becomes_the_same_among_others(meaning: ProtobufMeaning) -> None:
     """Within another message, and beside many in which that message is absent."""
-    columns = (Column("id", "bigint"), Column("field", meaning.columns[0].type, ("body", "field")))
+    columns = (*parse_columns("id bigint"), Column("field", meaning.columns[0].type, ("body", "field")))
     decoder = ProtobufDecoder(meaning.schema, (), "Outer", columns)
     assert meaning.value is not None
     other = [b"\x08\x01"] * NEIGHBOURS

@@ -4,8 +4,9 @@ import difflib
 from collections.abc import Iterable
 
 from batchledger.model.quoting import quote, shorten
-from batchledger.model.records.columns import INTEGER_TYPES, Column
+from batchledger.model.records.columns import Column
 from batchledger.model.records.protection import ColumnProtection, Protections
+from batchledger.model.records.types import Integer
 
 
 def nearest(name: str, allowed: list[str]) -> str:
@@ -41,8 +42,10 @@ def require_integer(key: str, name: str, columns: tuple[Column, ...]) -> None:
     """Raise ValueError unless the name is a column of whole numbers."""
     require_declared(key, [name], columns)
     type_ = next(each.type for each in columns if each.name == name)
-    if type_ not in INTEGER_TYPES:
-        raise ValueError(f"{key}: {quote(name)} is a {type_} in source.schema; numbers are {', '.join(INTEGER_TYPES)}")
+    numbers = tuple(Integer)
+    if type_ not in numbers:
+        allowed = ", ".join(map(str, numbers))
+        raise ValueError(f"{key}: {quote(name)} is a {type_} in source.schema; numbers are {allowed}")
 
 
 def require_telling(key: str, names: Iterable[str], protections: Protections) -> None:

@@ -39,8 +39,8 @@ from batchledger.formats.decoding.settling import (
     to_parsed_type,
 )
 from batchledger.model.records.columns import Column
-from batchledger.model.records.nested import MapOf, take_apart
 from batchledger.model.records.rules import UnknownFieldPolicy
+from batchledger.model.records.types import MOST_DIGITS, ColumnType, DecimalOf, MapOf, Scalar
 
 # The search for a doubtful record halves blocks down to so many records.
 _FEWEST_RECORDS = 64
@@ -55,7 +55,6 @@ _NO_NUMBER = re.compile(rb"[-:,\[]\s*(?:NaN|Inf)")
 # dies; nearer, a number that is not 0 may become 0. Parts of a UUID look like one, but go on.
 _FAR_EXPONENT = re.compile(rb"[0-9][eE]-[0-9]{3,}+(?![0-9a-zA-Z-])")
 
-_MOST_DIGITS = 38
 # The names that can be picked.
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 
@@ -214,7 +213,7 @@ class BlockDecoder:
         return {
             column.source[0]
             for column in self.columns
-            if len(column.source) == 1 and (column.type == "string" or column.type.startswith("decimal"))
+            if len(column.source) == 1 and (column.type is Scalar.STRING or isinstance(column.type, DecimalOf))
         }
 
     @cached_property
@@ -232,13 +231,12 @@ class BlockDecoder:
 
 def _read_picked(column: Column, texts: Sequence[bytes]) -> pa.Array:
     """Return the values of a column that the parser does not read. Raises DoubtfulError."""
-    type_ = take_apart(column.type)
-    if isinstance(type_, MapOf) and to_parsed_type(type_.value) is not None:
-        return _read_maps(type_.value, texts)
+    if isinstance(column.type, MapOf) and to_parsed_type(column.type.value) is not None:
+        return _read_maps(column.type.value, texts)
     return read_texts(column, texts)
 
 
-def _read_maps(value_type: str, texts: Sequence[bytes]) -> pa.Array:
+def _read_maps(value_type: ColumnType, texts: Sequence[bytes]) -> pa.Array:
     """Return maps, whose values are parsed as a block of their own."""
     names: list[str] = []
     tokens: list[bytes] = []
@@ -274,7 +272,7 @@ def _is_kept(column: Column, is_text: Mapping[str, bool]) -> bool:
     if to_parsed_type(column.type) is None:
         return True
     is_plain = not within and _PLAIN_NAME.fullmatch(name) is not None
-    return column.type == "string" and is_plain and is_text.get(name) is False
+    return column.type is Scalar.STRING and is_plain and is_text.get(name) is False
 
 
 def _find(column: Column, parsed: Sequence[pa.Table]) -> pa.Array:
@@ -308,9 +306,9 @@ def _read_doubles(text: pa.Buffer, layer: pa.Schema, is_text: Mapping[str, bool]
     are_texts = {name for name, type_ in wanted.items() if is_text.get(name) and pa.types.is_floating(type_)}
     table = _parse(text, pa.schema([(name, pa.string() if name in are_texts else wanted[name]) for name in wanted]))
     for name in are_texts:
-        digits = _MOST_DIGITS - layer.field(name).type.scale - 1
+        digits = MOST_DIGITS - layer.field(name).type.scale - 1
         whole = "0" if digits < 0 else rf"(0|[1-9][0-9]{{0,{digits}}})"
-        require_form(table[name].combine_chunks(), rf"^-?{whole}(\.[0-9]{{1,{_MOST_DIGITS}}})?$")
+        require_form(table[name].combine_chunks(), rf"^-?{whole}(\.[0-9]{{1,{MOST_DIGITS}}})?$")
     return {name: table[name].combine_chunks() for name in wanted.keys() - are_texts}
 
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from batchledger.formats.decoding.meaning import (
-    BITS_BY_INTEGER_TYPE,
-    EARLIEST_MICROSECONDS,
-    LATEST_MICROSECONDS,
-    UnfitError,
-)
-from batchledger.model.records.columns import EPOCH_UNITS, decimal_size
+from batchledger.formats.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
+from batchledger.model.records.types import ColumnType, DecimalOf, Epoch, Floating, Integer, Json, NumberType, Scalar
+
+JSON_TYPES = (Scalar.STRING, Json.JSONB)
+"""Types of columns that hold almost every value as a text."""
 
 Fit = Callable[[Any], Any]
 """Makes a value of a column out of a value of the format. Raises UnfitError."""
@@ -36,7 +34,7 @@ class Leaf:
 
     place: int
     name: str
-    type: str
+    type: ColumnType
 
 
 def name_errors(leaf: Leaf, fit: Fit) -> Fit:
@@ -66,21 +64,19 @@ def within_years(microseconds: int) -> int:
     return microseconds
 
 
-def make_whole_fit(declared: str) -> Fit:
+def make_whole_fit(declared: NumberType) -> Fit:
     """Return what makes a value of a column out of a whole number. Raises NoValueError."""
-    if declared in EPOCH_UNITS:
-        return lambda value: within_years(value * EPOCH_UNITS[declared])
     match declared:
-        case "double":
-            return _fit_whole_in_double
-        case "float" | "real":
-            return _fit_whole_in_float
-        case _ if declared.startswith("decimal"):
-            precision, scale = decimal_size(declared)
-            return lambda value: fit_decimal(Decimal(value), precision, scale)
-        case _:
-            bound = 2 ** (BITS_BY_INTEGER_TYPE[declared] - 1)
+        case Integer():
+            bound = 2 ** (declared.bits - 1)
             return lambda value: _fit_integer(value, bound)
+        case Floating():
+            return _fit_whole_in_double if declared is Floating.DOUBLE else _fit_whole_in_float
+        case Epoch():
+            unit = declared.microseconds
+            return lambda value: within_years(value * unit)
+        case DecimalOf(precision, scale):
+            return lambda value: fit_decimal(Decimal(value), precision, scale)
 
 
 def _fit_integer(value: int, bound: int) -> int:
@@ -117,9 +113,9 @@ def _fit_whole_in_float(value: int) -> float:
     return float(value)
 
 
-def make_float_fit(declared: str) -> Fit:
+def make_float_fit(declared: Floating) -> Fit:
     """Return what makes a value of a column out of a double or a float. Raises NoValueError."""
-    return float if declared == "double" else _fit_float
+    return float if declared is Floating.DOUBLE else _fit_float
 
 
 def _fit_float(value: float) -> float:

@@ -12,15 +12,16 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
-from batchledger.model.records.columns import EPOCH_UNITS, Column, decimal_size
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import DecimalOf, Epoch, Floating, Integer, Json, Nested, Scalar
 
 LARGEST_EXACT_DOUBLE = 2**53
 LARGEST_EXACT_FLOAT = 2**24
@@ -29,10 +30,6 @@ LARGEST_EXACT_FLOAT = 2**24
 EARLIEST_MICROSECONDS = -62_135_596_800_000_000
 LATEST_MICROSECONDS = 253_402_300_799_999_999
 """The years 1 to 9999 of UTC, which tables and their clients can represent."""
-
-BITS_BY_INTEGER_TYPE: Mapping[str, int] = {
-    "tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64,
-}  # fmt: skip
 
 ZONE = "(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
 """Hours from UTC, with minutes or without: ``Z``, ``+01:00``, ``+0100``, ``+01``."""
@@ -59,30 +56,32 @@ class UnfitError(ValueError):
     """Why a record cannot become a row, in words that hold nothing of the record."""
 
 
-def make_scalar_reader(column: Column) -> Reader:
+def make_scalar_reader(column: Column) -> Reader:  # noqa: C901 -- one a type
     """Return the function that reads a token, not ``null``, as a value of a scalar type. Raises UnfitError."""
     read: Callable[[Column, bytes], Any]
-    match column.type:
-        case "string":
+    match type_ := column.type:
+        case Scalar.STRING:
             read = _read_text
-        case "boolean":
+        case Scalar.BOOLEAN:
             read = _read_boolean
-        case "double":
-            read = _read_double
-        case "float" | "real":
-            read = _read_float
-        case "date":
+        case Scalar.DATE:
             read = _read_day
-        case "timestamp":
+        case Scalar.TIMESTAMP:
             read = _read_moment
-        case "binary":
+        case Scalar.BINARY:
             read = _read_bytes
-        case type_ if type_ in BITS_BY_INTEGER_TYPE:
-            return partial(_read_integer, column, 2 ** (BITS_BY_INTEGER_TYPE[type_] - 1))
-        case type_ if type_ in EPOCH_UNITS:
-            return partial(_read_epoch, column, EPOCH_UNITS[type_])
+        case Integer():
+            return partial(_read_integer, column, 2 ** (type_.bits - 1))
+        case Floating():
+            read = _read_double if type_ is Floating.DOUBLE else _read_float
+        case Epoch():
+            return partial(_read_epoch, column, type_.microseconds)
+        case DecimalOf(precision, scale):
+            return partial(_read_decimal, column, precision, scale)
+        case Json() | Nested():
+            raise TypeError(type_)
         case _:
-            return partial(_read_decimal, column, *decimal_size(column.type))
+            assert_never(type_)
     return partial(read, column)
 
 
@@ -91,7 +90,7 @@ def make_text_reader(column: Column) -> Callable[[str], Any]:
 
     A record's key is such a text: ``12`` for an int, ``2026-11-22`` for a date.
     """
-    if column.type in ("string", "date", "timestamp", "binary"):
+    if isinstance(column.type, Scalar) and column.type is not Scalar.BOOLEAN:
         read = make_scalar_reader(column)
         return lambda text: read(msgspec.json.encode(text))
     return partial(_read_bare, column, make_scalar_reader(column))

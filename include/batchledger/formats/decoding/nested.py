@@ -16,7 +16,7 @@ import msgspec
 
 from batchledger.formats.decoding.meaning import Reader, UnfitError, kind_of, make_scalar_reader, unfit
 from batchledger.model.records.columns import Column
-from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
+from batchledger.model.records.types import ArrayOf, ColumnType, Json, MapOf, StructOf
 
 MOST_DIGITS = 10_000
 """How many digits a number of a ``jsonb`` column may have, before its point or behind."""
@@ -58,7 +58,7 @@ def count_fields(token: bytes) -> int:
 
 def make_reader(column: Column) -> Reader:
     """Return the function that reads a token, not ``null``, as a value of the column. Raises UnfitError."""
-    match take_apart(column.type):
+    match column.type:
         case ArrayOf(element):
             return partial(_read_array, column, make_reader(Column(f"{column.name}[]", element)))
         case MapOf(value):
@@ -66,9 +66,9 @@ def make_reader(column: Column) -> Reader:
         case StructOf(fields):
             readers = {each.name: make_reader(Column(f"{column.name}.{each.name}", each.type)) for each in fields}
             return partial(_read_struct, column, readers)
-        case None if column.type == "jsonb":
+        case Json():
             return partial(_read_json, column)
-        case None:
+        case _:
             return make_scalar_reader(column)
 
 
@@ -256,12 +256,12 @@ def _merge(one: Declared | None, other: Declared | None) -> Declared | None:
     return Declared({**one.fields, **other.fields, **both})
 
 
-def _declare_type(type_: str) -> Declared | None:
-    match take_apart(type_):
+def _declare_type(type_: ColumnType) -> Declared | None:
+    match type_:
         case ArrayOf(inner) | MapOf(inner):
             within = _declare_type(inner)
             return None if within is None else Declared(each=within)
         case StructOf(fields):
             return Declared({each.name: _declare_type(each.type) for each in fields})
-        case None:
+        case _:
             return None

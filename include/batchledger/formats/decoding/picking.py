@@ -18,6 +18,7 @@ from batchledger.formats.arrow_types import to_arrow_type
 from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.formats.decoding.nested import are_plain, make_reader
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import Json, Scalar
 
 # A letter, digit or underscore that is written as an escape may be part of a column's name.
 _ESCAPED_NAME = re.compile(rb"\\u00(?:3[0-9]|[46][1-9A-Fa-f]|5[0-9AaFf]|7[0-9Aa])")
@@ -60,9 +61,9 @@ def read_texts(column: Column, texts: Sequence[bytes]) -> pa.Array:
     read = make_reader(column)
     tokens = pa.array(texts, pa.string())
     is_null = pc.equal(tokens, "null")
-    if column.type == "jsonb" and are_plain(texts):
+    if column.type is Json.JSONB and are_plain(texts):
         return pc.if_else(is_null, pa.scalar(None, pa.string()), tokens)
-    if column.type != "string":
+    if column.type is not Scalar.STRING:
         try:
             values = [None if token == b"null" else read(token) for token in texts]
         except UnfitError as error:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from batchledger.model.records.types import ColumnType, Json
+
 MOST_TYPES = 1_000
 """How many types a column that is proposed may consist of; a person would not declare more."""
 
@@ -13,7 +15,7 @@ class _TooManyError(Exception):
     pass
 
 
-def propose_within_bounds(propose: Callable[[Count], str]) -> str:
+def propose_within_bounds(propose: Callable[[Count], ColumnType]) -> ColumnType:
     """Return the type that ``propose`` returns, or ``jsonb`` if it counts more than ``MOST_TYPES``.
 
     A schema names a type once and uses it often, so a column of 20 levels may consist of millions of types.
@@ -29,4 +31,4 @@ def propose_within_bounds(propose: Callable[[Count], str]) -> str:
     try:
         return propose(count)
     except _TooManyError:
-        return "jsonb"
+        return Json.JSONB

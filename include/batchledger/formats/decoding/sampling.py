@@ -3,7 +3,6 @@
 So what this module says of a record is what ``docs/reference/meaning.md`` says.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,40 +22,40 @@ from batchledger.formats.decoding.nested import (
 from batchledger.formats.decoding.objects import explain_fault, parse_object
 from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.formats.decoding.registered import Written, find_undeclared, make_datum_decoder, propose_columns
-from batchledger.model.records.columns import Column, decimal_size
+from batchledger.model.records.columns import Column
 from batchledger.model.records.contract import FAULTS_SHOWN, Sample, SampledField
-from batchledger.model.records.nested import (
+from batchledger.model.records.types import (
+    MOST_DIGITS,
     WITHIN,
     ArrayOf,
+    ColumnType,
+    DecimalOf,
+    Floating,
+    Integer,
+    Json,
     MapOf,
+    Scalar,
     StructField,
     StructOf,
+    has_json,
     list_within,
-    put_together,
-    take_apart,
 )
 from batchledger.model.records.writer_schemas import WriterSchema
 
 MOST_FIELDS = 2_000
 """More names than so many in one object are values of the producer rather than fields."""
 
-_PROPOSED = ("boolean", "bigint", "decimal(38,0)", "double", "date", "timestamp", "string")
+_HOLDS_EVERYTHING = Scalar.STRING
+_NUMBERS: Sequence[ColumnType] = (Integer.BIGINT, DecimalOf(MOST_DIGITS, 0), Floating.DOUBLE)
+_PROPOSED: Sequence[ColumnType] = (Scalar.BOOLEAN, *_NUMBERS, Scalar.DATE, Scalar.TIMESTAMP, _HOLDS_EVERYTHING)
 """The types in which values of an undeclared field are tried; a text holds everything."""
-_NUMBERS = ("bigint", "decimal(38,0)", "double")
-_HOLDS_EVERYTHING = "string"
 
-_WIDER: Mapping[str, Sequence[str]] = {
-    "tinyint": ("smallint", "int", "bigint"),
-    "byte": ("smallint", "int", "bigint"),
-    "smallint": ("int", "bigint"),
-    "short": ("int", "bigint"),
-    "int": ("bigint",),
-    "integer": ("bigint",),
-    "float": ("double",),
-    "real": ("double",),
+_WIDER: Mapping[ColumnType, Sequence[ColumnType]] = {
+    **dict.fromkeys((Integer.TINYINT, Integer.BYTE), (Integer.SMALLINT, Integer.INT, Integer.BIGINT)),
+    **dict.fromkeys((Integer.SMALLINT, Integer.SHORT), (Integer.INT, Integer.BIGINT)),
+    **dict.fromkeys((Integer.INT, Integer.INTEGER), (Integer.BIGINT,)),
+    **dict.fromkeys((Floating.FLOAT, Floating.REAL), (Floating.DOUBLE,)),
 }
-_MOST_DIGITS = 38
-_HAS_JSON = re.compile(r"\bjsonb(?:[,>]|$)")
 
 
 @dataclass
@@ -68,7 +67,7 @@ class _Place:
     """
 
     declared: tuple[Column, Reader] | None
-    left: dict[str, Reader]
+    left: dict[ColumnType, Reader]
     records: int = 0
     values: int = 0
     has_value: bool = False
@@ -115,7 +114,7 @@ class _Place:
     def _find(self, column: Column, name: str) -> "_Place | None":
         """Return the part of this name, None if there are too many."""
         if name not in self.within:
-            type_ = dict(list_within(take_apart(column.type))).get(name)
+            type_ = dict(list_within(column.type)).get(name)
             if type_ is None and len(self.within) >= MOST_FIELDS:
                 return None
             path = f"{column.name}{name}" if name == WITHIN else f"{column.name}.{name}"
@@ -127,7 +126,7 @@ def _open(column: Column, token: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the parts that the declared type names of a value; none if it is of another kind."""
     for name in column.source[1:]:
         token = bytes(fields_given_once.decode(token).get(name, b"null")) if token[:1] == b"{" else b"null"
-    match take_apart(column.type), token[:1]:
+    match column.type, token[:1]:
         case ArrayOf(), b"[":
             yield from ((WITHIN, bytes(each)) for each in elements.decode(token))
         case MapOf(), b"{":
@@ -198,8 +197,8 @@ class _SchemaPart(NamedTuple):
 
     written: Written
     records: int
-    type: str
-    declared: str = ""
+    type: ColumnType
+    declared: ColumnType = _HOLDS_EVERYTHING
 
 
 def look_at_schemas(
@@ -227,7 +226,7 @@ def look_at_schemas(
             refused.append((f"schema {schema.id}", str(error)))
             continue
         records += count
-        whole = put_together(StructOf(tuple(StructField(each.name, each.type) for each in proposed)))
+        whole = StructOf(tuple(StructField(each.name, each.type) for each in proposed))
         own = []
         for column in columns:
             try:
@@ -235,7 +234,7 @@ def look_at_schemas(
                 type_ = _follow(whole, named.source)
             except AvroSchemaError:
                 # A default never becomes the column, as the decoder explains, whatever the writer has.
-                named, type_ = column, ""
+                named, type_ = column, _HOLDS_EVERYTHING
             own.append(named)
             if type_ is not None:
                 places.setdefault(column.name, []).append(_SchemaPart(written, count, type_, named.type))
@@ -252,7 +251,7 @@ def look_at_schemas(
             for each in columns
             if each.name in places
         },
-        {name: _propose(each, if_json="jsonb") for name, each in fields.items()},
+        {name: _propose(each, if_json=Json.JSONB) for name, each in fields.items()},
         has_values=False,
         faults=tuple([*faults, *refused][:FAULTS_SHOWN]),
     )
@@ -264,37 +263,35 @@ def _name_by_writer(schema: WriterSchema, reader: WriterSchema | None, column: C
     return name_by_writer((schema.text, schema.named_texts), (reader.text, reader.named_texts), column)
 
 
-def _follow(whole: str, path: Sequence[str]) -> str | None:
+def _follow(whole: ColumnType, path: Sequence[str]) -> ColumnType | None:
     """Return the type at the end of a path, None if there is none; or on its way, if it cannot go on.
 
     Why it cannot go on, the decoder explains.
     """
-    type_: str | None = whole
+    type_: ColumnType | None = whole
     for name in path:
-        inner = take_apart(type_ or "")
-        if isinstance(inner, StructOf):
-            type_ = dict(inner.fields).get(name)
+        if isinstance(type_, StructOf):
+            type_ = dict(type_.fields).get(name)
     return type_
 
 
 def _compare(
-    seen: Sequence[_SchemaPart], declared: str, explain: Callable[[str, Written], str | None]
+    seen: Sequence[_SchemaPart], declared: ColumnType, explain: Callable[[ColumnType, Written], str | None]
 ) -> tuple[SampledField, frozenset[Written]]:
     """Return what schemas have at a place that is declared as this type, and those that do not fit there or within.
 
     ``explain`` returns why a schema does not fit a type at this place, in a column that has nothing else:
     ``items array<struct<price int>>``.
     """
-    inner = take_apart(declared)
-    types = dict(list_within(inner))
-    alike = [each for each in seen if type(take_apart(each.type)) is type(inner)]
+    types = dict(list_within(declared))
+    alike = [each for each in seen if type(each.type) is type(declared)]
     # If all schemas say what is within, a declared part that none of them has is a part of no record.
     parts: dict[str, list[_SchemaPart]] = {name: [] for name in types if len(alike) == len(seen)}
     for each in alike:
-        own = zip(list_within(take_apart(each.declared)), types, strict=True)
+        own = zip(list_within(each.declared), types, strict=True)
         named = {by_writer: (name, type_) for (by_writer, type_), name in own}
-        for by_writer, type_ in list_within(take_apart(each.type)):
-            name, part = named.get(by_writer, (by_writer, ""))
+        for by_writer, type_ in list_within(each.type):
+            name, part = named.get(by_writer, (by_writer, _HOLDS_EVERYTHING))
             parts.setdefault(name, []).append(each._replace(type=type_, declared=part))
     within: dict[str, SampledField] = {}
     failed: frozenset[Written] = frozenset()
@@ -313,26 +310,30 @@ def _compare(
 
 
 def _explain_part(
-    explain: Callable[[str, Written], str | None], outer: str, name: str, type_: str, written: Written
+    explain: Callable[[ColumnType, Written], str | None],
+    outer: ColumnType,
+    name: str,
+    type_: ColumnType,
+    written: Written,
 ) -> str | None:
-    match take_apart(outer):
+    match outer:
         case ArrayOf():
-            return explain(put_together(ArrayOf(type_)), written)
+            return explain(ArrayOf(type_), written)
         case MapOf():
-            return explain(put_together(MapOf(type_)), written)
+            return explain(MapOf(type_), written)
         case _:
-            return explain(put_together(StructOf((StructField(name, type_),))), written)
+            return explain(StructOf((StructField(name, type_),)), written)
 
 
-def _propose(seen: Sequence[_SchemaPart], if_json: str) -> SampledField:
+def _propose(seen: Sequence[_SchemaPart], if_json: ColumnType) -> SampledField:
     """Return what schemas have that is not declared. ``if_json`` is the type if a part of it is only JSON."""
     records, types = sum(each.records for each in seen), {each.type for each in seen}
     widest = [each for each in types if all(other == each or each in _WIDER.get(other, ()) for other in types)]
     found = next(iter(widest), _HOLDS_EVERYTHING)
-    return SampledField(records, if_json if _HAS_JSON.search(found) else found, values=records)
+    return SampledField(records, if_json if has_json(found) else found, values=records)
 
 
-def _explain_schema(reader: WriterSchema | None, column: Column, type_: str, written: Written) -> str | None:
+def _explain_schema(reader: WriterSchema | None, column: Column, type_: ColumnType, written: Written) -> str | None:
     """Return why a column of this type cannot hold the values of its field, or None."""
     schema, message = written
     try:
@@ -351,12 +352,10 @@ def _begin_declared(column: Column) -> _Place:
     return _Place((column, make_path_reader(column)), wider)
 
 
-def _list_wider(declared: str) -> Iterator[str]:
-    if declared.startswith("decimal"):
-        precision, scale = decimal_size(declared)
-        yield from (f"decimal({digits},{scale})" for digits in range(precision + 1, _MOST_DIGITS + 1))
-    else:
-        yield from _WIDER.get(declared, ())
+def _list_wider(declared: ColumnType) -> Sequence[ColumnType]:
+    if isinstance(declared, DecimalOf):
+        return [DecimalOf(digits, declared.scale) for digits in range(declared.precision + 1, MOST_DIGITS + 1)]
+    return _WIDER.get(declared, ())
 
 
 def _explain(read: Reader, token: bytes) -> str | None:

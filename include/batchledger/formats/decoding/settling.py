@@ -3,7 +3,7 @@
 ``docs/reference/meaning.md`` is the page. Whatever the parser may have read in another way raises DoubtfulError.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from batchledger.formats.decoding.meaning import (
     decode_base64,
 )
 from batchledger.formats.decoding.picking import DoubtfulError
-from batchledger.model.records.columns import EPOCH_UNITS, Column
-from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import ArrayOf, ColumnType, DecimalOf, Epoch, Floating, Integer, Scalar, StructOf
 
 # How a number may be written that is not 0 and becomes a double of 0.
 _TINY = "[eE]-0*[1-9][0-9]{2}|0{220}"
@@ -35,37 +35,35 @@ _DAY = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}
 _SURE_DAY = f"^{_DAY}$"
 _SURE_MOMENT = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?{ZONE}?$"
 
-_PARSED_AS: Mapping[str, pa.DataType] = {
-    "float": pa.float64(),
-    "real": pa.float64(),
-    # Texts become values only if they have the one form that the parser reads as the page says.
-    "date": pa.string(),
-    "timestamp": pa.string(),
-    "binary": pa.string(),
-    **dict.fromkeys(EPOCH_UNITS, pa.int64()),
-}
-
-_BINARY = Column("", "binary")
+_BINARY = Column("", Scalar.BINARY)
 
 _Layer = dict[str, Any]
 """Parsed types by the name of the field, or what is parsed of an object."""
 
 
-def to_parsed_type(type_: str) -> pa.DataType | None:
-    """Return the type that the parser is to give for a declared type; None if it cannot read such values."""
-    match take_apart(type_):
+def to_parsed_type(type_: ColumnType) -> pa.DataType | None:  # noqa: PLR0911 -- one a type
+    """Return the type that the parser is to give for a declared type; None if it cannot read such values.
+
+    A type that is not named here is one of these: its values are picked as texts, and read one by one.
+    """
+    match type_:
         case ArrayOf(element):
             within = to_parsed_type(element)
             return None if within is None else pa.list_(within)
         case StructOf(fields):
             parsed = {each.name: to_parsed_type(each.type) for each in fields}
             return None if None in parsed.values() else pa.struct(list(parsed.items()))
-        case MapOf():
+        case Scalar.STRING | Scalar.BOOLEAN | Integer() | DecimalOf():
+            return to_arrow_type(type_)
+        case Scalar.DATE | Scalar.TIMESTAMP | Scalar.BINARY:
+            # Texts become values only if they have the one form that the parser reads as the page says.
+            return pa.string()
+        case Floating():
+            return pa.float64()
+        case Epoch():
+            return pa.int64()
+        case _:
             return None
-        case None if type_ == "jsonb":
-            return None
-        case None:
-            return _PARSED_AS.get(type_) or to_arrow_type(type_)
 
 
 def lay_out(columns: Sequence[Column]) -> Sequence[pa.Schema]:
@@ -127,13 +125,13 @@ def require_same_decimals(found: pa.Array, written: pa.Array) -> None:
             raise DoubtfulError
 
 
-def settle(type_: str, values: pa.Array, records: pa.StringArray, *, are_beside: bool = True) -> pa.Array:
+def settle(type_: ColumnType, values: pa.Array, records: pa.StringArray, *, are_beside: bool = True) -> pa.Array:
     """Return the values in the column's own type; ``records`` are what they were read from.
 
     Unless they ``are_beside`` their records, any value may come from any record. Raises pa.ArrowInvalid or
     DoubtfulError.
     """
-    match take_apart(type_):
+    match type_:
         case ArrayOf(element):
             within = settle(element, values.values, records, are_beside=False)
             return pa.ListArray.from_arrays(values.offsets, within, mask=values.is_null())
@@ -148,25 +146,25 @@ def settle(type_: str, values: pa.Array, records: pa.StringArray, *, are_beside:
             return _settle_scalars(type_, values, records, are_beside)
 
 
-def _settle_scalars(type_: str, values: pa.Array, records: pa.StringArray, are_beside: bool) -> pa.Array:
+def _settle_scalars(type_: ColumnType, values: pa.Array, records: pa.StringArray, are_beside: bool) -> pa.Array:
     settled = values
     match type_:
-        case "double":
+        case Floating.DOUBLE:
             _require_numbers(values.to_numpy(zero_copy_only=False), LARGEST_EXACT_DOUBLE, records, are_beside)
-        case "float" | "real":
+        case Floating():
             settled = _to_floats(values, records, are_beside)
-        case "date":
+        case Scalar.DATE:
             require_form(values, _SURE_DAY)
             settled = values.cast(pa.date32())
-        case "timestamp":
+        case Scalar.TIMESTAMP:
             settled = _to_moments(values)
-        case "binary":
+        case Scalar.BINARY:
             settled = _decode_base64(values)
-        case _ if type_ in EPOCH_UNITS:
-            unit = EPOCH_UNITS[type_]
+        case Epoch():
+            unit = type_.microseconds
             _require_between(values, EARLIEST_MICROSECONDS // unit, LATEST_MICROSECONDS // unit)
             settled = pc.multiply(values, unit).cast(MOMENT)
-        case _ if type_.startswith("decimal"):
+        case DecimalOf():
             values.validate(full=True)  # which refuses what is beyond the precision; the parser does not
         case _:
             # The parser gives what the column holds.

@@ -109,7 +109,7 @@ def _describe_target(published: PublishedBatch) -> OutputDataset:
 def _describe_schema(schema: str | None) -> dict[str, DatasetFacet]:
     if schema is None:
         return {}
-    fields = [schema_dataset.SchemaDatasetFacetFields(each.name, each.type) for each in parse_columns(schema)]
+    fields = [schema_dataset.SchemaDatasetFacetFields(each.name, str(each.type)) for each in parse_columns(schema)]
     return {"schema": schema_dataset.SchemaDatasetFacet(fields, producer=PRODUCER)}
 
 

@@ -5,25 +5,14 @@ SampleRecord 17 of a schema is the same bytes in every process, so that a test o
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from batchledger.local.samples.producer import SampleRecord
-from batchledger.model.records.columns import EPOCH_UNITS, Column, decimal_size
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import DecimalOf, Epoch, Floating, Integer, Scalar
 
 _FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-_MAKE_BY_TYPE: Mapping[str, Callable[[int], str | int | float | bool]] = {
-    "boolean": lambda number: number % 2 == 0,
-    **dict.fromkeys(("tinyint", "byte"), lambda number: number % 2**7),
-    **dict.fromkeys(("smallint", "short"), lambda number: number % 2**15),
-    **dict.fromkeys(("int", "integer"), lambda number: number % 2**31),
-    **dict.fromkeys(("bigint", "long"), lambda number: number),
-    **dict.fromkeys(("float", "real", "double"), lambda number: number % 10_000 / 4),
-    "date": lambda number: (_FIRST_MOMENT + timedelta(days=number % 365)).date().isoformat(),
-    "timestamp": lambda number: (_FIRST_MOMENT + timedelta(seconds=number)).isoformat(),
-    "binary": lambda number: base64.b64encode(str(number).encode()).decode(),
-}
-
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -37,19 +26,28 @@ def synthesize_records(columns: tuple[Column, ...], count: int, first: int = 0) 
         yield SampleRecord(str(number).encode(), _encode(fields).encode())
 
 
-def _make_value(column: Column, number: int) -> str | int | float | bool:
-    if column.type == "string" and column.name.lower().endswith("id"):
-        return f"synthetic-{number:09d}"
-    if column.type == "string":
-        return f"{column.name} {number % 100}"
-    if column.type.startswith("decimal"):
-        return _make_decimal(column.type, number)
-    if column.type in EPOCH_UNITS:
-        return (int(_FIRST_MOMENT.timestamp()) + number) * 1_000_000 // EPOCH_UNITS[column.type]
-    return _MAKE_BY_TYPE[column.type](number)
-
-
-def _make_decimal(type_: str, number: int) -> float:
-    """Return a value that fits, for example 0.17 for record 17 and ``decimal(10,2)``."""
-    precision, scale = decimal_size(type_)
-    return float(number % 10 ** min(precision, 9) / 10**scale)
+def _make_value(column: Column, number: int) -> str | int | float | bool:  # noqa: C901, PLR0911 -- one a type
+    match type_ := column.type:
+        case Scalar.STRING if column.name.lower().endswith("id"):
+            return f"synthetic-{number:09d}"
+        case Scalar.STRING:
+            return f"{column.name} {number % 100}"
+        case Scalar.BOOLEAN:
+            return number % 2 == 0
+        case Scalar.DATE:
+            return (_FIRST_MOMENT + timedelta(days=number % 365)).date().isoformat()
+        case Scalar.TIMESTAMP:
+            return (_FIRST_MOMENT + timedelta(seconds=number)).isoformat()
+        case Scalar.BINARY:
+            return base64.b64encode(str(number).encode()).decode()
+        case Integer():
+            return number % (1 << (type_.bits - 1))
+        case Floating():
+            return number % 10_000 / 4
+        case Epoch():
+            return (int(_FIRST_MOMENT.timestamp()) + number) * 1_000_000 // type_.microseconds
+        case DecimalOf(precision, scale):
+            # It fits: for example 0.17 for record 17 and decimal(10,2).
+            return float(number % 10 ** min(precision, 9) / 10**scale)
+        case _:
+            raise TypeError(type_)

@@ -7,12 +7,11 @@ of an object. Pure.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from batchledger.model.quoting import quote
-from batchledger.model.records.nested import is_nested, normalize, split_outside
+from batchledger.model.records.types import ColumnType, Json, ScalarType, has_json, parse_type, split_outside
 
 COORDINATE_COLUMNS = ("_topic", "_partition", "_offset")
 PROVENANCE_COLUMNS = (*COORDINATE_COLUMNS, "_timestamp")
@@ -20,40 +19,23 @@ BATCH_COLUMN = "_batch_id"
 DELETED_COLUMN = "_deleted"
 """Whether the row deletes its key. A sink with mode upsert acts on it and does not store it."""
 
-SCALAR_TYPES = (
-    "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long",
-    "float", "real", "double", "date", "timestamp", "binary", "jsonb",
-)  # fmt: skip
-
-EPOCH_UNITS: Mapping[str, int] = MappingProxyType(
-    {"timestamp_s": 1_000_000, "timestamp_ms": 1_000, "timestamp_us": 1},
-)
-"""Types of timestamps that a record holds as a number since 1970, with the microseconds of their unit."""
-
-INTEGER_TYPES = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
-
 _COLUMN = re.compile(
     r"(?:(?P<path>[^\s,<>()]+)\s+as\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s+(?P<type>.+)", re.DOTALL | re.IGNORECASE
 )
-_DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One declared column; ``type`` is a Spark type in the one form that ``parse_columns`` gives it.
-
-    ``EPOCH_UNITS`` adds types of Batchledger: the record has a number, and the column is a timestamp. ``jsonb`` holds
-    any JSON. ``path`` leads to the field, through objects, if it is not the field of the column's name.
-    """
+    """One declared column. ``path`` leads to the field, through objects, if it is not the field of its name."""
 
     name: str
-    type: str
+    type: ColumnType
     path: tuple[str, ...] = ()
 
     @property
     def is_scalar(self) -> bool:
         """Whether the value has no values within, so that it can be a key."""
-        return self.type != "jsonb" and not is_nested(self.type)
+        return isinstance(self.type, ScalarType)
 
     @property
     def source(self) -> tuple[str, ...]:
@@ -61,7 +43,7 @@ class Column:
         return self.path or (self.name,)
 
 
-REST = Column("_rest", "jsonb")
+REST = Column("_rest", Json.JSONB)
 """The fields of a record that no other column declares, if a pipeline keeps them."""
 
 
@@ -92,12 +74,6 @@ def read_columns(text: str) -> tuple[Column, ...]:
     return tuple(REST if part == write_columns([REST]) else _parse_column(part) for part in parts)
 
 
-def decimal_size(type_: str) -> tuple[int, int]:
-    """Return precision and scale of a declared decimal type."""
-    precision, scale = type_.removeprefix("decimal(").removesuffix(")").split(",")
-    return int(precision), int(scale)
-
-
 def _parse_column(text: str) -> Column:
     match = _COLUMN.fullmatch(text)
     if match is None:
@@ -109,29 +85,12 @@ def _parse_column(text: str) -> Column:
     if not all(path):
         raise ValueError(f"column {quote(name)}: {quote(match['path'])} is no path; write 'customer.id as {name} type'")
     try:
-        type_ = normalize(match["type"], _normalize_scalar)
+        type_ = parse_type(match["type"])
     except ValueError as error:
         raise ValueError(f"column {quote(name)}: {error}") from None
-    if is_nested(type_) and re.search(r"\bjsonb[,>]", type_):
+    if type_ is not Json.JSONB and has_json(type_):
         raise ValueError(f"column {quote(name)}: jsonb is a column of its own; declare the outer value as jsonb")
     return Column(name, type_, () if path == (name,) else path)
-
-
-def _normalize_scalar(text: str) -> str:
-    type_ = text.lower()
-    decimal = _DECIMAL.fullmatch(type_)
-    if decimal is not None:
-        precision, scale = int(decimal["precision"]), int(decimal["scale"] or 0)
-        if not 0 < precision <= 38 or scale > precision:
-            raise ValueError(f"{type_} is not between decimal(1,0) and decimal(38,38)")
-        return f"decimal({precision},{scale})"
-    if type_ not in (*SCALAR_TYPES, *EPOCH_UNITS):
-        allowed = ", ".join((*SCALAR_TYPES, *EPOCH_UNITS))
-        raise ValueError(
-            f"type {quote(type_)} is not known; allowed are {allowed}, decimal(p,s), "
-            "array<type>, map<string, type>, struct<name type, ...>"
-        )
-    return type_
 
 
 def _require_apart(columns: Iterable[Column]) -> None:

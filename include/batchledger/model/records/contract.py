@@ -15,18 +15,18 @@ from itertools import pairwise
 from batchledger.model.counting import describe_count
 from batchledger.model.records.columns import Column, read_columns, write_columns
 from batchledger.model.records.identifiers import explain_columns
-from batchledger.model.records.nested import (
+from batchledger.model.records.outer import OuterColumns
+from batchledger.model.records.types import (
     WITHIN,
     ArrayOf,
+    ColumnType,
     MapOf,
+    Scalar,
     StructField,
     StructOf,
     list_within,
     may_name_field,
-    put_together,
-    take_apart,
 )
-from batchledger.model.records.outer import OuterColumns
 from batchledger.model.records.unknown_fields import write_name
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
@@ -98,7 +98,7 @@ def with_added(columns: Sequence[Column], added: Iterable[str], outer: OuterColu
     """
     by_name = {each.name.lower(): each for each in (*outer.columns, *columns)}
     for name in added:
-        by_name.setdefault(name.lower(), Column(name, "string"))
+        by_name.setdefault(name.lower(), Column(name, Scalar.STRING))
     return tuple(each for each in by_name.values() if each not in outer.columns)
 
 
@@ -142,7 +142,7 @@ class SampledField:
     """
 
     records: int
-    type: str | None
+    type: ColumnType | None
     unfit: int = 0
     error: str | None = None
     values: int = 0
@@ -250,7 +250,7 @@ class Contract:
         kept = [write_columns([replace(each, type=self._type_of(each))]) for each in self.declared]
         return ", ".join([*kept, *(each.declare for each in self._differences_of_fields() if each.declare)])
 
-    def _type_of(self, column: Column) -> str:
+    def _type_of(self, column: Column) -> ColumnType:
         found = self._looked.columns.get(column.name)
         return widen(column.type, found) if found else column.type
 
@@ -263,21 +263,22 @@ class Contract:
                 declare = write_columns([replace(column, type=self._type_of(column))])
                 yield from self._differences_within(column.name, column.type, found, declare)
 
-    def _differences_within(self, path: str, type_: str, found: SampledField, declare: str) -> Iterator[Difference]:
+    def _differences_within(
+        self, path: str, type_: ColumnType, found: SampledField, declare: str
+    ) -> Iterator[Difference]:
         """Yield what is different at a place that is declared as this type, and within it."""
         if found.unfit:
             told = f"declared as {type_}, and {self._looked.describe_unfit(found)}: {found.error}"
             change = SchemaChange.BREAKING if found.type is None else SchemaChange.WIDENING
-            yield Difference(path, change, told, found.type and declare)
-        inner = take_apart(type_)
-        for name, each in list_within(inner):
+            yield Difference(path, change, told, None if found.type is None else declare)
+        for name, each in list_within(type_):
             part = found.within.get(name)
             if part is not None and not part.records:
                 yield _lacking(_join(path, name))
             elif part is not None:
                 yield from self._differences_within(_join(path, name), each, part, declare)
-        if isinstance(inner, StructOf):
-            for name, new, fault in _list_new(inner, found):
+        if isinstance(type_, StructOf):
+            for name, new, fault in _list_new(type_, found):
                 yield self._new(_join(path, write_name(name)), new, fault and f"field: {fault}", declare)
 
     def _new(self, path: str, found: SampledField, fault: str | None, declare: str) -> Difference:
@@ -306,7 +307,7 @@ class Contract:
             if name.lower() in taken:
                 fault = "a column of key or headers has its name; give that one another name"
             path = () if column == name else (name,)
-            declare = write_columns([Column(column, found.type or "", path)])
+            declare = write_columns([Column(column, found.type or Scalar.STRING, path)])
             new = self._new(write_name(name), found, fault and f"column: {fault}", declare)
             yield (
                 replace(new, told=f"{new.told}. A column takes it by an alias: {declare}")
@@ -327,27 +328,28 @@ class Contract:
             yield Difference(each.name, each.change, told, statement=each.statement)
 
 
-def widen(type_: str, found: SampledField) -> str:
+def widen(type_: ColumnType, found: SampledField) -> ColumnType:
     """Return a declared type as all that was sampled needs it; it stays as it is where no type holds the values.
 
-    >>> widen("array<struct<n int>>", SampledField(1, None, within={WITHIN: SampledField(1, None, within={
-    ...     "n": SampledField(1, "bigint"), "tag": SampledField(1, "string")})}))
-    'array<struct<n bigint, tag string>>'
+    >>> (items,) = read_columns("items array<struct<n int>>")
+    >>> tag = SampledField(1, None, within={"tag": SampledField(1, Scalar.STRING)})
+    >>> print(widen(items.type, SampledField(1, None, within={WITHIN: tag})))
+    array<struct<n int, tag string>>
     """
-    match take_apart(type_):
-        case None:
-            return found.type or type_
-        case StructOf() as struct:
-            fields = {
-                name: widen(each, found.within[name]) if name in found.within else each
-                for name, each in list_within(struct)
-            }
-            fields |= {name: str(each.type) for name, each, fault in _list_new(struct, found) if fault is None}
-            return put_together(StructOf(tuple(StructField(*each) for each in fields.items())))
+    match type_:
+        case StructOf(declared):
+            fields = [
+                StructField(name, widen(each, found.within[name]) if name in found.within else each)
+                for name, each in declared
+            ]
+            new = [(name, each.type) for name, each, fault in _list_new(type_, found) if fault is None]
+            return StructOf((*fields, *(StructField(name, each) for name, each in new if each is not None)))
         case ArrayOf(element):
-            return put_together(ArrayOf(widen(element, found.within[WITHIN]))) if found.within else type_
+            return ArrayOf(widen(element, found.within[WITHIN])) if found.within else type_
         case MapOf(value):
-            return put_together(MapOf(widen(value, found.within[WITHIN]))) if found.within else type_
+            return MapOf(widen(value, found.within[WITHIN])) if found.within else type_
+        case _:
+            return found.type or type_
 
 
 def _list_new(struct: StructOf, found: SampledField) -> Iterator[tuple[str, SampledField, str | None]]:

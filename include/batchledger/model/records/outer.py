@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from batchledger.model.quoting import quote
 from batchledger.model.records.columns import Column, parse_columns
+from batchledger.model.records.types import Scalar
 from batchledger.model.records.writer_schemas import SchemaType
 
 _HEADER = re.compile(r"header\s+(?P<name>\S+)\s+(?P<type>\S.*)")
@@ -73,7 +74,7 @@ def parse_key(format_: KeyFormat, text: str) -> RecordKey:
         raise ValueError(f"format {format_} makes one column; write one, or format: json")
     if format_ is KeyFormat.STRING and not (columns[0].is_scalar and not columns[0].path):
         raise ValueError(f"format string makes a column of one text; {columns[0].type} needs format: json")
-    if format_ is KeyFormat.BYTES and columns[0].type != "binary":
+    if format_ is KeyFormat.BYTES and columns[0].type is not Scalar.BINARY:
         raise ValueError(f"format bytes makes a binary column; write '{columns[0].name} binary'")
     return RecordKey(format_, columns)
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from batchledger.model.quoting import quote
 from batchledger.model.records.columns import Column
+from batchledger.model.records.types import Scalar
 
 STARS = "****"
 MOST_HIDDEN = 8
@@ -52,7 +53,7 @@ def check_protections(protections: Protections, parts: Iterable[tuple[Column, ..
             raise ValueError(
                 f"protect: {quote(name)} is no column of schema, key or headers; declare it, also to drop it"
             )
-        if protection is not ColumnProtection.DROP and by_name[name].type != "string":
+        if protection is not ColumnProtection.DROP and by_name[name].type is not Scalar.STRING:
             raise ValueError(
                 f"protect: {quote(name)} is a {by_name[name].type}, and {protection} is for texts; declare it as string"
             )

@@ -28,8 +28,8 @@ from pyiceberg.types import (
 from batchledger.model.batch import Batch
 from batchledger.model.errors import StagingLostError, TargetChangedError
 from batchledger.model.records.contract import SchemaChange, TableColumn
-from batchledger.model.records.nested import WITHIN
 from batchledger.model.records.rules import Evolution
+from batchledger.model.records.types import WITHIN
 from batchledger.model.refusals import stage_again
 from batchledger.sinks.iceberg.layout import name_of, name_type, write_path
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import psycopg
@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from batchledger.database.sessions import connect
 from batchledger.database.transactions import STAGING_SCHEMA, handing_over, read_sql, without_values
-from batchledger.formats.arrow_types import is_array, is_json
+from batchledger.formats.arrow_types import find_type, is_array, is_json
 from batchledger.formats.encoding.blocks import write_tokens
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import Offender
@@ -31,6 +31,7 @@ from batchledger.model.errors import TargetChangedError
 from batchledger.model.offsets import single_offset
 from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.model.records.identifiers import TASK_COLUMN
+from batchledger.model.records.types import DecimalOf, Epoch, Floating, Integer, Json, Scalar
 from batchledger.ports import StagingWriter
 
 ERASED, ERASED_WITHOUT_VERSION = -1, -2
@@ -251,8 +252,8 @@ def postgres_type(field: pa.Field) -> str:
         _require_json(field.name, field.type)
         return "jsonb"
     if is_array(field.type):
-        return f"{_name_scalar(field.type.value_type)}[]"
-    return _name_scalar(field.type)
+        return f"{_name_scalar(field.type.value_field)}[]"
+    return _name_scalar(field)
 
 
 def _is_jsonb(field: pa.Field) -> bool:
@@ -285,31 +286,35 @@ def _require_json(name: str, type_: pa.DataType) -> None:
     elif is_array(type_):
         _require_json(f"{name}[]", type_.value_type)
     else:
-        _name_scalar(type_)
+        _name_scalar(pa.field(name, type_))
 
 
-def _name_scalar(type_: pa.DataType) -> str:
-    if pa.types.is_decimal(type_):
-        return "numeric"
-    if pa.types.is_timestamp(type_):
-        return "timestamp with time zone" if type_.tz else "timestamp without time zone"
-    name_by_type = {
-        pa.string(): "text",
-        pa.large_string(): "text",
-        pa.bool_(): "boolean",
-        pa.int8(): "smallint",
-        pa.int16(): "smallint",
-        pa.int32(): "integer",
-        pa.int64(): "bigint",
-        pa.float32(): "real",
-        pa.float64(): "double precision",
-        pa.date32(): "date",
-        pa.binary(): "bytea",
-        pa.large_binary(): "bytea",
-    }
-    if type_ not in name_by_type:
-        raise TargetChangedError(
-            f"A column of type {type_} cannot be stored in PostgreSQL.",
-            advice="Let the transform make another type of it, for example with cast.",
-        )
-    return name_by_type[type_]
+def _name_scalar(field: pa.Field) -> str:  # noqa: C901, PLR0911 -- one a type
+    match type_ := find_type(field):
+        case Scalar.STRING:
+            return "text"
+        case Scalar.BOOLEAN:
+            return "boolean"
+        case Scalar.DATE:
+            return "date"
+        case Scalar.TIMESTAMP | Epoch():
+            return "timestamp with time zone"
+        case Scalar.BINARY:
+            return "bytea"
+        case Json():
+            return "jsonb"
+        case Integer():
+            return {64: "bigint", 32: "integer"}.get(type_.bits, "smallint")
+        case Floating():
+            return "double precision" if type_ is Floating.DOUBLE else "real"
+        case DecimalOf():
+            return "numeric"
+        case None if pa.types.is_timestamp(field.type):
+            return "timestamp without time zone"
+        case None:
+            raise TargetChangedError(
+                f"A column of type {field.type} cannot be stored in PostgreSQL.",
+                advice="Let the transform make another type of it, for example with cast.",
+            )
+        case _:
+            assert_never(type_)

@@ -11,7 +11,7 @@ from batchledger.database.transactions import cause_of
 from batchledger.database.weather import Cause
 from batchledger.model.records.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import SchemaChange, TableColumn
-from batchledger.model.records.nested import WITHIN
+from batchledger.model.records.types import WITHIN
 from batchledger.sinks.merging.column_changes import NOTHING_CHANGES, ColumnChanges
 from batchledger.sinks.staging.tables import columns_of, postgres_type
 from batchledger.sinks.table.evolution import ARRAY, WIDER_TYPES, describe_changes

@@ -50,7 +50,7 @@ def changes_values(field: pa.Field, type_: str) -> bool:
     if found is None:
         return False
     base, size = f"{found['base']}{found['zone'] or ''}", found["size"]
-    if base in _CHANGED_BY.get(_name_type(rows), ()):
+    if base in _CHANGED_BY.get(postgres_type(field), ()):
         return True
     if pa.types.is_decimal(rows):
         scale = {"numeric": int(found["scale"] or 0) if size else rows.scale, "money": _CENTS}.get(base, rows.scale)
@@ -60,22 +60,7 @@ def changes_values(field: pa.Field, type_: str) -> bool:
 
 def describe_type(field: pa.Field) -> str:
     """Return the type of the field as PostgreSQL writes it, with the size of a decimal."""
-    rows = field.type
-    if pa.types.is_decimal(rows):
-        return f"numeric({rows.precision},{rows.scale})"
-    if is_json(field) or pa.types.is_nested(rows):
-        type_ = postgres_type(field)
-        return f"{describe_type(rows.value_field)}[]" if type_.endswith("[]") else type_
-    return _name_type(rows)
-
-
-def _name_type(rows: pa.DataType) -> str:
-    if pa.types.is_decimal(rows):
-        return "numeric"
-    if pa.types.is_timestamp(rows):
-        return f"timestamp {'with' if rows.tz else 'without'} time zone"
-    if pa.types.is_string(rows) or pa.types.is_large_string(rows):
-        return "text"
-    return {pa.float32(): "real", pa.float64(): "double precision", pa.int64(): "bigint", pa.int32(): "integer"}.get(
-        rows, str(rows)
-    )
+    type_ = postgres_type(field)
+    if type_.endswith("[]"):
+        return f"{describe_type(field.type.value_field)}[]"
+    return f"numeric({field.type.precision},{field.type.scale})" if pa.types.is_decimal(field.type) else type_

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from typing_extensions import override
 
-from batchledger.formats.arrow_types import mark_hashed, mark_json
+from batchledger.formats.arrow_types import mark_columns, mark_hashed
 from batchledger.formats.decoding.alarm import STEP_SECONDS
 from batchledger.formats.decoding.decoder import RecordDecoder
 from batchledger.formats.decoding.registered import FindSchema
@@ -170,8 +170,7 @@ class SparkStager(Stager):
             records = numbers.mapInArrow(ReadTask(reading), from_arrow_schema(self.decoder.schema))
             transformed = self._apply(transform, records)
             # Spark knows texts alone.
-            json = [column.name for column in self.decoder.declared if column.type == "jsonb"]
-            marked = mark_json(to_arrow_schema(transformed.schema), json)
+            marked = mark_columns(to_arrow_schema(transformed.schema), self.decoder.declared)
             schema = mark_hashed(marked, self.decoder.protector.hashed)
             reports = transformed.mapInArrow(WriteTask(staging.open(schema), schema, self.step_seconds), _REPORT)
         return [(row.task, row.written) for row in reports.collect()]

@@ -5,20 +5,21 @@ import pyarrow as pa
 
 from batchledger.formats.decoding.avro.lanes import Bytes
 from batchledger.formats.decoding.avro.scanned import Scanned
-from batchledger.model.records.columns import decimal_size
+from batchledger.model.records.types import MOST_DIGITS, DecimalOf
 
 _WORD = 8
 _MOST_BYTES = 16
-_MOST_DIGITS = 38
 _LOW = 2**64 - 1
 
 
-def settle_decimals(source: Bytes, found: Scanned, scale: int | None, declared: str) -> tuple[pa.Array, np.ndarray]:
+def settle_decimals(
+    source: Bytes, found: Scanned, scale: int | None, declared: DecimalOf
+) -> tuple[pa.Array, np.ndarray]:
     """Return a decimal column, with 0 in place of values that it may not hold, and which these are.
 
     ``found`` has starts and lengths of bytes with a ``scale``, or whole numbers if there is none.
     """
-    precision, wanted = decimal_size(declared)
+    precision, wanted = declared.precision, declared.scale
     is_valid = np.ones(found.size, bool) if found.is_valid is None else found.is_valid
     if scale is None:
         (low,) = found.parts
@@ -28,7 +29,7 @@ def settle_decimals(source: Bytes, found: Scanned, scale: int | None, declared: 
         is_unsure = is_valid & ((lengths < 1) | (lengths > _MOST_BYTES))
         low, high = _read(source, starts, np.clip(lengths, 1, _MOST_BYTES))
     # What has too many digits before the point; then no step below can overflow.
-    digits = min(precision - wanted + scale, _MOST_DIGITS)
+    digits = min(precision - wanted + scale, MOST_DIGITS)
     is_unsure |= is_valid & ~_is_within(low, high, 10**digits if digits >= 0 else 1)
     is_zero = is_unsure | ~is_valid
     both = np.zeros((found.size, 2), np.int64)
@@ -37,7 +38,7 @@ def settle_decimals(source: Bytes, found: Scanned, scale: int | None, declared: 
     target = pa.decimal128(precision, wanted)
     if scale == wanted:
         return pa.Array.from_buffers(target, found.size, [validity, pa.py_buffer(both)]), is_unsure
-    written = pa.Array.from_buffers(pa.decimal128(_MOST_DIGITS, scale), found.size, [validity, pa.py_buffer(both)])
+    written = pa.Array.from_buffers(pa.decimal128(MOST_DIGITS, scale), found.size, [validity, pa.py_buffer(both)])
     try:
         return written.cast(target), is_unsure
     except pa.ArrowInvalid:

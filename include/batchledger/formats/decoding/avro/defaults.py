@@ -21,6 +21,7 @@ from batchledger.formats.decoding.avro.schema import (
 from batchledger.formats.decoding.avro.wire import NUMBER_FORMS
 from batchledger.formats.decoding.fitting import Leaf
 from batchledger.formats.decoding.meaning import UnfitError
+from batchledger.model.records.types import ColumnType
 
 _BITS = {"int": 32, "long": 64}
 
@@ -32,7 +33,7 @@ class _MisfitError(ValueError):
     """A default is no value of its type."""
 
 
-def make_default(reader: AvroSchema, field: AvroField, within: tuple[str, ...], declared: str) -> Any:
+def make_default(reader: AvroSchema, field: AvroField, within: tuple[str, ...], declared: ColumnType) -> Any:
     """Return the value of a column in records without the field; ``within`` leads on through the default.
 
     Raises AvroSchemaError if the default is no value of its type, or never fits the column.

@@ -3,13 +3,12 @@
 Columns are matched by the names of their fields. A column without a field is null in every row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
+from batchledger.formats.decoding.avro.fits import choose_fit
 from batchledger.formats.decoding.avro.schema import (
     AvroArray,
-    AvroEnum,
     AvroMap,
     AvroPrimitive,
     AvroRecord,
@@ -18,34 +17,11 @@ from batchledger.formats.decoding.avro.schema import (
     AvroType,
     AvroUnion,
     describe,
+    sort_of,
 )
 from batchledger.formats.decoding.fitting import Leaf
-from batchledger.model.records.columns import EPOCH_UNITS, INTEGER_TYPES, Column
-from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
-
-JSON_TYPES = ("string", "jsonb")
-"""Types of columns that hold every value as a text."""
-
-_WIDE = ("bigint", "long")
-
-_HOLDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "boolean": frozenset({"boolean"}),
-        "int": frozenset({"integer", "decimal", "double", "float", "epoch"}),
-        "long": frozenset({"integer", "decimal", "double", "float", "epoch"}),
-        "float": frozenset({"double", "float"}),
-        "double": frozenset({"double", "float"}),
-        "bytes": frozenset({"binary"}),
-        "fixed": frozenset({"binary"}),
-        "duration": frozenset({"binary"}),
-        "uuid": frozenset({"binary"}),
-        "decimal": frozenset({"decimal"}),
-        "date": frozenset({"date"}),
-        "time": frozenset({"bigint"}),
-        "timestamp": frozenset({"timestamp"}),
-    }
-)
-"""By the sort of a value the kinds of columns that may hold it, besides texts."""
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import ArrayOf, ColumnType, Json, MapOf, Nested, Scalar, StructOf
 
 # Their bytes are no text.
 _NO_TEXTS = ("bytes", "fixed", "duration")
@@ -91,11 +67,6 @@ def without_null(type_: AvroType) -> AvroType:
     return type_
 
 
-def sort_of(type_: AvroPrimitive) -> str:
-    """Return the logical type without its unit; without a logical type, the type itself."""
-    return type_.logical.partition("-")[0] or type_.kind
-
-
 def _source(column: Column) -> tuple[str, ...]:
     found: tuple[str, ...] = getattr(column, "source", (column.name,))
     return found
@@ -125,24 +96,24 @@ def _plan(
     return AvroPlan(tuple(fields))
 
 
-def require_fit(schema: AvroSchema, type_: AvroType, declared: str, subject: str) -> None:
+def require_fit(schema: AvroSchema, type_: AvroType, declared: ColumnType, subject: str) -> None:
     """Refuse a type whose values never become a column of the declared one; ``subject`` begins the refusal."""
-    found, apart = schema.resolve(type_), take_apart(declared)
+    found = schema.resolve(type_)
     match found:
-        case AvroUnion() if apart is None or without_null(found) is not found:
+        case AvroUnion() if not isinstance(declared, Nested) or without_null(found) is not found:
             for branch in found.branches:
                 if schema.resolve(branch) != AvroPrimitive("null"):
                     require_fit(schema, branch, declared, subject)
             return
-        case AvroArray() if isinstance(apart, ArrayOf):
-            require_fit(schema, found.items, apart.element, f"{subject}[]")
+        case AvroArray() if isinstance(declared, ArrayOf):
+            require_fit(schema, found.items, declared.element, f"{subject}[]")
             return
-        case AvroMap() if isinstance(apart, MapOf):
-            require_fit(schema, found.values, apart.value, f"{subject}[]")
+        case AvroMap() if isinstance(declared, MapOf):
+            require_fit(schema, found.values, declared.value, f"{subject}[]")
             return
-        case AvroRecord() if isinstance(apart, StructOf):
+        case AvroRecord() if isinstance(declared, StructOf):
             by_name = {field.name: field.type for field in found.fields}
-            for field in apart.fields:
+            for field in declared.fields:
                 if field.name in by_name:
                     require_fit(schema, by_name[field.name], field.type, f"{subject}.{field.name}")
             return
@@ -152,28 +123,12 @@ def require_fit(schema: AvroSchema, type_: AvroType, declared: str, subject: str
         raise AvroSchemaError(f"{subject} is {describe(found)}, which a column of type {declared} never holds")
 
 
-def _may_hold(type_: AvroType, declared: str) -> bool:
+def _may_hold(type_: AvroType, declared: ColumnType) -> bool:
     """Whether a type that is not a union of several may become a column; nested types have been compared before."""
-    if declared == "jsonb":
+    if declared is Json.JSONB:
         return True
     if not isinstance(type_, AvroPrimitive):
-        return declared == "string"
-    sort = sort_of(type_)
-    if declared == "string":
-        return sort not in _NO_TEXTS
-    if sort == "uuid":
-        return declared == "binary" and type_.kind == "fixed"
-    return sort == "null" or not _HOLDS.get(sort, frozenset()).isdisjoint(_kinds_of(declared))
-
-
-def _kinds_of(declared: str) -> set[str]:
-    if declared in INTEGER_TYPES:
-        return {"integer", "bigint"} if declared in _WIDE else {"integer"}
-    if declared in EPOCH_UNITS:
-        return {"epoch"}
-    return {"float"} if declared == "real" else {declared.partition("(")[0]}
-
-
-def is_text(type_: AvroType) -> bool:
-    """Whether a value is a text by itself."""
-    return isinstance(type_, AvroEnum) or (isinstance(type_, AvroPrimitive) and type_.kind == "string")
+        return declared is Scalar.STRING
+    if declared is Scalar.STRING:
+        return sort_of(type_) not in _NO_TEXTS
+    return choose_fit(type_, declared) is not None

@@ -1,6 +1,6 @@
 """The columns that would hold all values of a writer's schema."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from batchledger.formats.decoding.avro.projection import without_null
@@ -13,25 +13,37 @@ from batchledger.formats.decoding.avro.schema import (
     AvroSchema,
     AvroType,
     parse_schema,
+    sort_of,
 )
 from batchledger.formats.decoding.nested import Declared
 from batchledger.formats.decoding.proposing import Count, propose_within_bounds
 from batchledger.model.records.columns import Column
-from batchledger.model.records.nested import MOST_TYPES_DEEP, ArrayOf, MapOf, StructField, StructOf, put_together
+from batchledger.model.records.types import (
+    MOST_DIGITS,
+    MOST_TYPES_DEEP,
+    ArrayOf,
+    ColumnType,
+    DecimalOf,
+    Floating,
+    Integer,
+    Json,
+    MapOf,
+    Scalar,
+    StructField,
+    StructOf,
+)
 
-_PLAIN = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "bigint",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "bytes": "binary",
-    "fixed": "binary",
+_BY_SORT: Mapping[str, ColumnType] = {
+    "boolean": Scalar.BOOLEAN,
+    "int": Integer.INT,
+    "long": Integer.BIGINT,
+    "float": Floating.FLOAT,
+    "double": Floating.DOUBLE,
+    **dict.fromkeys(("string", "uuid", "time"), Scalar.STRING),
+    **dict.fromkeys(("bytes", "fixed", "duration"), Scalar.BINARY),
+    "date": Scalar.DATE,
+    "timestamp": Scalar.TIMESTAMP,
 }
-_LOGICAL = {"date": "date", "uuid": "string", "duration": "binary"}
-_MOST_DIGITS = 38
-_JSON = "jsonb"
 
 
 def propose_avro_columns(text: str, references: Sequence[tuple[str, str]] = ()) -> tuple[Column, ...]:
@@ -67,7 +79,7 @@ def _find_undeclared(type_: AvroType, declared: Declared, place: str) -> Iterato
             pass
 
 
-def _propose(schema: AvroSchema, type_: AvroType, outer: tuple[AvroType, ...], count: Count) -> str:
+def _propose(schema: AvroSchema, type_: AvroType, outer: tuple[AvroType, ...], count: Count) -> ColumnType:
     """Return the type for a value that lies within the ``outer`` types."""
     count()
     found = schema.resolve(without_null(schema.resolve(type_)))
@@ -76,23 +88,19 @@ def _propose(schema: AvroSchema, type_: AvroType, outer: tuple[AvroType, ...], c
         case AvroPrimitive() as plain:
             return _propose_plain(plain)
         case AvroEnum():
-            return "string"
+            return Scalar.STRING
         case AvroArray(items):
-            return put_together(ArrayOf(_propose(schema, items, within, count)))
+            return ArrayOf(_propose(schema, items, within, count))
         case AvroMap(values):
-            return put_together(MapOf(_propose(schema, values, within, count)))
+            return MapOf(_propose(schema, values, within, count))
         case AvroRecord(fields) if fields and not any(found is each for each in outer):
             types = (StructField(each.name, _propose(schema, each.type, within, count)) for each in fields)
-            return put_together(StructOf(tuple(types)))
+            return StructOf(tuple(types))
         case _:
-            return _JSON
+            return Json.JSONB
 
 
-def _propose_plain(type_: AvroPrimitive) -> str:
+def _propose_plain(type_: AvroPrimitive) -> ColumnType:
     if type_.logical == "decimal":
-        return f"decimal({type_.precision},{type_.scale})" if type_.precision <= _MOST_DIGITS else "string"
-    if "timestamp" in type_.logical:
-        return "timestamp"
-    if type_.logical.startswith("time-"):
-        return "string"
-    return _LOGICAL.get(type_.logical) or _PLAIN.get(type_.kind, _JSON)
+        return DecimalOf(type_.precision, type_.scale) if type_.precision <= MOST_DIGITS else Scalar.STRING
+    return _BY_SORT.get(sort_of(type_), Json.JSONB)

@@ -7,7 +7,8 @@ names the column and the kind of fault, and never a value.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from batchledger.formats.decoding.avro.projection import JSON_TYPES, AvroPlan, plan_struct, sort_of
+from batchledger.formats.decoding.avro.fits import choose_fit
+from batchledger.formats.decoding.avro.projection import AvroPlan, plan_struct
 from batchledger.formats.decoding.avro.schema import (
     AvroArray,
     AvroMap,
@@ -17,27 +18,10 @@ from batchledger.formats.decoding.avro.schema import (
     AvroType,
     AvroUnion,
 )
-from batchledger.formats.decoding.avro.texts import (
-    read_decimal,
-    read_keys,
-    read_moment,
-    within_days,
-    write_json,
-    write_text,
-)
+from batchledger.formats.decoding.avro.texts import read_keys, write_json, write_text
 from batchledger.formats.decoding.avro.wire import WireReader
-from batchledger.formats.decoding.fitting import (
-    Fit,
-    Leaf,
-    NoValueError,
-    fit_decimal,
-    make_float_fit,
-    make_whole_fit,
-    name_errors,
-    require_no_zero,
-)
-from batchledger.model.records.columns import decimal_size
-from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
+from batchledger.formats.decoding.fitting import JSON_TYPES, Fit, Leaf, NoValueError, name_errors, require_no_zero
+from batchledger.model.records.types import ArrayOf, ColumnType, MapOf, Scalar, StructOf
 
 
 class ReferenceReader:
@@ -80,26 +64,26 @@ def _make_setter(schema: AvroSchema, plan: AvroPlan) -> Callable[[list[Any], lis
 
 def make_fit(schema: AvroSchema, type_: AvroType, leaf: Leaf) -> Fit:
     """Return what makes a value of a leaf out of a written one."""
-    found, apart = schema.resolve(type_), take_apart(leaf.type)
-    if leaf.type in JSON_TYPES:
-        return name_errors(leaf, _make_text(schema, found, leaf.type))
+    found, declared = schema.resolve(type_), leaf.type
+    if declared in JSON_TYPES:
+        return name_errors(leaf, _make_text(schema, found, declared))
     match found:
         case AvroUnion():
             fits = [make_fit(schema, branch, leaf) for branch in found.branches]
             return lambda value: fits[value[0]](value[1])
-        case AvroArray() if isinstance(apart, ArrayOf):
-            element = make_fit(schema, found.items, Leaf(0, f"{leaf.name}[]", apart.element))
+        case AvroArray() if isinstance(declared, ArrayOf):
+            element = make_fit(schema, found.items, Leaf(0, f"{leaf.name}[]", declared.element))
             return lambda value: [element(each) for each in value]
-        case AvroMap() if isinstance(apart, MapOf):
+        case AvroMap() if isinstance(declared, MapOf):
             read = name_errors(leaf, _read_keys)
-            of_value = make_fit(schema, found.values, Leaf(0, f"{leaf.name}[]", apart.value))
+            of_value = make_fit(schema, found.values, Leaf(0, f"{leaf.name}[]", declared.value))
             return lambda value: [(key, of_value(each[1])) for key, each in zip(read(value), value, strict=True)]
-        case AvroRecord() if isinstance(apart, StructOf):
-            return _make_struct(schema, found, leaf.name, apart)
-        case AvroPrimitive():
-            return name_errors(leaf, _make_scalar(found, leaf.type))
+        case AvroRecord() if isinstance(declared, StructOf):
+            return _make_struct(schema, found, leaf.name, declared)
+        case AvroPrimitive() if (fit := choose_fit(found, declared)) is not None:
+            return name_errors(leaf, fit)
         case _:
-            raise TypeError(leaf.type)
+            raise TypeError(declared)
 
 
 def _make_struct(schema: AvroSchema, record: AvroRecord, name: str, struct_: StructOf) -> Fit:
@@ -122,8 +106,8 @@ def _read_keys(value: list[tuple[bytes, Any]]) -> list[str]:
     return keys
 
 
-def _make_text(schema: AvroSchema, type_: AvroType, declared: str) -> Fit:
-    if declared == "string":
+def _make_text(schema: AvroSchema, type_: AvroType, declared: ColumnType) -> Fit:
+    if declared is Scalar.STRING:
         return lambda value: write_text(schema, type_, value)
 
     def write(value: Any) -> str | None:
@@ -134,19 +118,3 @@ def _make_text(schema: AvroSchema, type_: AvroType, declared: str) -> Fit:
         return require_no_zero(write_json(schema, type_, value))
 
     return write
-
-
-def _make_scalar(type_: AvroPrimitive, declared: str) -> Fit:
-    match sort_of(type_):
-        case "null" | "boolean" | "bytes" | "fixed" | "duration" | "uuid":
-            return lambda value: value
-        case "decimal":
-            return lambda value: fit_decimal(read_decimal(type_, value), *decimal_size(declared))
-        case "date":
-            return within_days
-        case "timestamp":
-            return lambda value: read_moment(type_, value)
-        case "float" | "double":
-            return make_float_fit(declared)
-        case _:
-            return make_whole_fit(declared)

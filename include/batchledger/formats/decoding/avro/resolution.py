@@ -28,7 +28,7 @@ from batchledger.formats.decoding.avro.schema import (
     parse_schema,
 )
 from batchledger.model.records.columns import Column
-from batchledger.model.records.nested import ArrayOf, MapOf, StructField, StructOf, take_apart
+from batchledger.model.records.types import ArrayOf, ColumnType, MapOf, StructField, StructOf
 
 _Finish = Callable[[pa.Array], pa.Array]
 """Makes values of a declared type out of values that the writer's names and fields gave."""
@@ -40,7 +40,7 @@ class _Reading(NamedTuple):
     A struct of ``type`` has a name twice if two of the declared fields read the same field of the writer.
     """
 
-    type: str
+    type: ColumnType
     finish: _Finish | None = None
 
 
@@ -125,7 +125,7 @@ class _Resolver:
                 if not names:
                     return column, constant
                 # The record that lacks the field may be null: a struct of nothing else says so.
-                outer = Column(column.name, f"struct<{name} {column.type}>", tuple(names))
+                outer = Column(column.name, StructOf((StructField(name, column.type),)), tuple(names))
                 return outer, _finish_outer(_finish_struct(outer.type, [constant]))
             names.append(theirs.name)
             if own is None:
@@ -139,28 +139,26 @@ class _Resolver:
             written, read = inner, inner_read
         return Column(column.name, column.type, (*names, *column.source[len(names) :])), None
 
-    def _resolve(self, declared: str, written: AvroType, read: AvroType) -> _Reading:
-        match take_apart(declared), _inner(self._writer, written), _inner(self._reader, read):
+    def _resolve(self, declared: ColumnType, written: AvroType, read: AvroType) -> _Reading:
+        match declared, _inner(self._writer, written), _inner(self._reader, read):
             case ArrayOf(element), AvroArray(items), AvroArray(read_items):
                 part = self._resolve(element, items, read_items)
                 if part.finish is not None:
-                    return _Reading(f"array<{part.type}>", _finish_array(declared, part.finish))
+                    return _Reading(ArrayOf(part.type), _finish_array(declared, part.finish))
             case MapOf(value), AvroMap(values), AvroMap(read_values):
                 part = self._resolve(value, values, read_values)
                 if part.finish is not None:
-                    return _Reading(f"map<string, {part.type}>", _finish_map(declared, part.finish))
-            case StructOf(fields), AvroRecord() as record, AvroRecord() as read_record:
-                return self._resolve_struct(declared, fields, record, read_record)
+                    return _Reading(MapOf(part.type), _finish_map(declared, part.finish))
+            case StructOf() as struct, AvroRecord() as record, AvroRecord() as read_record:
+                return self._resolve_struct(struct, record, read_record)
             case _:
                 pass
         return _Reading(declared)
 
-    def _resolve_struct(
-        self, declared: str, fields: Sequence[StructField], written: AvroRecord, read: AvroRecord
-    ) -> _Reading:
+    def _resolve_struct(self, declared: StructOf, written: AvroRecord, read: AvroRecord) -> _Reading:
         parts: list[_Reading] = []
         names: list[str] = []
-        for field in fields:
+        for field in declared.fields:
             theirs, own, part = _find_written(written, read, field.name), _find(read, field.name), _Reading(field.type)
             if theirs is not None and own is not None:
                 part = self._resolve(field.type, theirs.type, own.type)
@@ -169,10 +167,10 @@ class _Resolver:
             parts.append(part)
             names.append(field.name if theirs is None else theirs.name)
         finishes = [part.finish for part in parts]
-        if not any(finishes) and names == [field.name for field in fields]:
+        if not any(finishes) and names == [field.name for field in declared.fields]:
             return _Reading(declared)
-        inner = ", ".join(f"{name} {part.type}" for name, part in zip(names, parts, strict=True))
-        return _Reading(f"struct<{inner}>", _finish_struct(declared, finishes))
+        inner = StructOf(tuple(StructField(name, part.type) for name, part in zip(names, parts, strict=True)))
+        return _Reading(inner, _finish_struct(declared, finishes))
 
 
 def _inner(schema: AvroSchema, type_: AvroType) -> AvroType:
@@ -191,13 +189,13 @@ def _find_written(written: AvroRecord, read: AvroRecord, name: str) -> AvroField
     return next((found for each in (name, *aliases) if (found := _find(written, each)) is not None), None)
 
 
-def _repeat(value: Any, declared: str) -> _Finish:
+def _repeat(value: Any, declared: ColumnType) -> _Finish:
     """Return what puts one value in the place of all that are there."""
     constant = pa.array([value], to_arrow_type(declared))
     return lambda values: constant.take(pa.array(np.zeros(len(values), np.int64)))
 
 
-def _finish_struct(declared: str, finishes: Sequence[_Finish | None]) -> _Finish:
+def _finish_struct(declared: ColumnType, finishes: Sequence[_Finish | None]) -> _Finish:
     fields = list(to_arrow_type(declared))
 
     def finish(values: pa.Array) -> pa.Array:
@@ -214,14 +212,14 @@ def _finish_outer(finish: _Finish) -> _Finish:
     return lambda structs: finish(structs).flatten()[0]
 
 
-def _finish_array(declared: str, finish_items: _Finish) -> _Finish:
+def _finish_array(declared: ColumnType, finish_items: _Finish) -> _Finish:
     type_ = to_arrow_type(declared)
     return lambda values: pa.ListArray.from_arrays(
         values.offsets, finish_items(values.values), type=type_, mask=values.is_null()
     )
 
 
-def _finish_map(declared: str, finish_values: _Finish) -> _Finish:
+def _finish_map(declared: ColumnType, finish_values: _Finish) -> _Finish:
     type_ = to_arrow_type(declared)
     return lambda values: pa.MapArray.from_arrays(
         values.offsets, values.keys, finish_values(values.items), type=type_, mask=values.is_null()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from batchledger.formats.decoding.avro.lanes import Lanes
-from batchledger.formats.decoding.avro.projection import AvroPlan, plan_struct, sort_of, without_null
+from batchledger.formats.decoding.avro.projection import AvroPlan, plan_struct, without_null
 from batchledger.formats.decoding.avro.scanned import Scanned, join, spread, take
 from batchledger.formats.decoding.avro.schema import (
     AvroArray,
@@ -16,8 +16,18 @@ from batchledger.formats.decoding.avro.schema import (
     AvroSchema,
     AvroType,
     AvroUnion,
+    sort_of,
 )
-from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
+from batchledger.model.records.types import (
+    MOST_DIGITS,
+    ArrayOf,
+    ColumnType,
+    MapOf,
+    Nested,
+    NumberType,
+    Scalar,
+    StructOf,
+)
 
 MOST_STEPS = 256
 """A lane with more items of an array is left to the reference: each step costs the same for one lane as for many."""
@@ -25,28 +35,31 @@ MOST_STEPS = 256
 _FIXED_BYTES = {"float": 4, "double": 8}
 _NULL = AvroPrimitive("null")
 _KEY = AvroPrimitive("string")
-_MOST_SCALE = 38
 _DIRECT_TEXTS = ("string", "int", "long")
+# A column of any other type is read value by value. Of what has values within, a primitive is only the null.
+_AT_ONCE = NumberType | Nested
+_SCALARS_AT_ONCE = (Scalar.BOOLEAN, Scalar.DATE, Scalar.TIMESTAMP, Scalar.BINARY)
 
 Scan = Callable[[Lanes], Scanned]
 
 
-def is_scanned(type_: AvroType, declared: str) -> bool:  # noqa: PLR0911 -- one a kind
+def is_scanned(type_: AvroType, declared: ColumnType) -> bool:  # noqa: PLR0911 -- one a kind
     """Whether values become columns without the reference; ``type_`` is no link."""
-    inner, apart = without_null(type_), take_apart(declared)
+    inner = without_null(type_)
     match inner:
         case AvroPrimitive():
-            if declared == "string":
+            if declared is Scalar.STRING:
                 return inner.kind == "string" or sort_of(inner) in _DIRECT_TEXTS
-            return declared != "jsonb" and inner.scale <= _MOST_SCALE
+            is_known = isinstance(declared, _AT_ONCE) or declared in _SCALARS_AT_ONCE
+            return is_known and inner.scale <= MOST_DIGITS
         case AvroEnum():
-            return declared == "string"
+            return declared is Scalar.STRING
         case AvroArray():
-            return isinstance(apart, ArrayOf)
+            return isinstance(declared, ArrayOf)
         case AvroMap():
-            return isinstance(apart, MapOf)
+            return isinstance(declared, MapOf)
         case AvroRecord():
-            return isinstance(apart, StructOf)
+            return isinstance(declared, StructOf)
         case _:
             return False
 
@@ -80,7 +93,7 @@ class Scanner:
         lanes.put(picked, inner)
         found.update({place: spread(each, picked, len(lanes)) for place, each in within.items()})
 
-    def scan(self, type_: AvroType, declared: str, lanes: Lanes) -> Scanned:
+    def scan(self, type_: AvroType, declared: ColumnType, lanes: Lanes) -> Scanned:
         """Read values that become columns of a type."""
         if not is_scanned(type_, declared):
             starts = lanes.places
@@ -100,17 +113,17 @@ class Scanner:
         is_other = places != union.branches.index(_NULL) if _NULL in union.branches else np.ones(len(lanes), bool)
         return np.flatnonzero(is_other & ~lanes.is_doubtful)
 
-    def _scan_one(self, type_: AvroType, declared: str, lanes: Lanes) -> Scanned:
-        apart = take_apart(declared)
+    def _scan_one(self, type_: AvroType, declared: ColumnType, lanes: Lanes) -> Scanned:
         match type_:
-            case AvroArray() if isinstance(apart, ArrayOf):
-                return self._scan_items(lambda items: (self.scan(type_.items, apart.element, items),), lanes)
-            case AvroMap() if isinstance(apart, MapOf):
+            case AvroArray() if isinstance(declared, ArrayOf):
+                return self._scan_items(lambda items: (self.scan(type_.items, declared.element, items),), lanes)
+            case AvroMap() if isinstance(declared, MapOf):
+                value = declared.value
                 return self._scan_items(
-                    lambda items: (self.scan(_KEY, "string", items), self.scan(type_.values, apart.value, items)), lanes
+                    lambda items: (self.scan(_KEY, Scalar.STRING, items), self.scan(type_.values, value, items)), lanes
                 )
-            case AvroRecord() if isinstance(apart, StructOf):
-                return self._scan_struct(type_, apart, lanes)
+            case AvroRecord() if isinstance(declared, StructOf):
+                return self._scan_struct(type_, declared, lanes)
             case AvroEnum():
                 return Scanned(len(lanes), (lanes.read_places(len(type_.symbols)),))
             case AvroPrimitive():

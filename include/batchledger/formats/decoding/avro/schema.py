@@ -151,6 +151,16 @@ def parse_schema(
     return AvroSchema(root, parser.named, parser.is_recursive)
 
 
+def sort_of(type_: AvroPrimitive) -> str:
+    """Return the logical type without its unit; without a logical type, the type itself."""
+    return type_.logical.partition("-")[0] or type_.kind
+
+
+def is_text(type_: AvroType) -> bool:
+    """Whether a value is a text by itself."""
+    return isinstance(type_, AvroEnum) or (isinstance(type_, AvroPrimitive) and type_.kind == "string")
+
+
 def describe(type_: AvroType) -> str:
     """Return the type in a few words, for an error."""
     match type_:

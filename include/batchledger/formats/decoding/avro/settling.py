@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from batchledger.formats.arrow_types import to_arrow_type
 from batchledger.formats.decoding.avro.decimals import settle_decimals
 from batchledger.formats.decoding.avro.lanes import Bytes
-from batchledger.formats.decoding.avro.projection import sort_of, without_null
+from batchledger.formats.decoding.avro.projection import without_null
 from batchledger.formats.decoding.avro.reference import make_fit
 from batchledger.formats.decoding.avro.scanned import Scanned
 from batchledger.formats.decoding.avro.scanning import is_scanned
@@ -21,18 +21,23 @@ from batchledger.formats.decoding.avro.schema import (
     AvroRecord,
     AvroSchema,
     AvroType,
+    sort_of,
 )
 from batchledger.formats.decoding.avro.texts import EARLIEST_DAY, LATEST_DAY
 from batchledger.formats.decoding.avro.wire import MalformedError, WireReader
 from batchledger.formats.decoding.fitting import Leaf
-from batchledger.formats.decoding.meaning import (
-    BITS_BY_INTEGER_TYPE,
-    EARLIEST_MICROSECONDS,
-    LATEST_MICROSECONDS,
-    UnfitError,
+from batchledger.formats.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
+from batchledger.model.records.types import (
+    ArrayOf,
+    ColumnType,
+    DecimalOf,
+    Epoch,
+    Floating,
+    Integer,
+    MapOf,
+    Scalar,
+    StructOf,
 )
-from batchledger.model.records.columns import EPOCH_UNITS
-from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
 
 _MOST_SHORT = 12
 """A view of Arrow holds so many bytes itself."""
@@ -48,18 +53,18 @@ class Settler:
     source: Bytes
     is_doubtful: np.ndarray
 
-    def settle(self, found: Scanned, type_: AvroType, declared: str, lanes: np.ndarray) -> pa.Array:
+    def settle(self, found: Scanned, type_: AvroType, declared: ColumnType, lanes: np.ndarray) -> pa.Array:
         """Return values as a column of a declared type; ``lanes`` says whose each value is."""
         if not is_scanned(type_, declared):
             return self._read_singly(found, type_, declared, lanes)
-        inner, apart = without_null(type_), take_apart(declared)
+        inner = without_null(type_)
         match inner:
-            case AvroArray() if isinstance(apart, ArrayOf):
-                return self._settle_array(found, inner, declared, apart, lanes)
-            case AvroMap() if isinstance(apart, MapOf):
-                return self._settle_map(found, inner, declared, apart, lanes)
-            case AvroRecord() if isinstance(apart, StructOf):
-                return self._settle_struct(found, inner, declared, apart, lanes)
+            case AvroArray() if isinstance(declared, ArrayOf):
+                return self._settle_array(found, inner, declared, lanes)
+            case AvroMap() if isinstance(declared, MapOf):
+                return self._settle_map(found, inner, declared, lanes)
+            case AvroRecord() if isinstance(declared, StructOf):
+                return self._settle_struct(found, inner, declared, lanes)
             case AvroEnum():
                 return pa.array(inner.symbols, pa.string()).take(pa.array(found.parts[0], mask=_mask(found)))
             case AvroPrimitive():
@@ -67,7 +72,7 @@ class Settler:
             case _:
                 raise TypeError(inner)
 
-    def _read_singly(self, found: Scanned, type_: AvroType, declared: str, lanes: np.ndarray) -> pa.Array:
+    def _read_singly(self, found: Scanned, type_: AvroType, declared: ColumnType, lanes: np.ndarray) -> pa.Array:
         """Each value between two places, by the reference."""
         if type_ == AvroPrimitive("null"):
             # Also a field that the writer does not have, which has no place.
@@ -85,17 +90,15 @@ class Settler:
                 self.is_doubtful[lanes[place]] = True
         return pa.array(values, to_arrow_type(declared))
 
-    def _settle_array(
-        self, found: Scanned, type_: AvroArray, declared: str, apart: ArrayOf, lanes: np.ndarray
-    ) -> pa.Array:
-        items = self.settle(found.children[0], type_.items, apart.element, _owners(found, lanes))
+    def _settle_array(self, found: Scanned, type_: AvroArray, declared: ArrayOf, lanes: np.ndarray) -> pa.Array:
+        items = self.settle(found.children[0], type_.items, declared.element, _owners(found, lanes))
         target = to_arrow_type(declared)
         return pa.ListArray.from_arrays(_offsets(found), items, type=target, mask=_arrow_mask(found))
 
-    def _settle_map(self, found: Scanned, type_: AvroMap, declared: str, apart: MapOf, lanes: np.ndarray) -> pa.Array:
+    def _settle_map(self, found: Scanned, type_: AvroMap, declared: MapOf, lanes: np.ndarray) -> pa.Array:
         owners = _owners(found, lanes)
-        keys = self.settle(found.children[0], AvroPrimitive("string"), "string", owners)
-        values = self.settle(found.children[1], type_.values, apart.value, owners)
+        keys = self.settle(found.children[0], AvroPrimitive("string"), Scalar.STRING, owners)
+        values = self.settle(found.children[1], type_.values, declared.value, owners)
         # A key that is no text makes its lane doubtful; Arrow takes no null for one.
         keys = pc.fill_null(keys, "")
         self._doubt_repeated(keys, np.repeat(np.arange(found.size), found.item_counts), owners)
@@ -114,30 +117,28 @@ class Settler:
         is_repeated[order[1:]] = both[order][1:] == both[order][:-1]
         self.is_doubtful[owners[is_repeated]] = True
 
-    def _settle_struct(
-        self, found: Scanned, type_: AvroRecord, declared: str, apart: StructOf, lanes: np.ndarray
-    ) -> pa.Array:
+    def _settle_struct(self, found: Scanned, type_: AvroRecord, declared: StructOf, lanes: np.ndarray) -> pa.Array:
         by_name = {field.name: field.type for field in type_.fields}
         children = [
             self.settle(child, by_name.get(field.name, AvroPrimitive("null")), field.type, lanes)
-            for child, field in zip(found.children, apart.fields, strict=True)
+            for child, field in zip(found.children, declared.fields, strict=True)
         ]
         return pa.StructArray.from_arrays(children, fields=list(to_arrow_type(declared)), mask=_arrow_mask(found))
 
     def _settle_primitive(  # noqa: PLR0911 -- one a kind
-        self, found: Scanned, type_: AvroPrimitive, declared: str, lanes: np.ndarray
+        self, found: Scanned, type_: AvroPrimitive, declared: ColumnType, lanes: np.ndarray
     ) -> pa.Array:
         target, sort = to_arrow_type(declared), sort_of(type_)
         if sort == "null":
             return pa.nulls(found.size, target)
-        if declared == "string" and type_.kind == "string":
+        if declared is Scalar.STRING and type_.kind == "string":
             return self._settle_texts(found, lanes)
         match sort:
             case "boolean":
                 return pa.array(found.parts[0], target, mask=_mask(found))
             case "bytes" | "fixed" | "uuid" | "duration":
                 return self._views(found).cast(pa.binary()).cast(target)
-            case "decimal":
+            case "decimal" if isinstance(declared, DecimalOf):
                 return self._settle_decimals(found, type_.scale, declared, lanes)
             case "float" | "double":
                 return self._settle_doubles(found, declared, lanes)
@@ -148,16 +149,16 @@ class Settler:
             case _:
                 return self._settle_numbers(found, declared, lanes)
 
-    def _settle_numbers(self, found: Scanned, declared: str, lanes: np.ndarray) -> pa.Array:
+    def _settle_numbers(self, found: Scanned, declared: ColumnType, lanes: np.ndarray) -> pa.Array:
         (numbers,), target = found.parts, to_arrow_type(declared)
-        if declared in EPOCH_UNITS:
-            unit = EPOCH_UNITS[declared]
-            self._doubt_outside(numbers, EARLIEST_MICROSECONDS // unit, LATEST_MICROSECONDS // unit, lanes)
-            return pa.array(numbers * unit, mask=_mask(found)).cast(target)
         match declared:
-            case "string":
+            case Epoch():
+                unit = declared.microseconds
+                self._doubt_outside(numbers, EARLIEST_MICROSECONDS // unit, LATEST_MICROSECONDS // unit, lanes)
+                return pa.array(numbers * unit, mask=_mask(found)).cast(target)
+            case Scalar.STRING:
                 return pa.array(numbers, mask=_mask(found)).cast(target)
-            case "double" | "float" | "real":
+            case Floating():
                 rounded = numbers.astype(target.to_pandas_dtype())
                 # What is rounded up to 2 to the power of 63 is no number of 64 bits.
                 is_inexact = (rounded >= 2.0**63) | (
@@ -165,11 +166,13 @@ class Settler:
                 )
                 self._doubt(is_inexact, lanes)
                 return pa.array(rounded, target, mask=_mask(found))
-            case _ if declared.startswith("decimal"):
+            case DecimalOf():
                 return self._settle_decimals(found, None, declared, lanes)
-            case _:
-                bound = 2 ** (BITS_BY_INTEGER_TYPE[declared] - 1)
+            case Integer():
+                bound = 2 ** (declared.bits - 1)
                 return self._settle_whole(found, lanes, -bound, bound - 1, target)
+            case _:
+                raise TypeError(declared)
 
     def _settle_whole(self, found: Scanned, lanes: np.ndarray, least: int, most: int, target: pa.DataType) -> pa.Array:
         (numbers,) = found.parts
@@ -185,7 +188,7 @@ class Settler:
         self._doubt_outside(numbers, EARLIEST_MICROSECONDS // unit, LATEST_MICROSECONDS // unit, lanes)
         return pa.array(numbers * unit, mask=_mask(found))
 
-    def _settle_doubles(self, found: Scanned, declared: str, lanes: np.ndarray) -> pa.Array:
+    def _settle_doubles(self, found: Scanned, declared: ColumnType, lanes: np.ndarray) -> pa.Array:
         (numbers,), target = found.parts, to_arrow_type(declared)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             settled = numbers.astype(target.to_pandas_dtype())
@@ -193,7 +196,7 @@ class Settler:
             self._doubt((np.isinf(settled) & ~np.isinf(numbers)) | ((settled == 0) & (numbers != 0)), lanes)
         return pa.array(settled, target, mask=_mask(found), from_pandas=False)
 
-    def _settle_decimals(self, found: Scanned, scale: int | None, declared: str, lanes: np.ndarray) -> pa.Array:
+    def _settle_decimals(self, found: Scanned, scale: int | None, declared: DecimalOf, lanes: np.ndarray) -> pa.Array:
         column, is_unsure = settle_decimals(self.source, found, scale, declared)
         self._doubt(is_unsure, lanes)
         return column

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from batchledger.formats.decoding.avro.projection import is_text, sort_of
 from batchledger.formats.decoding.avro.schema import (
     AvroArray,
     AvroEnum,
@@ -24,6 +23,8 @@ from batchledger.formats.decoding.avro.schema import (
     AvroSchema,
     AvroType,
     AvroUnion,
+    is_text,
+    sort_of,
 )
 from batchledger.formats.decoding.fitting import NoValueError, within_years
 from batchledger.formats.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS

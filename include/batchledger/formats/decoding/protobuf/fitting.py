@@ -6,12 +6,13 @@ one raises ``UnfitError``, whose text names the column and the kind of fault, an
 
 from collections.abc import Callable
 from datetime import date
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 
 from batchledger.formats.decoding.fitting import (
+    JSON_TYPES,
     Fit,
     Leaf,
     NoValueError,
@@ -24,7 +25,19 @@ from batchledger.formats.decoding.meaning import make_scalar_reader
 from batchledger.formats.decoding.protobuf.schema import is_many, is_map, is_wrapper, sort_of
 from batchledger.formats.decoding.protobuf.texts import make_text, require_text, write_key
 from batchledger.model.records.columns import Column
-from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
+from batchledger.model.records.types import (
+    ArrayOf,
+    ColumnType,
+    DecimalOf,
+    Epoch,
+    Floating,
+    Integer,
+    Json,
+    MapOf,
+    Nested,
+    Scalar,
+    StructOf,
+)
 
 Get = Callable[[Any], Any]
 """Takes a field out of a message; None if it is absent."""
@@ -45,20 +58,20 @@ def make_getter(field: FieldDescriptor) -> Get:
 
 def make_fit(field: FieldDescriptor, leaf: Leaf) -> Fit:
     """Return what makes a value of a leaf out of a field's value."""
-    apart = take_apart(leaf.type)
-    if is_map(field) and isinstance(apart, MapOf):
-        return _make_map(field.message_type.fields_by_name["value"], leaf, apart.value)
-    if is_many(field) and isinstance(apart, ArrayOf):
-        element = _make_one(field, Leaf(0, f"{leaf.name}[]", apart.element))
+    declared = leaf.type
+    if is_map(field) and isinstance(declared, MapOf):
+        return _make_map(field.message_type.fields_by_name["value"], leaf, declared.value)
+    if is_many(field) and isinstance(declared, ArrayOf):
+        element = _make_one(field, Leaf(0, f"{leaf.name}[]", declared.element))
         if is_wrapper(field):
             return lambda value: [element(each.value) for each in value]
         return lambda value: [element(each) for each in value]
     if is_many(field):
-        return name_errors(leaf, make_text(field, leaf.type, is_one=False))
+        return name_errors(leaf, make_text(field, declared, is_one=False))
     return _make_one(field, leaf)
 
 
-def _make_map(of_value: FieldDescriptor, leaf: Leaf, declared: str) -> Fit:
+def _make_map(of_value: FieldDescriptor, leaf: Leaf, declared: ColumnType) -> Fit:
     fit = _make_one(of_value, Leaf(0, f"{leaf.name}[]", declared))
     unwrap: Get = (lambda each: each.value) if is_wrapper(of_value) else (lambda each: each)
     of_key = name_errors(leaf, lambda key: require_text(write_key(key)))
@@ -72,37 +85,60 @@ def _take_key(entry: tuple[Any, Any]) -> Any:
 
 def _make_one(field: FieldDescriptor, leaf: Leaf) -> Fit:
     """Return what makes a leaf out of one value, also of a field that has many; a wrapper has been taken off."""
-    apart = take_apart(leaf.type)
-    if isinstance(apart, StructOf):
-        return _make_struct(field, leaf.name, apart)
+    declared, sort = leaf.type, sort_of(field)
+    if isinstance(declared, StructOf):
+        return _make_struct(field, leaf.name, declared)
     if is_wrapper(field):
         return _make_one(field.message_type.fields_by_name["value"], leaf)
-    sort = sort_of(field)
-    if leaf.type in ("string", "jsonb") and (sort, leaf.type) != ("string", "string"):
-        return name_errors(leaf, make_text(field, leaf.type, is_one=True))
-    if sort == "whole":
-        return name_errors(leaf, make_whole_fit(leaf.type))
-    if sort in ("float", "double"):
-        return name_errors(leaf, make_float_fit(leaf.type))
-    return _make_other(sort, leaf)
+    if declared in JSON_TYPES and (sort, declared) != ("string", Scalar.STRING):
+        return name_errors(leaf, make_text(field, declared, is_one=True))
+    fit = _choose_fit(sort, leaf)
+    if fit is None:
+        raise TypeError(declared)
+    return name_errors(leaf, fit)
 
 
-def _make_other(sort: str, leaf: Leaf) -> Fit:
-    match sort:
-        case "string" if leaf.type == "string":
-            return name_errors(leaf, require_text)
-        case "string":
-            read = make_scalar_reader(Column(leaf.name, leaf.type))
-            require = name_errors(leaf, require_text)
-            return lambda value: read(msgspec.json.encode(require(value)))
-        case "enum":
-            return name_errors(leaf, make_whole_fit(leaf.type))
-        case "timestamp":
-            return name_errors(leaf, _read_timestamp)
-        case "date":
-            return name_errors(leaf, _read_day)
+def may_hold(sort: str, declared: ColumnType) -> bool:
+    """Whether a column may hold values of a sort, each by itself; a struct has been compared before."""
+    if declared in JSON_TYPES:
+        return sort != "any" and (sort, declared) != ("bytes", Scalar.STRING)
+    return _choose_fit(sort, Leaf(0, "", declared)) is not None
+
+
+def _choose_fit(sort: str, leaf: Leaf) -> Fit | None:  # noqa: C901, PLR0911 -- one a type
+    """Return what makes a value of a leaf, None if it never holds values of this sort. A ``string`` has texts alone."""
+    match declared := leaf.type:
+        case Scalar.STRING:
+            return require_text if sort == "string" else None
+        case Scalar.BOOLEAN:
+            return _keep if sort == "bool" else None
+        case Scalar.BINARY:
+            return _keep if sort == "bytes" else None
+        case Scalar.DATE | Scalar.TIMESTAMP | DecimalOf() if sort == "string":
+            return _read_as_json(leaf)
+        case Scalar.DATE:
+            return _read_day if sort == "date" else None
+        case Scalar.TIMESTAMP:
+            return _read_timestamp if sort == "timestamp" else None
+        case Integer():
+            return make_whole_fit(declared) if sort in ("whole", "enum") else None
+        case Floating() if sort in ("float", "double"):
+            return make_float_fit(declared)
+        case Floating() | DecimalOf() | Epoch():
+            return make_whole_fit(declared) if sort == "whole" else None
+        case Json() | Nested():
+            return None
         case _:
-            return lambda value: value
+            assert_never(declared)
+
+
+def _keep(value: Any) -> Any:
+    return value
+
+
+def _read_as_json(leaf: Leaf) -> Fit:
+    read = make_scalar_reader(Column(leaf.name, leaf.type))
+    return lambda value: read(msgspec.json.encode(require_text(value)))
 
 
 def _make_struct(field: FieldDescriptor, name: str, struct: StructOf) -> Fit:

@@ -19,19 +19,11 @@ from batchledger.formats.decoding.protobuf.fitting import Get, make_fit, make_ge
 from batchledger.formats.decoding.protobuf.planning import PlannedColumn
 from batchledger.formats.decoding.protobuf.rest import make_rest_writer
 from batchledger.formats.decoding.protobuf.schema import is_many, sort_of
-from batchledger.model.records.columns import EPOCH_UNITS, INTEGER_TYPES, REST, Column, decimal_size
+from batchledger.model.records.columns import REST, Column
+from batchledger.model.records.types import ColumnType, DecimalOf, Epoch, Floating, Integer, Scalar
 
 Finish = Callable[[pa.Array], pa.Array | None]
 """Makes a column of what Arrow has read; None if each value needs a look of its own."""
-
-_EXACT: Mapping[str, tuple[str, ...]] = {
-    "bool": ("boolean",),
-    "whole": INTEGER_TYPES,
-    "enum": INTEGER_TYPES,
-    "float": ("double", "float", "real"),
-    "double": ("double",),
-    "bytes": ("binary",),
-}
 
 
 class ColumnGatherer:
@@ -104,17 +96,25 @@ def _make_path(planned: PlannedColumn) -> Get:
     return get_within
 
 
-def _choose(sort: str, declared: str) -> tuple[pa.DataType, Finish] | None:
+def _choose(sort: str, declared: ColumnType) -> tuple[pa.DataType, Finish] | None:
     """Return as what Arrow reads the values of a field, and what makes the column of them."""
-    if declared in _EXACT.get(sort, ()):
-        return to_arrow_type(declared), lambda found: found
-    if sort == "whole" and declared in EPOCH_UNITS:
-        return pa.int64(), _make_epoch(EPOCH_UNITS[declared], to_arrow_type(declared))
-    if sort == "string" and declared == "string":
-        return pa.string(), lambda found: None if pc.any(pc.match_substring(found, "\0")).as_py() else found
-    if sort == "string" and declared.startswith("decimal"):
-        return pa.string(), _make_decimal(*decimal_size(declared))
-    return None
+    match sort, declared:
+        case (
+            ("bool", Scalar.BOOLEAN)
+            | ("bytes", Scalar.BINARY)
+            | ("whole" | "enum", Integer())
+            | ("float", Floating())
+            | ("double", Floating.DOUBLE)
+        ):
+            return to_arrow_type(declared), lambda found: found
+        case "whole", Epoch():
+            return pa.int64(), _make_epoch(declared.microseconds, to_arrow_type(declared))
+        case "string", Scalar.STRING:
+            return pa.string(), lambda found: None if pc.any(pc.match_substring(found, "\0")).as_py() else found
+        case "string", DecimalOf(precision, scale):
+            return pa.string(), _make_decimal(precision, scale)
+        case _:
+            return None
 
 
 def _make_epoch(unit: int, type_: pa.DataType) -> Finish:

@@ -3,37 +3,17 @@
 Columns are matched by the names of their fields, as the ``.proto`` file has them. A column without a field is null.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from batchledger.formats.decoding.fitting import JSON_TYPES
 from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError
+from batchledger.formats.decoding.protobuf.fitting import may_hold
 from batchledger.formats.decoding.protobuf.schema import describe, describe_one, is_many, is_map, sort_of
-from batchledger.model.records.columns import EPOCH_UNITS, INTEGER_TYPES, Column
-from batchledger.model.records.nested import ArrayOf, MapOf, StructOf, take_apart
-
-_JSON = ("string", "jsonb")
-
-_HOLDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "bool": frozenset({*_JSON, "boolean"}),
-        "whole": frozenset({*_JSON, "integer", "decimal", "double", "float", "epoch"}),
-        "float": frozenset({*_JSON, "double", "float"}),
-        "double": frozenset({*_JSON, "double", "float"}),
-        "string": frozenset({*_JSON, "decimal", "date", "timestamp"}),
-        "bytes": frozenset({"jsonb", "binary"}),
-        "enum": frozenset({*_JSON, "integer"}),
-        "timestamp": frozenset({*_JSON, "timestamp"}),
-        "duration": frozenset({*_JSON}),
-        "date": frozenset({*_JSON, "date"}),
-        "JSON": frozenset({*_JSON}),
-        "message": frozenset({*_JSON}),
-        "any": frozenset(),
-    }
-)
-"""By the sort of a value the kinds of columns that may hold it, besides a struct."""
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import ArrayOf, ColumnType, Json, MapOf, StructOf
 
 
 @dataclass(frozen=True)
@@ -67,40 +47,30 @@ def _find_fields(message: Descriptor, column: Column) -> tuple[FieldDescriptor, 
     return tuple(fields)
 
 
-def _require(field: FieldDescriptor, declared: str, path: str) -> None:
+def _require(field: FieldDescriptor, declared: ColumnType, path: str) -> None:
     """Refuse a type whose values never become a column of the declared one."""
-    apart = take_apart(declared)
     if not is_many(field):
         _require_one(field, declared, path)
-    elif is_map(field) and isinstance(apart, MapOf):
-        _require_one(field.message_type.fields_by_name["value"], apart.value, f"{path}[]")
-    elif isinstance(apart, ArrayOf) and not is_map(field):
-        _require_one(field, apart.element, f"{path}[]")
-    elif declared in _JSON:
-        _require_one(field.message_type.fields_by_name["value"] if is_map(field) else field, "jsonb", f"{path}[]")
+    elif is_map(field) and isinstance(declared, MapOf):
+        _require_one(field.message_type.fields_by_name["value"], declared.value, f"{path}[]")
+    elif isinstance(declared, ArrayOf) and not is_map(field):
+        _require_one(field, declared.element, f"{path}[]")
+    elif declared in JSON_TYPES:
+        _require_one(field.message_type.fields_by_name["value"] if is_map(field) else field, Json.JSONB, f"{path}[]")
     else:
         raise _refuse(path, describe(field), declared)
 
 
-def _require_one(field: FieldDescriptor, declared: str, path: str) -> None:
+def _require_one(field: FieldDescriptor, declared: ColumnType, path: str) -> None:
     """Judge one value of a field, also if the field has many."""
-    apart, sort = take_apart(declared), sort_of(field)
-    if isinstance(apart, StructOf) and sort == "message":
+    if isinstance(declared, StructOf) and sort_of(field) == "message":
         by_name = field.message_type.fields_by_name
-        for each in apart.fields:
+        for each in declared.fields:
             if each.name in by_name:
                 _require(by_name[each.name], each.type, f"{path}.{each.name}")
-    elif _kind_of(declared) not in _HOLDS[sort]:
+    elif not may_hold(sort_of(field), declared):
         raise _refuse(path, describe_one(field), declared)
 
 
-def _refuse(path: str, what: str, declared: str) -> ProtobufSchemaError:
+def _refuse(path: str, what: str, declared: ColumnType) -> ProtobufSchemaError:
     return ProtobufSchemaError(f"field {path} is {what}, which a column of type {declared} never holds")
-
-
-def _kind_of(declared: str) -> str:
-    if declared in INTEGER_TYPES:
-        return "integer"
-    if declared in EPOCH_UNITS:
-        return "epoch"
-    return "float" if declared == "real" else declared.partition("(")[0]

@@ -1,6 +1,6 @@
 """The columns that would hold all values of a message."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -10,25 +10,34 @@ from batchledger.formats.decoding.proposing import Count, propose_within_bounds
 from batchledger.formats.decoding.protobuf.compiling import compile_files
 from batchledger.formats.decoding.protobuf.schema import is_many, is_map, is_wrapper, load_message, sort_of
 from batchledger.model.records.columns import Column
-from batchledger.model.records.nested import MOST_TYPES_DEEP, ArrayOf, MapOf, StructField, StructOf, put_together
+from batchledger.model.records.types import (
+    MOST_TYPES_DEEP,
+    ArrayOf,
+    ColumnType,
+    DecimalOf,
+    Floating,
+    Integer,
+    Json,
+    MapOf,
+    Scalar,
+    StructField,
+    StructOf,
+)
 
-_BY_SORT = {
-    "bool": "boolean",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "bytes": "binary",
-    "enum": "string",
-    "timestamp": "timestamp",
-    "duration": "string",
-    "date": "date",
+_BY_SORT: Mapping[str, ColumnType] = {
+    "bool": Scalar.BOOLEAN,
+    "float": Floating.FLOAT,
+    "double": Floating.DOUBLE,
+    **dict.fromkeys(("string", "enum", "duration"), Scalar.STRING),
+    "bytes": Scalar.BINARY,
+    "timestamp": Scalar.TIMESTAMP,
+    "date": Scalar.DATE,
 }
-_JSON = "jsonb"
-_WHOLE = {
-    FieldDescriptor.CPPTYPE_INT32: "int",
-    FieldDescriptor.CPPTYPE_INT64: "bigint",
-    FieldDescriptor.CPPTYPE_UINT32: "bigint",
-    FieldDescriptor.CPPTYPE_UINT64: "decimal(20,0)",
+_WHOLE: Mapping[int, ColumnType] = {
+    FieldDescriptor.CPPTYPE_INT32: Integer.INT,
+    FieldDescriptor.CPPTYPE_INT64: Integer.BIGINT,
+    FieldDescriptor.CPPTYPE_UINT32: Integer.BIGINT,
+    FieldDescriptor.CPPTYPE_UINT64: DecimalOf(20, 0),
 }
 
 
@@ -70,16 +79,16 @@ def _find_undeclared(message: Descriptor, declared: Declared, place: str, outer:
             yield from _find_undeclared(value.message_type, within, path, outer)
 
 
-def _propose(field: FieldDescriptor, outer: tuple[str, ...], count: Count) -> str:
+def _propose(field: FieldDescriptor, outer: tuple[str, ...], count: Count) -> ColumnType:
     """Return the type for a value that lies within the ``outer`` messages."""
     if is_map(field):
-        return put_together(MapOf(_propose_one(field.message_type.fields_by_name["value"], outer, count)))
+        return MapOf(_propose_one(field.message_type.fields_by_name["value"], outer, count))
     if is_many(field):
-        return put_together(ArrayOf(_propose_one(field, outer, count)))
+        return ArrayOf(_propose_one(field, outer, count))
     return _propose_one(field, outer, count)
 
 
-def _propose_one(field: FieldDescriptor, outer: tuple[str, ...], count: Count) -> str:
+def _propose_one(field: FieldDescriptor, outer: tuple[str, ...], count: Count) -> ColumnType:
     count()
     if is_wrapper(field):
         return _propose_one(field.message_type.fields_by_name["value"], outer, count)
@@ -89,13 +98,11 @@ def _propose_one(field: FieldDescriptor, outer: tuple[str, ...], count: Count) -
         case "message":
             return _propose_struct(field.message_type, outer, count)
         case sort:
-            return _BY_SORT.get(sort, _JSON)
+            return _BY_SORT.get(sort, Json.JSONB)
 
 
-def _propose_struct(message: Descriptor, outer: tuple[str, ...], count: Count) -> str:
+def _propose_struct(message: Descriptor, outer: tuple[str, ...], count: Count) -> ColumnType:
     name: str = message.full_name
     if name in outer or len(outer) > MOST_TYPES_DEEP // 2 or not message.fields:
-        return _JSON
-    return put_together(
-        StructOf(tuple(StructField(each.name, _propose(each, (*outer, name), count)) for each in message.fields))
-    )
+        return Json.JSONB
+    return StructOf(tuple(StructField(each.name, _propose(each, (*outer, name), count)) for each in message.fields))

@@ -19,13 +19,14 @@ from google.protobuf.json_format import MessageToDict
 from batchledger.formats.decoding.avro.texts import NOT_UTF8_TEXT
 from batchledger.formats.decoding.fitting import NoValueError, require_no_zero
 from batchledger.formats.decoding.protobuf.schema import find_name, is_many, is_map, name_type
+from batchledger.model.records.types import ColumnType, Scalar
 
 _WIDE = ("int64", "uint64", "sint64", "fixed64", "sfixed64")
 # Without a single type: what an Any holds is not looked into.
 _NO_TYPES = DescriptorPool()
 
 
-def make_text(field: FieldDescriptor, declared: str, is_one: bool) -> Callable[[Any], str | None]:
+def make_text(field: FieldDescriptor, declared: ColumnType, is_one: bool) -> Callable[[Any], str | None]:
     """Return what writes a value for a column; ``is_one``: one value of a field that may have many.
 
     A ``string`` column has no quotes around a text. The null of a ``google.protobuf.Value`` is null. The functions that
@@ -37,9 +38,9 @@ def make_text(field: FieldDescriptor, declared: str, is_one: bool) -> Callable[[
         found = convert(field, value)
         if found is None:
             return None
-        if declared == "string" and isinstance(found, str):
+        if declared is Scalar.STRING and isinstance(found, str):
             return require_text(found)
-        if declared == "string" and is_one and field.enum_type is not None:
+        if declared is Scalar.STRING and is_one and field.enum_type is not None:
             raise NoValueError("a number that its enum does not have")
         return encode_json(found)
 
