@@ -4,8 +4,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from batchledger.config.sections import Duration, Section
-from batchledger.config.sink_sections import PostgresSinkConfig, SinkConfig
+from batchledger.model.records.rules import SinkMode
+from batchledger.settings.values import Duration, Section
+from batchledger.sinks.kind import SinkKind
 
 _DAY_SECONDS = 86_400
 
@@ -21,9 +22,10 @@ class HistoryConfig(Section):
 
     keep: Annotated[Duration, AfterValidator(_check_history)] | None = None
 
-    def require_joinable(self, sink: SinkConfig) -> None:
+    def require_joinable(self, sink: SinkKind) -> None:
         """Raise ValueError if the batches of the sink cannot be joined."""
-        if self.keep is not None and not (isinstance(sink, PostgresSinkConfig) and sink.mode == "append"):
+        can_join = sink.capabilities.joins_batches and sink.sink_mode is SinkMode.APPEND
+        if self.keep is not None and not can_join:
             raise ValueError(
                 "history.keep: of this sink, joined batches would prove less than each of them does; allowed for a "
                 "PostgreSQL table with sink.mode: append"

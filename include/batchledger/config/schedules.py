@@ -5,7 +5,7 @@ from typing import Annotated
 from croniter import croniter
 from pydantic import AfterValidator
 
-from batchledger.config.sections import Duration, Section
+from batchledger.settings.values import Duration, Section
 
 SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
 # Without an interval that Airflow could hand to a run: the first run only, and one run after the other.

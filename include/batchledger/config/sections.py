@@ -7,16 +7,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from batchledger.config.kafka_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import HolePolicy
 from batchledger.model.checks import Severity
 from batchledger.model.offsets import LARGEST_OFFSET
 from batchledger.model.quoting import quote
 from batchledger.model.records.columns import REST, Column, parse_columns
-from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
 from batchledger.model.records.protection import ColumnProtection, check_protections, without_dropped
 from batchledger.model.records.quarantine import QuarantineLimit
@@ -28,37 +26,21 @@ from batchledger.model.records.rules import (
 from batchledger.model.records.writer_schemas import Framing, SchemaType, SubjectVersion
 from batchledger.model.requests import TwoPersonOrder
 from batchledger.planning.live import Limits, StartPolicy
+from batchledger.settings.kafka_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.settings.values import (
+    ColumnName,
+    ConnectionId,
+    Count,
+    Duration,
+    KeyColumns,
+    Section,
+    Topic,
+    refuse_repeated,
+)
 
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
 _LONGEST_FETCH_MS = 5_000
-_DURATION = re.compile(r"(\d{1,18})\s*(s|m|h|d)", re.ASCII)
-_SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_LONGEST_SECONDS = 36_500 * 86_400
-
-
-def written_as(pattern: str, words: str) -> AfterValidator:
-    """Require that a text has a certain form; a text of another form is refused in words."""
-    compiled = re.compile(pattern, re.ASCII)
-
-    def check(value: str) -> str:
-        if compiled.fullmatch(value) is None:
-            raise ValueError(f"write {words}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _parse_duration(value: object) -> object:
-    seconds: float | None = None
-    if value == 0 and not isinstance(value, bool):
-        seconds = 0.0
-    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)) is not None:
-        seconds = float(match[1]) * _SECONDS_BY_UNIT[match[2]]
-    if seconds is None:
-        raise ValueError("a duration is a number and a unit: 30s, 5m, 2h or 7d")
-    if seconds > _LONGEST_SECONDS:
-        raise ValueError("a duration is 36500d at most")
-    return seconds
+_HOUR_SECONDS = 3_600
 
 
 def _check_headers(value: dict[str, str]) -> dict[str, str]:
@@ -100,16 +82,6 @@ def _check_options(value: object) -> object:
     return {str(option): str(setting) for option, setting in value.items()}
 
 
-def refuse_repeated(noun: str, names: list[str]) -> list[str]:
-    """Return the names. Raises ValueError with the first that is there twice."""
-    seen = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{noun} {quote(str(name))} is named twice")
-        seen.add(name)
-    return names
-
-
 def _check_reader_schema(value: object) -> object:
     if value == "latest":
         raise ValueError(
@@ -131,7 +103,7 @@ def _check_remember(value: float) -> float:
 
 
 def _check_keep(value: float) -> float:
-    if value < _SECONDS_BY_UNIT["h"]:
+    if value < _HOUR_SECONDS:
         raise ValueError("write how long a record is kept in quarantine: 1h or more")
     return value
 
@@ -142,35 +114,11 @@ def _check_target(value: float) -> float:
     return value
 
 
-Duration = Annotated[float, BeforeValidator(_parse_duration)]
 Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
-Topic = Annotated[str, written_as(r"[A-Za-z0-9._-]{1,249}", "the name of a topic: letters, digits, . _ - only")]
-ColumnName = Annotated[
-    str,
-    written_as(
-        rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}",
-        f"the name of a column: a letter, then letters, digits and _, {LONGEST_NAME_BYTES} at most",
-    ),
-]
-KeyColumns = Annotated[
-    list[ColumnName],
-    Field(min_length=1, max_length=MOST_KEY_COLUMNS),
-    AfterValidator(partial(refuse_repeated, "column")),
-]
-ConnectionId = Annotated[
-    str, written_as(r"[A-Za-z0-9_.-]{1,200}", "the id of a connection of Airflow's: letters, digits, . _ - only")
-]
 Channels = Annotated[list[ConnectionId], AfterValidator(partial(refuse_repeated, "connection"))]
 SecondPerson = Annotated[
     list[Annotated[TwoPersonOrder, Field(strict=False)]], AfterValidator(partial(refuse_repeated, "order"))
 ]
-Count = Annotated[int, Field(ge=1, le=LARGEST_OFFSET)]
-
-
-class Section(BaseModel):
-    """Keys that are not named are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class KeyConfig(Section):
@@ -204,14 +152,14 @@ class SourceConfig(Section):
     reader_schema: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_check_reader_schema)] = None
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
     key: KeyConfig | None = None
-    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = {}
+    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(default_factory=dict)
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
     isolation: Literal["read_committed"] = "read_committed"
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
     tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
     unknown_fields: Annotated[UnknownFieldPolicy, Field(strict=False)] = UnknownFieldPolicy.WARN
-    protect: dict[str, Annotated[ColumnProtection, Field(strict=False)]] = {}
-    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
+    protect: dict[str, Annotated[ColumnProtection, Field(strict=False)]] = Field(default_factory=dict)
+    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = Field(default_factory=dict)
 
     def write_row_rules(self, transform: str | None) -> str:
         """Return a text that two files share if they make the same rows of the same records, so far as files say."""

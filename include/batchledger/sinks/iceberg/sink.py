@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -20,9 +20,8 @@ from typing_extensions import override
 from batchledger.database.transactions import STAGING_SCHEMA, drop_staging_tables, read_sql, snapshot, transaction
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.claims import PreparedRows, TargetClaim
-from batchledger.model.erasure import Erased, ErasureKey
-from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
@@ -36,9 +35,9 @@ from batchledger.ports import (
     Publication,
     Sink,
     StagedBranch,
-    TargetAccess,
     as_coordinates,
 )
+from batchledger.sinks.iceberg.capabilities import CAPABILITIES
 from batchledger.sinks.iceberg.held import HELD_TABLE, HeldRows
 from batchledger.sinks.iceberg.writer import LakeStagingWriter
 from batchledger.sinks.merging.compare import Shadow
@@ -64,6 +63,8 @@ _log = logging.getLogger(__name__)
 class LakeSink(PostgresStaging, CommittingSink, Sink):
     """``has_checks``: checks look at all columns of the rows."""
 
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
+
     dsn: str = field(repr=False)
     table: LakeTable
     deduplication: Deduplication | None = None
@@ -77,15 +78,6 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     def name(self) -> str:
         """The table as people write it."""
         return f"table {self.table.name}"
-
-    @property
-    @override
-    def key_columns(self) -> tuple[str, ...]:
-        return self.upsert.key if self.upsert else ()
-
-    @override
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
-        """The table itself has said so before."""
 
     @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
@@ -271,24 +263,6 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     @override
     def search_commit(self, attempt: Attempt) -> None:
         """There is nothing to search for."""
-
-    @override
-    def truncate(self, access: TargetAccess) -> int:
-        raise DecisionRefusedError(
-            f"{self.name} of {access.pipeline} cannot be emptied together with the ledger.",
-            why="It commits by itself.",
-            advice="Rewind without --truncate: rows that are read again take the place of the published ones.",
-        )
-
-    @override
-    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
-        raise DecisionRefusedError(
-            f"Rows of {self.name} cannot be erased together with the ledger. Nothing was erased.",
-            why="An Iceberg table commits by itself, and its snapshots keep what was deleted.",
-            advice="Delete them with Spark and expire the snapshots; see the documentation: guides/erasure",
-            pipeline=access.pipeline,
-            subject=self.name,
-        )
 
     @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:

@@ -1,7 +1,7 @@
 """What the columns of a pipeline file have to be where other keys of the file name them. Pure."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from batchledger.model.quoting import quote, shorten
 from batchledger.model.records.columns import INTEGER_TYPES, Column
@@ -29,7 +29,7 @@ def require_declared(key: str, names: Iterable[str], columns: tuple[Column, ...]
             raise ValueError(f"{key}: {quote(name)} is not a column of source.schema; {nearest(name, declared)}")
 
 
-def require_scalar(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
+def require_scalar(key: str, names: Sequence[str], columns: tuple[Column, ...]) -> None:
     """Raise ValueError unless each name is a column without values within."""
     require_declared(key, names, columns)
     for each in columns:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from batchledger.config.tls_options import find_faults_of_certificates
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.registry_settings import DEFAULT_TIMEOUT_SECONDS, RegistrySettings
+from batchledger.settings.tls_options import find_faults_of_certificates
 
 REGISTRY_OPTIONS = (
     "ssl.ca.location",
