@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from batchledger.config import history, schedules, sections
+from batchledger.config import schedules, sections
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.sinks.kinds import find_kind
 from tests.conftest import ROOT
@@ -25,7 +25,7 @@ SECTIONS = {
     "dedupe": sections.DedupeConfig,
     "sequence": sections.SequenceConfig,
     "quarantine": sections.QuarantineConfig,
-    "history": history.HistoryConfig,
+    "history": sections.HistoryConfig,
     "audit": sections.AuditConfig,
     "deadlines": sections.DeadlinesConfig,
 }

@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
 from batchledger.config.documents import read_yaml
-from batchledger.config.history import HistoryConfig
 from batchledger.config.places import default_pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
@@ -25,6 +24,7 @@ from batchledger.config.sections import (
     Channels,
     DeadlinesConfig,
     DedupeConfig,
+    HistoryConfig,
     LimitsConfig,
     QuarantineConfig,
     SecondPerson,
@@ -40,7 +40,7 @@ from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import fingerprint
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, UnknownFieldPolicy
+from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode, TombstonePolicy, UnknownFieldPolicy
 from batchledger.planning.live import StartPolicy
 from batchledger.settings.column_rules import (
     nearest,
@@ -51,7 +51,6 @@ from batchledger.settings.column_rules import (
     require_telling,
 )
 from batchledger.settings.values import ConnectionId, Section, written_as
-from batchledger.sinks.kind import Intake
 from batchledger.sinks.kinds import SinkConfig, find_kind
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -158,13 +157,18 @@ class PipelineConfig(Section):
 
     @model_validator(mode="after")
     def _sink_fits(self) -> "PipelineConfig":
-        self.history.require_joinable(self.sink)
+        can_join = self.sink.capabilities.joins_batches and self.sink.sink_mode is SinkMode.APPEND
+        if self.history.keep is not None and not can_join:
+            raise ValueError(
+                "history.keep: of this sink, joined batches would prove less than each of them does; allowed for a "
+                "PostgreSQL table with sink.mode: append"
+            )
         connection = self.sink.ledger_connection
         if connection is not None and self.ledger not in (None, connection):
             raise ValueError(f"ledger: {self.ledger!r}: the ledger is where the table is, in {connection!r}")
-        source, columns = self.source, None if self.transform else self.source.columns
-        self.sink.require_fit(Intake(source.connection, source.topics, columns, self.delivery))
-        if source.unknown_fields is UnknownFieldPolicy.ADD and not self.sink.takes_new_columns:
+        columns = None if self.transform else self.source.columns
+        self.sink.require_fit(self.source.aliases, columns, self.delivery)
+        if self.source.unknown_fields is UnknownFieldPolicy.ADD and not self.sink.takes_new_columns:
             raise ValueError("source.unknown_fields: add needs a table that gets columns; write sink.evolve: add")
         return self
 

@@ -35,12 +35,12 @@ from batchledger.settings.values import (
     KeyColumns,
     Section,
     Topic,
+    lasting,
     refuse_repeated,
 )
 
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
 _LONGEST_FETCH_MS = 5_000
-_HOUR_SECONDS = 3_600
 
 
 def _check_headers(value: dict[str, str]) -> dict[str, str]:
@@ -90,31 +90,7 @@ def _check_reader_schema(value: object) -> object:
     return value
 
 
-def _check_deadline(value: float) -> float:
-    if value < 1:
-        raise ValueError("write a duration from 1s to 36500d")
-    return value
-
-
-def _check_remember(value: float) -> float:
-    if value <= 0:
-        raise ValueError("write how long a key is remembered, from 1s to 36500d")
-    return value
-
-
-def _check_keep(value: float) -> float:
-    if value < _HOUR_SECONDS:
-        raise ValueError("write how long a record is kept in quarantine: 1h or more")
-    return value
-
-
-def _check_target(value: float) -> float:
-    if value < 1:
-        raise ValueError("write how long a batch should take: 1s or more")
-    return value
-
-
-Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
+Deadline = Annotated[Duration, lasting(1, "write a duration from 1s to 36500d")]
 Channels = Annotated[list[ConnectionId], AfterValidator(partial(refuse_repeated, "connection"))]
 SecondPerson = Annotated[
     list[Annotated[TwoPersonOrder, Field(strict=False)]], AfterValidator(partial(refuse_repeated, "order"))
@@ -244,6 +220,11 @@ class SourceConfig(Section):
         return {"avro": SchemaType.AVRO, "protobuf": SchemaType.PROTOBUF}.get(self.format)
 
     @property
+    def aliases(self) -> list[str]:
+        """Each topic as an asset of Airflow, by the file alone: a pipeline into this topic has the same."""
+        return [f"{self.connection}/{topic}" for topic in self.topics]
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of a row: of the value, then of key and headers, then of the fields that are kept."""
         kept = (REST,) if self.unknown_fields is UnknownFieldPolicy.KEEP else ()
@@ -267,7 +248,7 @@ class LimitsConfig(Section):
     max_records: Count = 1_000_000
     min_records: Count = 1
     max_delay: Duration = 300.0
-    target_duration: Annotated[Duration, AfterValidator(_check_target)] | None = None
+    target_duration: Annotated[Duration, lasting(1, "write how long a batch should take: 1s or more")] | None = None
 
     @model_validator(mode="after")
     def _minimum_fits(self) -> "LimitsConfig":
@@ -285,7 +266,7 @@ class DedupeConfig(Section):
     """Which records count as the same message, and for how long a message is remembered."""
 
     key: KeyColumns
-    remember: Annotated[Duration, AfterValidator(_check_remember)]
+    remember: Annotated[Duration, lasting(1, "write how long a key is remembered, from 1s to 36500d")]
     duplicates: Annotated[DuplicatePolicy, Field(strict=False)] = DuplicatePolicy.DROP
 
 
@@ -307,13 +288,19 @@ class SequenceConfig(Section):
 class QuarantineConfig(Section):
     """How long records that were set aside are kept, without it for good; and how much of a batch may be set aside."""
 
-    keep: Annotated[Duration, AfterValidator(_check_keep)] | None = None
+    keep: Annotated[Duration, lasting(3600, "write how long a record is kept in quarantine: 1h or more")] | None = None
     max_share: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @property
     def limit(self) -> QuarantineLimit:
         """What an audit needs to know of the section: a share that is named counts from the first record on."""
         return QuarantineLimit() if self.max_share is None else QuarantineLimit(self.max_share, min_records=1)
+
+
+class HistoryConfig(Section):
+    """How long the ledger keeps each batch; older ones are joined. Without it, for good."""
+
+    keep: Annotated[Duration, lasting(86_400, "write how long each batch is kept: 1d or more")] | None = None
 
 
 class AuditConfig(Section):

@@ -15,7 +15,6 @@ from urllib.parse import quote
 from psycopg.conninfo import make_conninfo
 
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
-from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.tls_files import TlsFiles
 from batchledger.settings.kafka_options import ALLOWED_ENDPOINTS, check_connection_options
 from batchledger.settings.known_settings import (
@@ -26,7 +25,6 @@ from batchledger.settings.known_settings import (
     read_headers,
 )
 from batchledger.settings.lookup import PREFIX, describe_search, plain_type
-from batchledger.settings.registry_options import Address, read_registry
 from batchledger.settings.tls_options import TLS_OPTIONS, read_tls_files
 
 LOCAL_REGISTRY = "registry_default"
@@ -180,21 +178,6 @@ def postgres_dsn(connection: Connection) -> str:
         **read_extra(connection.connection_id, connection.extra, POSTGRES_SETTINGS),
     }
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
-
-
-def registry_settings(connection: Connection) -> RegistrySettings:
-    """Return how to reach a schema registry. Its host may be a whole URL, with a path. Raises ConfigurationError.
-
-    ``login`` and ``password`` log in, a password alone is a bearer token, and the extra has certificates.
-    """
-    require_type(connection, "http")
-    return read_registry(
-        connection.connection_id,
-        Address(connection.host or "", connection.port, connection.schema),
-        connection.login,
-        connection.password,
-        connection.extra,
-    )
 
 
 def spark_server(connection: Connection) -> tuple[str, TlsFiles]:

@@ -40,6 +40,17 @@ def _parse_duration(value: object) -> object:
     return seconds
 
 
+def lasting(least: float, words: str, most: float = _LONGEST_SECONDS) -> AfterValidator:
+    """Require that a duration is within bounds, in seconds; another one is refused in words."""
+
+    def check(value: float) -> float:
+        if not least <= value <= most:
+            raise ValueError(words)
+        return value
+
+    return AfterValidator(check)
+
+
 def refuse_repeated(noun: str, names: list[str]) -> list[str]:
     """Return the names. Raises ValueError with the first that is there twice."""
     seen = set()

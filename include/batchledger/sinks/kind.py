@@ -25,19 +25,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """What a pipeline file sends to its sink: ``topics`` of a ``connection``, as rows of ``columns``.
-
-    ``columns`` is None if a transform makes the rows.
-    """
-
-    connection: str
-    topics: Sequence[str]
-    columns: tuple[Column, ...] | None
-    delivery: DeliveryMode
-
-
-@dataclass(frozen=True, slots=True)
 class SinkContext:
     """What a sink of one pipeline is built with, besides its section. ``dsn`` leads to the database of the ledger.
 
@@ -55,7 +42,7 @@ class SinkContext:
     has_checks: bool
 
 
-class SinkKind(Section):
+class SinkSection(Section):
     """The section ``sink`` of one kind, whose fields are its keys. ``type`` names the kind there.
 
     Four members are its own. The others tell what most kinds have: any columns fit, no rows share the ledger's
@@ -116,8 +103,11 @@ class SinkKind(Section):
         """Return the ids of the connections that lead to the target, without the ledger's."""
         return ()
 
-    def require_fit(self, intake: Intake) -> None:
-        """Raise ValueError, with the key of the file first, if the section does not fit what it gets."""
+    def require_fit(self, sources: Sequence[str], columns: Sequence[Column] | None, delivery: DeliveryMode) -> None:
+        """Raise ValueError, with the key of the file first, if the section does not fit what it gets.
+
+        ``sources`` are topics as ``alias`` has them. ``columns`` is None if a transform makes the rows.
+        """
 
     @classmethod
     def list_unencrypted(cls, connection: "Connection") -> Iterable[tuple[str, str]]:  # noqa: ARG003

@@ -24,7 +24,7 @@ def name_target(pipeline: "PipelineConfig") -> AssetAlias:
 
 def name_sources(pipeline: "PipelineConfig") -> list[AssetAlias]:
     """Return the alias of each topic that the pipeline reads: the one that a pipeline into this topic has, too."""
-    return [AssetAlias(f"{pipeline.source.connection}/{topic}") for topic in pipeline.source.topics]
+    return [AssetAlias(each) for each in pipeline.source.aliases]
 
 
 def announce(context: "Context", target: AssetAlias, published: "PublishedBatch") -> bool:

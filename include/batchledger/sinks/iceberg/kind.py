@@ -1,24 +1,24 @@
 """The section ``sink`` of a table in an Iceberg catalog, and how it is built."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 from typing_extensions import override
 
-from batchledger.model.batch import Batch
+from batchledger.model.batch import Batch, DeliveryMode
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset, name_location
-from batchledger.model.records.columns import PROVENANCE_COLUMNS
+from batchledger.model.records.columns import PROVENANCE_COLUMNS, Column
 from batchledger.model.records.identifiers import SQL_NAME
 from batchledger.model.records.partitioning import PartitionField, parse_partition
 from batchledger.ports import Sink
 from batchledger.settings.column_rules import require_scalar
 from batchledger.settings.values import ConnectionId, refuse_repeated
 from batchledger.sinks.iceberg.capabilities import CAPABILITIES
-from batchledger.sinks.kind import Intake, SinkContext
+from batchledger.sinks.kind import SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class IcebergSinkConfig(TableSinkConfig):
         return (self.catalog,)
 
     @override
-    def require_fit(self, intake: Intake) -> None:
+    def require_fit(self, sources: Sequence[str], columns: Sequence[Column] | None, delivery: DeliveryMode) -> None:
         named = [each.column for each in self.partitions if each.column not in PROVENANCE_COLUMNS]
-        if intake.columns is not None:
-            require_scalar("sink.partition_by", named, intake.columns)
-        super().require_fit(intake)
+        if columns is not None:
+            require_scalar("sink.partition_by", named, columns)
+        super().require_fit(sources, columns, delivery)
 
     @override
     def build(self, context: SinkContext) -> Sink:
@@ -107,9 +107,9 @@ class IcebergSinkConfig(TableSinkConfig):
     @override
     def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, int | None]:
         """Raises ServiceUnavailableError and TargetChangedError."""
-        from batchledger.sinks.iceberg.published import find_published
+        from batchledger.sinks.iceberg.table import IcebergTable
 
-        location, snapshot_id = find_published(self._open_catalog(context), self.identifier, batch)
+        location, snapshot_id = IcebergTable(self._open_catalog(context), self.identifier).find_published(batch)
         return name_location(location), snapshot_id
 
     def _open_catalog(self, context: SinkContext) -> "LakeCatalog":

@@ -29,21 +29,20 @@ from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.ports import (
-    Change,
     CommittingSink,
-    LakeTable,
     Publication,
     Sink,
-    StagedBranch,
-    as_coordinates,
 )
 from batchledger.sinks.iceberg.capabilities import CAPABILITIES
+from batchledger.sinks.iceberg.commits import StagedBranch
+from batchledger.sinks.iceberg.coordinates import Change, as_coordinates
 from batchledger.sinks.iceberg.held import HELD_TABLE, HeldRows
+from batchledger.sinks.iceberg.left_behind import look_for_left
+from batchledger.sinks.iceberg.table import IcebergTable
 from batchledger.sinks.iceberg.writer import LakeStagingWriter
 from batchledger.sinks.merging.compare import Shadow
 from batchledger.sinks.staging.deduplication import AcceptedRows
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
-from batchledger.sinks.staging.left_behind import look_for_left
 from batchledger.sinks.staging.staging import PostgresStaging, count_staged
 from batchledger.sinks.staging.strangers import is_own_batch
 from batchledger.sinks.staging.tables import find_aside, rows_table, table_prefix
@@ -66,7 +65,7 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     capabilities: ClassVar[Capabilities] = CAPABILITIES
 
     dsn: str = field(repr=False)
-    table: LakeTable
+    table: IcebergTable
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None

@@ -1,17 +1,19 @@
 """The keys of a table in the pipeline file, whatever kind of table it is. Pure."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from batchledger.model.batch import DeliveryMode
+from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import Evolution, SinkMode, Upsert, VersionBy
 from batchledger.settings.values import KeyColumns
-from batchledger.sinks.kind import Intake, SinkKind
+from batchledger.sinks.kind import SinkSection
 
 
-class TableSinkConfig(SinkKind):
+class TableSinkConfig(SinkSection):
     """A table, to which rows are appended, or in which they replace each other."""
 
     mode: Literal["append", "upsert"] = "append"
@@ -48,8 +50,8 @@ class TableSinkConfig(SinkKind):
         return Upsert(self.key_columns, self.version or VersionBy.OFFSET) if self.key else None
 
     @override
-    def require_fit(self, intake: Intake) -> None:
-        if self.evolve.adds and intake.delivery is DeliveryMode.AT_MOST_ONCE:
+    def require_fit(self, sources: Sequence[str], columns: Sequence[Column] | None, delivery: DeliveryMode) -> None:
+        if self.evolve.adds and delivery is DeliveryMode.AT_MOST_ONCE:
             raise ValueError(
                 "sink.evolve: with delivery: at_most_once the position moves first, and a table that others use just "
                 "then would lose the rows; allowed: none"

@@ -1,34 +1,29 @@
 """The section ``sink`` of a topic, to which each row is produced as a record, and how it is built."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import override
 
-from batchledger.model.batch import Batch
+from batchledger.model.batch import Batch, DeliveryMode
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset, name_topic
+from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import HeaderForm, SinkMode
 from batchledger.ports import Sink
-from batchledger.settings.values import ConnectionId, Duration, KeyColumns, Topic, written_as
-from batchledger.sinks.kind import Intake, SinkContext, SinkKind
+from batchledger.settings.values import ConnectionId, Duration, KeyColumns, Topic, lasting, written_as
+from batchledger.sinks.kind import SinkContext, SinkSection
 from batchledger.sinks.topic.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
     from batchledger.formats.encoding.avro_output import AvroOutput
 
-_DAY_SECONDS = 86_400
+_Timeout = Annotated[Duration, lasting(1, "write how long a transaction may be open, from 1s to 24h", most=86_400)]
 
 
-def _check_transaction_timeout(value: float) -> float:
-    if not 1 <= value <= _DAY_SECONDS:
-        raise ValueError("write how long a transaction may be open, from 1s to 24h")
-    return value
-
-
-class KafkaSinkConfig(SinkKind):
+class KafkaSinkConfig(SinkSection):
     """A topic, to which each row is produced as a record."""
 
     capabilities: ClassVar[Capabilities] = CAPABILITIES
@@ -41,7 +36,7 @@ class KafkaSinkConfig(SinkKind):
     registry: ConnectionId | None = None
     subject: Annotated[str, written_as(r"[^\s\x00-\x1f]{1,255}", "a subject without blanks")] | None = None
     headers: Annotated[HeaderForm, Field(strict=False)] = HeaderForm.SEPARATE
-    transaction_timeout: Annotated[Duration, AfterValidator(_check_transaction_timeout)] = 60.0
+    transaction_timeout: _Timeout = 60.0
     accept_older_transactions: bool = False
 
     @model_validator(mode="after")
@@ -82,8 +77,8 @@ class KafkaSinkConfig(SinkKind):
             yield self.registry
 
     @override
-    def require_fit(self, intake: Intake) -> None:
-        if self.topic in intake.topics and self.connection == intake.connection:
+    def require_fit(self, sources: Sequence[str], columns: Sequence[Column] | None, delivery: DeliveryMode) -> None:
+        if self.alias in sources:
             raise ValueError(
                 f"sink.topic: {self.topic!r} is in source.topics; the pipeline would read its own rows. Name "
                 "another topic in sink.topic; it is created if it does not exist"
@@ -101,8 +96,8 @@ class KafkaSinkConfig(SinkKind):
             context.pipeline,
             partial(knows_batch, context.dsn, context.pipeline),
             self.transaction_timeout,
-            self.accept_older_transactions,
             self.headers,
+            accepts_older_transactions=self.accept_older_transactions,
         )
         return TopicSink(
             context.dsn,
@@ -123,7 +118,7 @@ class KafkaSinkConfig(SinkKind):
             return None
         from batchledger.formats.encoding.avro_output import AvroOutput
         from batchledger.formats.registry.client import Registry
-        from batchledger.settings.connections import registry_settings
+        from batchledger.settings.registry_options import registry_settings
 
         registry = Registry(registry_settings(context.load("sink.registry", self.registry, "http")))
         return AvroOutput(registry, self.subject or f"{self.topic}-value", self.topic)

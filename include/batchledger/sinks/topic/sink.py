@@ -29,7 +29,7 @@ from batchledger.model.errors import BatchledgerError, TargetChangedError, Unset
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule
-from batchledger.ports import CommittingSink, OutputCounts, OutputTopic, Publication, Sink, StagingWriter
+from batchledger.ports import CommittingSink, Publication, Sink, StagingWriter
 from batchledger.sinks.merging.null_keys import require_keys
 from batchledger.sinks.staging.deduplication import AcceptedRows
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
@@ -37,7 +37,9 @@ from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.staging.tables import PostgresStagingWriter, hash_of, join_names, rows_table
 from batchledger.sinks.staging.withdrawal import find_replaced
 from batchledger.sinks.topic.capabilities import CAPABILITIES
+from batchledger.sinks.topic.counts import OutputCounts
 from batchledger.sinks.topic.staged_records import RecordStagingWriter, StagedRecords, create_pieces, require_records
+from batchledger.sinks.topic.topic import KafkaOutputTopic
 
 SETTLING_SECONDS = 10.0
 
@@ -53,7 +55,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     capabilities: ClassVar[Capabilities] = CAPABILITIES
 
     dsn: str = field(repr=False)
-    topic: OutputTopic
+    topic: KafkaOutputTopic
     key: tuple[str, ...] = ()
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
