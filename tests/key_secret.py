@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.config.connections import KEYS
 from batchledger.local.stack.home import write_private
+from batchledger.settings.connections import KEYS
 from tests.conftest import SERVICES
 
 

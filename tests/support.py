@@ -18,15 +18,15 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from batchledger.config.connections import load_connection
 from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.samples.admin import ensure_topic
 from batchledger.model.presence import Patience
 from batchledger.ports import CrashHook, no_crash
-from batchledger.sinks.iceberg.catalog import LakeCatalog
+from batchledger.settings.connections import load_connection
+from batchledger.sinks.iceberg.catalog import LakeCatalog, open_catalog
 from batchledger.source.spark.stager import SparkStager
-from batchledger.wiring import build_platform, open_catalog, verify_pipeline
+from batchledger.wiring import build_platform, verify_pipeline
 from tests.lakes import list_columns, list_files, read_lake
 from tests.runner import let_run
 from tests.topics import read_rows

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
-from batchledger.config.connections import load_connection
-from batchledger.sinks.iceberg.catalog import LakeCatalog
-from batchledger.wiring import open_catalog
+from batchledger.settings.connections import load_connection
+from batchledger.sinks.iceberg.catalog import LakeCatalog, open_catalog
 from bench.arrow_schema import RECORD_SCHEMA
 from bench.orders import CATALOG, NAMESPACE
 from bench.targets.target import digest

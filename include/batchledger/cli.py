@@ -16,7 +16,6 @@ import typer
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
-from batchledger.config.lookup import prepare_command
 from batchledger.interfaces.cli.commands import (
     adoption,
     alerts,
@@ -43,6 +42,7 @@ from batchledger.local.stack import commands as stack
 from batchledger.local.torture import commands as torture
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.quoting import shorten
+from batchledger.settings.lookup import prepare_command
 
 INTERRUPTED = 130
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from batchledger.config.connections import Connection, load_connection, registry_settings
 from batchledger.config.documents import find_inside
-from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.formats.registry.client import Registry
 from batchledger.ledger.fingerprints import require_fingerprint
@@ -26,6 +24,9 @@ from batchledger.model.records.lookup import Record, choose_newest
 from batchledger.model.records.protection import ColumnProtection, describe_form
 from batchledger.model.records.rules import SinkMode, UnknownFieldPolicy
 from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
+from batchledger.settings.connections import Connection, load_connection
+from batchledger.settings.key_secret import read_key_secret
+from batchledger.settings.registry_options import registry_settings
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.source.kafka.records import read_share
 
@@ -49,7 +50,7 @@ def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
     source, columns = pipeline.source, pipeline.source.value_columns
     if source.unknown_fields is UnknownFieldPolicy.ADD:
         columns = with_added(columns, PostgresLedger(dsn).list_added_columns(pipeline.name), source.outer)
-    key = tuple(pipeline.sink.key or ())
+    key = pipeline.sink.key_columns
     values, keys = _make_registered(pipeline, columns), _make_registered_keys(pipeline)
     return RecordDecoder(
         columns, source.tombstones, key, source.unknown_fields, source.outer, values, keys, _make_protector(pipeline)
@@ -275,9 +276,6 @@ def sample_registry(pipeline: PipelineConfig, dsn: str, decoder: "RecordDecoder"
 def open_registry(pipeline: PipelineConfig) -> Registry | None:
     """Return the registry that a pipeline names."""
     registry = pipeline.source.registry
-    return None if registry is None else load_registry(pipeline, "source.registry", registry)
-
-
-def load_registry(pipeline: PipelineConfig, key: str, connection_id: str) -> Registry:
-    """Return the registry that ``key`` of the pipeline's file names. Raises ConfigurationError."""
-    return Registry(registry_settings(load_named(pipeline, key, connection_id, "http")))
+    if registry is None:
+        return None
+    return Registry(registry_settings(load_named(pipeline, "source.registry", registry, "http")))

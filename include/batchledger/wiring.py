@@ -1,4 +1,4 @@
-"""From configuration to concrete adapters: the only place that names concrete classes."""
+"""From configuration to concrete adapters: the only place that names concrete classes, apart from kinds of sinks."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -8,22 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from batchledger.books.history import load_published_history, load_quarantined
-from batchledger.config.connections import (
-    ALERT_TYPES,
-    SPARK_TYPES,
-    Connection,
-    check_extra,
-    http_request,
-    kafka_options,
-    lake_catalog,
-    load_connection,
-    postgres_dsn,
-    spark_server,
-    webhook_tls,
-)
-from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.incidents import PostgresIncidents
@@ -46,7 +31,6 @@ from batchledger.proof.verification import Verification
 from batchledger.reading import (
     decode_records,
     load_named,
-    load_registry,
     make_decoder,
     make_erasure_check,
     make_secret_check,
@@ -54,10 +38,20 @@ from batchledger.reading import (
     sample_records,
     sample_registry,
 )
-from batchledger.sinks.staging.strangers import knows_batch
-from batchledger.sinks.table.sink import PostgresSink
-from batchledger.sinks.topic.sink import TopicSink
-from batchledger.sinks.topic.topic import KafkaOutputTopic
+from batchledger.settings.connections import (
+    ALERT_TYPES,
+    SPARK_TYPES,
+    Connection,
+    check_extra,
+    http_request,
+    kafka_options,
+    load_connection,
+    postgres_dsn,
+    spark_server,
+    webhook_tls,
+)
+from batchledger.settings.key_secret import read_key_secret
+from batchledger.sinks.kind import SinkContext
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.source.kafka.records import read_first, read_share
 from batchledger.source.kafka.tuning import to_client_options
@@ -66,9 +60,6 @@ from batchledger.source.spark.submit import submit_stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from batchledger.formats.encoding.avro_output import AvroOutput
-    from batchledger.sinks.iceberg.catalog import LakeCatalog
-
 logger = logging.getLogger(__name__)
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
@@ -76,7 +67,7 @@ OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 def ledger_dsn(pipeline: PipelineConfig) -> str:
     """The database of the ledger: the sink's own for PostgreSQL."""
-    key = "sink.connection" if isinstance(pipeline.sink, PostgresSinkConfig) else "ledger"
+    key = "sink.connection" if pipeline.sink.ledger_connection else "ledger"
     return postgres_dsn(load_named(pipeline, key, pipeline.warehouse, "postgres"))
 
 
@@ -262,58 +253,21 @@ def _airflow_url() -> str | None:
 
 def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
     """Build the sink of a pipeline, with its staging in the database of the ledger. Opens nothing yet."""
-    dedupe, numbers = pipeline.deduplication, pipeline.numbering
-    match pipeline.sink:
-        case PostgresSinkConfig() as sink:
-            return PostgresSink(dsn, sink.qualified_table, dedupe, sink.upsert, numbers, sink.evolve, read_key_secret)
-        case KafkaSinkConfig() as sink:
-            topic = KafkaOutputTopic(
-                sink_options(pipeline, sink),
-                sink.topic,
-                pipeline.name,
-                partial(knows_batch, dsn, pipeline.name),
-                sink.transaction_timeout,
-                sink.accept_older_transactions,
-                sink.headers,
-            )
-            key, avro = tuple(sink.key or ()), _make_avro_output(pipeline, sink)
-            return TopicSink(dsn, topic, key, dedupe, numbers, avro, read_key_secret)
-        case IcebergSinkConfig() as sink:
-            # Imported here because it takes a second, and other pipelines do without it.
-            from batchledger.sinks.iceberg.sink import LakeSink
-            from batchledger.sinks.iceberg.table import IcebergTable
-
-            catalog, lend = sink_catalog(pipeline, sink), partial(_lend_maintenance, pipeline, sink)
-            key = tuple(sink.key or ())
-            table = IcebergTable(catalog, sink.identifier, sink.partitions, sink.evolve, key, lend)
-            return LakeSink(
-                dsn, table, dedupe, sink.upsert, numbers, has_checks=bool(pipeline.checks), read_secret=read_key_secret
-            )
+    return pipeline.sink.build(sink_context(pipeline, dsn))
 
 
-def sink_options(pipeline: PipelineConfig, sink: KafkaSinkConfig) -> dict[str, str]:
-    """The checked options of the Kafka that the pipeline writes to. Raises ConfigurationError."""
-    return kafka_options(load_named(pipeline, "sink.connection", sink.connection, "kafka"))
-
-
-def sink_catalog(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "LakeCatalog":
-    """Return the catalog of the pipeline's Iceberg table. Raises ConfigurationError."""
-    return open_catalog(load_named(pipeline, "sink.catalog", sink.catalog, "iceberg"))
-
-
-def _make_avro_output(pipeline: PipelineConfig, sink: KafkaSinkConfig) -> "AvroOutput | None":
-    if sink.registry is None:
-        return None
-    from batchledger.formats.encoding.avro_output import AvroOutput
-
-    return AvroOutput(load_registry(pipeline, "sink.registry", sink.registry), sink.avro_subject, sink.topic)
-
-
-def open_catalog(connection: Connection) -> "LakeCatalog":
-    """Return the Iceberg catalog behind a connection. Raises ConfigurationError."""
-    from batchledger.sinks.iceberg.catalog import LakeCatalog
-
-    return LakeCatalog(*lake_catalog(connection))
+def sink_context(pipeline: PipelineConfig, dsn: str) -> SinkContext:
+    """Return what the sink of a pipeline is built with."""
+    return SinkContext(
+        pipeline=pipeline.name,
+        dsn=dsn,
+        load=partial(load_named, pipeline),
+        read_secret=read_key_secret,
+        lend_spark=partial(_lend_spark, pipeline),
+        deduplication=pipeline.deduplication,
+        sequence=pipeline.numbering,
+        has_checks=bool(pipeline.checks),
+    )
 
 
 def _load_spark(pipeline: PipelineConfig) -> Connection:
@@ -333,15 +287,15 @@ def _make_row_checks(pipeline: PipelineConfig) -> RowChecks:
 
 
 @contextmanager
-def _lend_maintenance(pipeline: PipelineConfig, sink: IcebergSinkConfig) -> "Iterator[SparkSession | None]":
-    """Lend a session to maintain tables of a catalog; None if the pipeline uses spark-submit, which keeps no session.
+def _lend_spark(pipeline: PipelineConfig, user: str) -> "Iterator[SparkSession | None]":
+    """Lend a session to one user, such as a catalog; None if the pipeline uses spark-submit, which keeps no session.
 
     The stage step has another session: a session keeps the first catalog that it sees under a name, and its login.
     """
     if _load_spark(pipeline).type == "spark":
         yield None
         return
-    with _connect_session(pipeline, f"{pipeline.spark}/{sink.catalog}")() as session:
+    with _connect_session(pipeline, f"{pipeline.spark}/{user}")() as session:
         yield session
 
 

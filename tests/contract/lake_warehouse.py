@@ -14,14 +14,13 @@ from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate
 
-from batchledger.config.connections import Connection
 from batchledger.local.stack.defaults import DATABASE_USER
 from batchledger.model.offsets import TopicPartition
+from batchledger.settings.connections import Connection
 from batchledger.sinks.iceberg import commits
-from batchledger.sinks.iceberg.catalog import LakeCatalog
+from batchledger.sinks.iceberg.catalog import LakeCatalog, open_catalog
 from batchledger.sinks.iceberg.sink import LakeSink
 from batchledger.sinks.iceberg.table import IcebergTable
-from batchledger.wiring import open_catalog
 from tests.conftest import SERVICES
 from tests.contract.warehouses import PostgresWarehouse, prove_with
 from tests.lakes import read_lake

@@ -18,9 +18,8 @@ from typing_extensions import override
 from batchledger.local.samples.admin import ensure_topic
 from batchledger.model.batch import Attempt, Batch, BatchState, Lane
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from batchledger.ports import OutputBlock
 from batchledger.sinks.topic.log import look_at
-from batchledger.sinks.topic.records import read_origin
+from batchledger.sinks.topic.records import OutputBlock, read_origin
 from batchledger.sinks.topic.topic import KafkaOutputTopic
 from batchledger.sinks.topic.transaction import OutputWriter
 from batchledger.source.kafka.requests import Isolation

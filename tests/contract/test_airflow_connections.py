@@ -11,8 +11,8 @@ import sqlalchemy
 from airflow.models.connection import Connection
 from cryptography.fernet import Fernet
 
-from batchledger.config import lookup
 from batchledger.jobs import stage_batch
+from batchledger.settings import lookup
 from tests.forked import COMMAND_SECONDS, _run_main, fork_server
 
 MADE = "made_by_hand"

@@ -41,16 +41,16 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.partitioning import parse_partition
 from batchledger.model.records.rules import Upsert
-from batchledger.ports import Change, as_coordinates
 from batchledger.ports import lake as lake_port
 from batchledger.sinks.iceberg import commits, files
 from batchledger.sinks.iceberg import held as lake_held
 from batchledger.sinks.iceberg import rows as lake_rows
 from batchledger.sinks.iceberg import table as iceberg_table
-from batchledger.sinks.iceberg.commits import branch_of, tag_before, tag_of
+from batchledger.sinks.iceberg.commits import TRIES, branch_of, tag_before, tag_of
+from batchledger.sinks.iceberg.coordinates import Change, as_coordinates
 from batchledger.sinks.iceberg.layout import stored_schema
 from batchledger.sinks.iceberg.sink import LakeSink
-from batchledger.sinks.iceberg.table import TRIES, IcebergTable
+from batchledger.sinks.iceberg.table import IcebergTable
 from tests.contract import life
 from tests.contract.lake_warehouse import CATALOG, EVERY_CATALOG, LakeWarehouse, before_the_next_commit, catalog_in
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND

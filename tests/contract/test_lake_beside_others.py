@@ -15,9 +15,9 @@ from batchledger.model.errors import OutcomeUnknownError, TargetChangedError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import Upsert
 from batchledger.planning.live import Plan
-from batchledger.ports import Change, as_coordinates
 from batchledger.sinks.iceberg import commits
 from batchledger.sinks.iceberg.commits import branch_of, tag_before, tag_of
+from batchledger.sinks.iceberg.coordinates import Change, as_coordinates
 from tests.contract import life
 from tests.contract.lake_warehouse import EVERY_CATALOG, LakeWarehouse, before_the_next_commit, unguarded
 from tests.contract.life import FIRST, IDENTITY, ORDERS_0, SECOND

@@ -20,7 +20,7 @@ from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import SchemaChange
 from batchledger.model.records.rules import Deduplication, Evolution, Upsert
 from batchledger.planning.live import Plan
-from batchledger.ports import Change, as_coordinates
+from batchledger.sinks.iceberg.coordinates import Change, as_coordinates
 from batchledger.sinks.iceberg.evolution import columns_of as stored_columns
 from batchledger.sinks.iceberg.evolution import is_wider
 from tests.contract import life

@@ -17,8 +17,8 @@ import pytest
 
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import BatchledgerError, ConfigurationError, OutcomeUnknownError, ServiceUnavailableError
-from batchledger.ports import Change, as_coordinates
 from batchledger.sinks.iceberg.catalog import LakeCatalog
+from batchledger.sinks.iceberg.coordinates import Change, as_coordinates
 from batchledger.sinks.iceberg.rest import READ_PROPERTY
 from batchledger.sinks.iceberg.table import IcebergTable
 from tests.contract import life

@@ -10,9 +10,9 @@ from batchledger.model.balance import TargetCount
 from batchledger.model.batch import Lane
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import HeaderForm
-from batchledger.ports import EVERY_BATCH
 from batchledger.sinks.topic import log
 from batchledger.sinks.topic.counts import OffsetBits
+from batchledger.sinks.topic.records import EVERY_BATCH
 from batchledger.source.kafka import range_reader
 from tests.contract.outputs import PARTITIONS, Output, OutputRecord, die
 from tests.support import add_partitions, delete_records, wait_until

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.config.connections import Connection, lake_catalog
 from batchledger.database.sessions import PINNED, connect
 from batchledger.database.transactions import keep_connections, use_connection
 from batchledger.ledger.migrate import migrate
@@ -23,6 +22,7 @@ from batchledger.ledger.presence import PostgresPresences
 from batchledger.local.torture.changed_database import FOREIGN_SETTINGS
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.presence import NO_PATIENCE
+from batchledger.settings.connections import Connection, lake_catalog
 from batchledger.sinks.iceberg.sql_catalog import PinnedSqlCatalog
 from tests.conftest import as_superuser, lend_database
 from tests.contract import life

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 from rich.console import Console
 
-from batchledger.config.datasets import name_database_table
 from batchledger.lifecycle import run_batch
 from batchledger.local import downstream
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.local.demo import choose_sums
 from batchledger.local.downstream import Sums, catch_up_sums
 from batchledger.model.errors import ServiceUnavailableError
+from batchledger.sinks.table.datasets import name_database_table
 from batchledger.wiring import ledger_dsn
 from tests.conftest import TestServices
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, run_to_the_end, task_states, trigger
@@ -37,7 +37,7 @@ def list_events(airflow: AirflowApi, pipeline: TestPipeline) -> list[dict[str, A
 def uri_of(pipeline: TestPipeline) -> str:
     sink = pipeline.config.sink
     assert sink.type == "postgres"
-    return name_database_table(ledger_dsn(pipeline.config), sink.qualified_table).uri
+    return name_database_table(ledger_dsn(pipeline.config), sink.ledger_table).uri
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 
-from batchledger.config.connections import load_connection
 from batchledger.local.airflow_api import AirflowAccount, open_airflow
 from batchledger.local.stack.home import Credentials, port_variable
+from batchledger.settings.connections import load_connection
 from tests.archives import Person, build_archives, copy_sources, install, make_environment, outside_of_the_checkout
 from tests.chromium import OpenPage
 from tests.conftest import ROOT, SERVICES, Kafka, as_superuser, choose_ports, lend_database

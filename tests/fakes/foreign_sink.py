@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pyarrow as pa
 from typing_extensions import override
 
 from batchledger.model.batch import Attempt, BatchState, HeldRange
+from batchledger.model.capabilities import Capabilities, Inability
 from batchledger.model.claims import PreparedRows, TargetClaim
-from batchledger.model.erasure import Erased, ErasureKey
-from batchledger.model.errors import DecisionRefusedError, OutcomeUnknownError
-from batchledger.ports import CommittingSink, Publication, TargetAccess
+from batchledger.model.errors import OutcomeUnknownError
+from batchledger.ports import CommittingSink, Publication
 from tests.fakes.crash import FOREIGN
 from tests.fakes.database import Row, StoredTarget, Tables
 from tests.fakes.publication import MemoryPublication
@@ -42,6 +43,12 @@ def store_of(sink: str) -> ForeignStore | None:
 class MemoryForeignSink(MemorySink, CommittingSink):
     """The target is prepared in the tables of the ledger's transaction, and moved to the store."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        shares_transaction=False,
+        joins_batches=False,
+        no_emptying=Inability("the target of {pipeline} cannot be emptied together with the ledger."),
+        no_erasing=Inability("rows of {pipeline} cannot be erased together with the ledger."),
+    )
     store: ForeignStore = field(default_factory=ForeignStore)
 
     @property
@@ -113,14 +120,6 @@ class MemoryForeignSink(MemorySink, CommittingSink):
     @override
     def search_commit(self, attempt: Attempt) -> None:
         self.store.is_forgotten = False
-
-    @override
-    def truncate(self, access: TargetAccess) -> int:
-        raise DecisionRefusedError(f"the target of {access.pipeline} cannot be emptied together with the ledger.")
-
-    @override
-    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
-        raise DecisionRefusedError(f"rows of {access.pipeline} cannot be erased together with the ledger.")
 
     def read_target(self) -> Sequence[Row]:
         """See the other sink."""

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pyarrow as pa
 from typing_extensions import override
@@ -11,6 +12,7 @@ from typing_extensions import override
 from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Lane, Target
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
@@ -21,7 +23,6 @@ from batchledger.model.errors import (
     StagingLostError,
     TargetChangedError,
 )
-from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange, TopicPartition, intersect
 from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.model.records.comparison import Comparison
@@ -143,11 +144,16 @@ class MemoryStagedRows(StagedRows):
 class MemorySink(Sink):
     """``table`` names the target in the database."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities()
     database: MemoryDatabase
     table: str
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
+
+    @property
+    def name(self) -> str:
+        return f"table {self.table}"
 
     @property
     def committed(self) -> Tables:
@@ -408,10 +414,6 @@ class MemorySink(Sink):
     def drop_staging(self, attempt: Attempt) -> None:
         with self.database.transaction() as tables:
             tables.staging = {key: staging for key, staging in tables.staging.items() if not is_over(key, attempt)}
-
-    @override
-    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
-        return Housekeeping()
 
     @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:

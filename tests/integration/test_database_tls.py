@@ -20,14 +20,15 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 from sqlalchemy.exc import OperationalError
 
-from batchledger.config.connections import Connection, lake_catalog, postgres_dsn
 from batchledger.database.sessions import connect
 from batchledger.local.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials
 from batchledger.local.stack.jars import fetch_jars
 from batchledger.local.stack.machine import HOST, find_java
 from batchledger.local.stack.postgres_server import HOST_RULES
+from batchledger.settings.connections import Connection, postgres_dsn
 from batchledger.sinks.iceberg.catalog import LakeCatalog, spark_settings
+from batchledger.sinks.iceberg.connection import lake_catalog
 from tests.conftest import SERVICES
 from tests.second_server import SecondServer, serve_second_postgres
 from tests.secured_kafka import Authority

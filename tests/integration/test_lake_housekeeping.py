@@ -20,7 +20,6 @@ from pyiceberg.table import Table
 from typer.testing import CliRunner
 
 from batchledger import cli
-from batchledger.config.connections import load_connection
 from batchledger.interfaces.upkeep import keep_house
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.requirement import publish_rows
@@ -29,11 +28,11 @@ from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import Evolution
+from batchledger.settings.connections import load_connection
 from batchledger.sinks.iceberg import catalog, commits, maintenance
-from batchledger.sinks.iceberg.catalog import LakeCatalog
+from batchledger.sinks.iceberg.catalog import LakeCatalog, open_catalog
 from batchledger.sinks.iceberg.commits import branch_of, tag_before, tag_of
 from batchledger.source.spark.session import open_connect_session
-from batchledger.wiring import open_catalog
 from tests.contract import life
 from tests.contract.lake_warehouse import (
     LakeWarehouse,

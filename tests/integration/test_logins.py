@@ -12,7 +12,6 @@ from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from batchledger.config.kafka_options import ALLOWED_ENDPOINTS
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import BatchState
 from batchledger.model.errors import (
@@ -25,6 +24,7 @@ from batchledger.model.errors import (
     ServiceUnavailableError,
 )
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.settings.kafka_options import ALLOWED_ENDPOINTS
 from batchledger.source.kafka import clients, log, refusals
 from batchledger.source.kafka.records import read_share
 from batchledger.wiring import choose_stage_step, verify_pipeline

@@ -13,7 +13,6 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from batchledger.config.connections import load_connection, registry_settings
 from batchledger.formats.registry.client import RegisteredReference, Registry
 from batchledger.local.stack import processes
 from batchledger.local.stack.status import look_at_stack
@@ -30,6 +29,8 @@ from batchledger.model.errors import (
 )
 from batchledger.model.records.registry_settings import RegistrySettings
 from batchledger.model.records.writer_schemas import Reference, SchemaType, SubjectVersion, WriterSchema
+from batchledger.settings.connections import load_connection
+from batchledger.settings.registry_options import registry_settings
 from tests.conftest import TestServices
 from tests.endpoints import free_port
 from tests.registry_gate import Answer, Drip, Gate, Silence, open_gate

@@ -12,11 +12,10 @@ import yaml
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from psycopg import sql
 
-from batchledger.config.connections import load_connection
 from batchledger.lifecycle import run_batch
-from batchledger.sinks.iceberg.catalog import spark_settings
+from batchledger.settings.connections import load_connection
+from batchledger.sinks.iceberg.catalog import open_catalog, spark_settings
 from batchledger.source.spark.session import open_connect_session
-from batchledger.wiring import open_catalog
 from tests.integration.test_cli import ask, batchledger
 from tests.support import TestPipeline, Workplace
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from batchledger.config.connections import Connection, spark_server
 from batchledger.model.errors import (
     BatchledgerError,
     CertificateExpiredError,
@@ -17,6 +16,7 @@ from batchledger.model.errors import (
     LoginRefusedError,
     ServiceUnavailableError,
 )
+from batchledger.settings.connections import Connection, spark_server
 from batchledger.source.spark.session import open_connect_session
 from tests.conftest import TestServices
 from tests.secured_kafka import Authority

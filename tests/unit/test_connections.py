@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from batchledger.config import connections
-from batchledger.config.connections import find_missing_service, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.model.errors import ConnectionMissingError
+from batchledger.settings import connections
+from batchledger.settings.connections import find_missing_service, load_connection
 from batchledger.wiring import build_platform, choose_stage_step, open_channel
 from tests.conftest import ROOT
 

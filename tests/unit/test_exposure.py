@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from batchledger.config.connections import Connection
 from batchledger.config.exposure import find_exposure, warn_of_exposed
+from batchledger.settings.connections import Connection
 from tests.integration.test_cli import ask, batchledger
 
 PASSWORD = "s3cret"  # noqa: S105 -- what no warning may name

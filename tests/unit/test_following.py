@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from batchledger import reading, wiring
-from batchledger.config.connections import Connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle import following, plans, run_batch
 from batchledger.lifecycle.following import Follower, Look, Tell, log_progress
@@ -24,6 +23,7 @@ from batchledger.lifecycle.platform import look_at_reading
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import ServiceUnavailableError, StagingError
 from batchledger.model.progress import Progress, Reading
+from batchledger.settings.connections import Connection
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.work import ROW_SCHEMA

@@ -9,17 +9,11 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
-from batchledger.config.connections import (
-    Connection,
-    check_extra,
-    lake_catalog,
-    postgres_dsn,
-    spark_server,
-    webhook_tls,
-)
-from batchledger.config.known_settings import POSTGRES_SETTINGS
 from batchledger.model.errors import ConfigurationError
+from batchledger.settings.connections import Connection, check_extra, postgres_dsn, spark_server, webhook_tls
+from batchledger.settings.known_settings import POSTGRES_SETTINGS
 from batchledger.sinks.iceberg.catalog import LakeCatalog, spark_settings
+from batchledger.sinks.iceberg.connection import lake_catalog
 
 
 def read(connection: Connection) -> object:

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import DataError, OperationalError
 
-from batchledger.config.connections import Connection, lake_catalog
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
+from batchledger.settings.connections import Connection
 from batchledger.sinks.iceberg.catalog import LakeCatalog, spark_settings, translate_errors
+from batchledger.sinks.iceberg.connection import lake_catalog
 from batchledger.sinks.iceberg.files import without_login
 from batchledger.sinks.iceberg.table import IcebergTable
 

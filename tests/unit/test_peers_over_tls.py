@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.config.connections import Connection, lake_catalog
 from batchledger.model.checks import Severity
 from batchledger.model.errors import ChannelError, ServiceUnavailableError
 from batchledger.model.incidents import Message
+from batchledger.settings.connections import Connection
 from batchledger.sinks.iceberg.catalog import LakeCatalog, translate_errors
+from batchledger.sinks.iceberg.connection import lake_catalog
 from batchledger.wiring import open_channel
 from tests.endpoints import HOST, Mailbox, Webhook, connect_mail, connect_webhook, serve_mail, serve_webhook
 from tests.rest_catalog import LOGIN, PASSWORD, RestServer, serve_rest_catalog

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from batchledger.config import history, schedules, sections, sink_sections
+from batchledger.config import schedules, sections
 from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.sinks.kinds import find_kind
 from tests.conftest import ROOT
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline-file.md").read_text(encoding="utf-8")
 TABLE_BY_SINK = {
-    "a PostgreSQL table": sink_sections.PostgresSinkConfig,
-    "a Kafka topic": sink_sections.KafkaSinkConfig,
-    "an Iceberg table": sink_sections.IcebergSinkConfig,
+    "a PostgreSQL table": find_kind("postgres"),
+    "a Kafka topic": find_kind("kafka"),
+    "an Iceberg table": find_kind("iceberg"),
 }
 SECTIONS = {
     "start_on_records": schedules.StartOnRecordsConfig,
@@ -24,7 +25,7 @@ SECTIONS = {
     "dedupe": sections.DedupeConfig,
     "sequence": sections.SequenceConfig,
     "quarantine": sections.QuarantineConfig,
-    "history": history.HistoryConfig,
+    "history": sections.HistoryConfig,
     "audit": sections.AuditConfig,
     "deadlines": sections.DeadlinesConfig,
 }

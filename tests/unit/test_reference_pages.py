@@ -7,12 +7,12 @@ import pytest
 import typer
 
 from batchledger import cli
-from batchledger.config.kafka_options import CONNECTION_OPTIONS, OPTIONS_BY_MECHANISM
 from batchledger.local.stack.defaults import PORT_BY_SERVICE
 from batchledger.local.stack.home import port_variable
 from batchledger.model.batch import BatchState
 from batchledger.model.checks import ACCEPTED_BY_TARGET, CHECKS_NEVER_ACCEPTED, IntegrityCheck
 from batchledger.model.findings import PipelineState
+from batchledger.settings.kafka_options import CONNECTION_OPTIONS, OPTIONS_BY_MECHANISM
 from tests.conftest import ROOT
 from tests.unit.test_errors import FAMILY
 

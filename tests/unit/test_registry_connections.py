@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from batchledger.config.connections import Connection, load_connection, registry_settings
-from batchledger.config.registry_options import REGISTRY_OPTIONS
 from batchledger.model.errors import ConfigurationError, ConnectionMissingError
 from batchledger.model.records.registry_settings import RegistrySettings
+from batchledger.settings.connections import Connection, load_connection
+from batchledger.settings.registry_options import REGISTRY_OPTIONS, registry_settings
 from tests.conftest import ROOT
 
 SECRET = "s3cret"  # noqa: S105

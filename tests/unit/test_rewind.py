@@ -28,9 +28,11 @@ from batchledger.planning.live import Limits, StartPolicy
 from batchledger.planning.replay import Replay
 from batchledger.planning.rewind import ResolvedRewind, Rewind, resolve_rewind
 from batchledger.ports import Truncate
+from batchledger.sinks.topic.capabilities import CAPABILITIES as TOPIC
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.history import prove
+from tests.fakes.sink import MemorySink
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -312,10 +314,15 @@ def test_whoever_got_no_reply_to_an_emptying_rewind_is_told_to_look_before_repea
 # A topic replaces nothing.
 
 
+class ProducingSink(MemorySink):
+    capabilities = TOPIC
+
+
 def into_topic(world: World) -> Platform:
     """A process of the same pipeline, whose target cannot replace."""
     process = world.process()
-    return replace(process, rules=replace(process.rules, mode=SinkMode.PRODUCE))
+    rules, sink = replace(process.rules, mode=SinkMode.PRODUCE), ProducingSink(world.database, world.sink.table)
+    return replace(process, rules=rules, sink=sink)
 
 
 ONCE_MORE = "its readers would see once more what was produced of 7 offsets"

@@ -12,8 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from batchledger.config.connections import LOCAL_CONNECTIONS
-from batchledger.config.kafka_options import check_connection_options
 from batchledger.local.stack import clients, defaults
 from batchledger.local.stack.airflow_components import airflow_configuration, configure_airflow
 from batchledger.local.stack.connections import list_connections
@@ -25,6 +23,8 @@ from batchledger.local.stack.postgres_server import HOST_RULES, public_dsn, serv
 from batchledger.local.stack.schema_registry import registry_properties
 from batchledger.local.stack.spark_connect import spark_defaults
 from batchledger.model.errors import SetupError
+from batchledger.settings.connections import LOCAL_CONNECTIONS
+from batchledger.settings.kafka_options import check_connection_options
 
 PORTS = Ports(kafka=1001, kafka_controller=1002, postgres=1003, spark=1004, airflow=1005, registry=1006)
 CREDENTIALS = Credentials()

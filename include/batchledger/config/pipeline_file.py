@@ -7,7 +7,7 @@ parses DAG files through it.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -16,33 +16,21 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateA
 from typing_extensions import override
 
 from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
-from batchledger.config.column_rules import (
-    nearest,
-    require_declared,
-    require_integer,
-    require_not_dropped,
-    require_scalar,
-    require_telling,
-)
 from batchledger.config.documents import read_yaml
-from batchledger.config.history import HistoryConfig
 from batchledger.config.places import default_pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
     AuditConfig,
     Channels,
-    ConnectionId,
     DeadlinesConfig,
     DedupeConfig,
+    HistoryConfig,
     LimitsConfig,
     QuarantineConfig,
     SecondPerson,
-    Section,
     SequenceConfig,
     SourceConfig,
-    written_as,
 )
-from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig, SinkConfig
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import DeliveryMode
 from batchledger.model.checks import OnFailure, RequestedCheck
@@ -52,8 +40,18 @@ from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import fingerprint
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, UnknownFieldPolicy
+from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode, TombstonePolicy, UnknownFieldPolicy
 from batchledger.planning.live import StartPolicy
+from batchledger.settings.column_rules import (
+    nearest,
+    require_declared,
+    require_integer,
+    require_not_dropped,
+    require_scalar,
+    require_telling,
+)
+from batchledger.settings.values import ConnectionId, Section, written_as
+from batchledger.sinks.kinds import SinkConfig, find_kind
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = default_pipelines_folder()
@@ -130,14 +128,14 @@ class PipelineConfig(Section):
 
     @model_validator(mode="after")
     def _tombstones_fit(self) -> "PipelineConfig":
-        key, tombstones = self.sink.key or [], self.source.tombstones
-        if tombstones is TombstonePolicy.KEEP and self.transform is None and self.sink.is_keyed:
+        key, tombstones = self.sink.key_columns, self.source.tombstones
+        if tombstones is TombstonePolicy.KEEP and self.transform is None and key:
             raise ValueError(
                 "source.tombstones: keep makes rows without a key, which the sink refuses; allowed: quarantine, skip, "
                 "delete, or a transform that adds a key"
             )
         if tombstones is TombstonePolicy.DELETE:
-            if not self.sink.is_keyed:
+            if not key:
                 raise ValueError(
                     "source.tombstones: delete needs a sink that knows the rows by a key: sink.mode: upsert, or a "
                     "topic with sink.key"
@@ -159,33 +157,18 @@ class PipelineConfig(Section):
 
     @model_validator(mode="after")
     def _sink_fits(self) -> "PipelineConfig":
-        self.history.require_joinable(self.sink)
-        match self.sink:
-            case PostgresSinkConfig(connection=connection):
-                if self.ledger not in (None, connection):
-                    raise ValueError(f"ledger: {self.ledger!r}: the ledger is where the table is, in {connection!r}")
-            case IcebergSinkConfig(partitions=partitions):
-                named = [each.column for each in partitions if each.column not in PROVENANCE_COLUMNS]
-                if self.transform is None:
-                    require_scalar("sink.partition_by", named, self.source.columns)
-            case KafkaSinkConfig(connection=connection, topic=topic):
-                if topic in self.source.topics and connection == self.source.connection:
-                    raise ValueError(
-                        f"sink.topic: {topic!r} is in source.topics; the pipeline would read its own rows. Name "
-                        "another topic in sink.topic; it is created if it does not exist"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _columns_come_with_their_rows(self) -> "PipelineConfig":
-        if isinstance(self.sink, KafkaSinkConfig):
-            return self
-        if self.sink.evolve.adds and self.delivery is DeliveryMode.AT_MOST_ONCE:
+        can_join = self.sink.capabilities.joins_batches and self.sink.sink_mode is SinkMode.APPEND
+        if self.history.keep is not None and not can_join:
             raise ValueError(
-                "sink.evolve: with delivery: at_most_once the position moves first, and a table that others use just "
-                "then would lose the rows; allowed: none"
+                "history.keep: of this sink, joined batches would prove less than each of them does; allowed for a "
+                "PostgreSQL table with sink.mode: append"
             )
-        if self.source.unknown_fields is UnknownFieldPolicy.ADD and not self.sink.evolve.adds:
+        connection = self.sink.ledger_connection
+        if connection is not None and self.ledger not in (None, connection):
+            raise ValueError(f"ledger: {self.ledger!r}: the ledger is where the table is, in {connection!r}")
+        columns = None if self.transform else self.source.columns
+        self.sink.require_fit(self.source.aliases, columns, self.delivery)
+        if self.source.unknown_fields is UnknownFieldPolicy.ADD and not self.sink.takes_new_columns:
             raise ValueError("source.unknown_fields: add needs a table that gets columns; write sink.evolve: add")
         return self
 
@@ -206,11 +189,11 @@ class PipelineConfig(Section):
         return self
 
     @property
-    def _keys(self) -> Mapping[str, list[str]]:
+    def _keys(self) -> Mapping[str, Sequence[str]]:
         """The columns that tell rows, messages and series apart, by the key of the file that names them."""
         return {
             "dedupe.key": self.dedupe.key if self.dedupe else [],
-            "sink.key": self.sink.key or [],
+            "sink.key": self.sink.key_columns,
             "sequence.key": self.sequence.key if self.sequence else [],
         }
 
@@ -222,7 +205,7 @@ class PipelineConfig(Section):
     @property
     def warehouse(self) -> str:
         """The connection of the ledger's database: the sink's own if the sink is a PostgreSQL table."""
-        return self.sink.connection if isinstance(self.sink, PostgresSinkConfig) else self.ledger or "warehouse"
+        return self.sink.ledger_connection or self.ledger or "warehouse"
 
     @property
     def folder(self) -> Path:
@@ -355,17 +338,10 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
     return pipeline
 
 
-_SINK_TYPES: Mapping[str, type[Section]] = {
-    "postgres": PostgresSinkConfig,
-    "kafka": KafkaSinkConfig,
-    "iceberg": IcebergSinkConfig,
-}
-
-
 def _explain(fault: Any) -> str:
     loc = [str(part) for part in fault["loc"]]
     # Pydantic puts the type of the sink into the place. The file has no such key.
-    place = [part for number, part in enumerate(loc) if (loc[0], number) != ("sink", 1) or part not in _SINK_TYPES]
+    place = [part for number, part in enumerate(loc) if (loc[0], number) != ("sink", 1) or not find_kind(part)]
     key = shorten(".".join(place)) or "file"
     match fault["type"]:
         case "extra_forbidden":
@@ -389,7 +365,7 @@ def _keys_of(place: list[str]) -> list[str]:
     model: type[BaseModel] = PipelineConfig
     for part in place:
         if part not in model.model_fields:
-            model = _SINK_TYPES[part]
+            model = find_kind(part) or Section
             continue
         annotation = model.model_fields[part].annotation
         # A section that may be missing is a union with None.

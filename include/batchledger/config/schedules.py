@@ -3,16 +3,14 @@
 from typing import Annotated
 
 from croniter import croniter
-from pydantic import AfterValidator
 
-from batchledger.config.sections import Duration, Section
+from batchledger.settings.values import Duration, Section, lasting
 
 SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
 # Without an interval that Airflow could hand to a run: the first run only, and one run after the other.
 SCHEDULES_WITHOUT_INTERVAL = ("@once", "@continuous")
 
 _LONGEST_SCHEDULE = 200
-_LONGEST_INTERVAL_SECONDS = 3600
 
 
 def check_cron(value: str) -> str:
@@ -23,13 +21,7 @@ def check_cron(value: str) -> str:
     return value
 
 
-def _check_interval(value: float) -> float:
-    if not 1 <= value <= _LONGEST_INTERVAL_SECONDS:
-        raise ValueError("an interval is 1s at least and 1h at most")
-    return value
-
-
 class StartOnRecordsConfig(Section):
     """A run starts when there are records for it, beside ``schedule`` or without one."""
 
-    check_every: Annotated[Duration, AfterValidator(_check_interval)] = 1.0
+    check_every: Annotated[Duration, lasting(1, "an interval is 1s at least and 1h at most", most=3600)] = 1.0

@@ -7,16 +7,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from batchledger.config.kafka_options import CONSUMER_OPTIONS, explain_refusal
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import HolePolicy
 from batchledger.model.checks import Severity
 from batchledger.model.offsets import LARGEST_OFFSET
 from batchledger.model.quoting import quote
 from batchledger.model.records.columns import REST, Column, parse_columns
-from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_COLUMNS
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
 from batchledger.model.records.protection import ColumnProtection, check_protections, without_dropped
 from batchledger.model.records.quarantine import QuarantineLimit
@@ -28,37 +26,21 @@ from batchledger.model.records.rules import (
 from batchledger.model.records.writer_schemas import Framing, SchemaType, SubjectVersion
 from batchledger.model.requests import TwoPersonOrder
 from batchledger.planning.live import Limits, StartPolicy
+from batchledger.settings.kafka_options import CONSUMER_OPTIONS, explain_refusal
+from batchledger.settings.values import (
+    ColumnName,
+    ConnectionId,
+    Count,
+    Duration,
+    KeyColumns,
+    Section,
+    Topic,
+    lasting,
+    refuse_repeated,
+)
 
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
 _LONGEST_FETCH_MS = 5_000
-_DURATION = re.compile(r"(\d{1,18})\s*(s|m|h|d)", re.ASCII)
-_SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_LONGEST_SECONDS = 36_500 * 86_400
-
-
-def written_as(pattern: str, words: str) -> AfterValidator:
-    """Require that a text has a certain form; a text of another form is refused in words."""
-    compiled = re.compile(pattern, re.ASCII)
-
-    def check(value: str) -> str:
-        if compiled.fullmatch(value) is None:
-            raise ValueError(f"write {words}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _parse_duration(value: object) -> object:
-    seconds: float | None = None
-    if value == 0 and not isinstance(value, bool):
-        seconds = 0.0
-    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)) is not None:
-        seconds = float(match[1]) * _SECONDS_BY_UNIT[match[2]]
-    if seconds is None:
-        raise ValueError("a duration is a number and a unit: 30s, 5m, 2h or 7d")
-    if seconds > _LONGEST_SECONDS:
-        raise ValueError("a duration is 36500d at most")
-    return seconds
 
 
 def _check_headers(value: dict[str, str]) -> dict[str, str]:
@@ -100,16 +82,6 @@ def _check_options(value: object) -> object:
     return {str(option): str(setting) for option, setting in value.items()}
 
 
-def refuse_repeated(noun: str, names: list[str]) -> list[str]:
-    """Return the names. Raises ValueError with the first that is there twice."""
-    seen = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{noun} {quote(str(name))} is named twice")
-        seen.add(name)
-    return names
-
-
 def _check_reader_schema(value: object) -> object:
     if value == "latest":
         raise ValueError(
@@ -118,59 +90,11 @@ def _check_reader_schema(value: object) -> object:
     return value
 
 
-def _check_deadline(value: float) -> float:
-    if value < 1:
-        raise ValueError("write a duration from 1s to 36500d")
-    return value
-
-
-def _check_remember(value: float) -> float:
-    if value <= 0:
-        raise ValueError("write how long a key is remembered, from 1s to 36500d")
-    return value
-
-
-def _check_keep(value: float) -> float:
-    if value < _SECONDS_BY_UNIT["h"]:
-        raise ValueError("write how long a record is kept in quarantine: 1h or more")
-    return value
-
-
-def _check_target(value: float) -> float:
-    if value < 1:
-        raise ValueError("write how long a batch should take: 1s or more")
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(_parse_duration)]
-Deadline = Annotated[Duration, AfterValidator(_check_deadline)]
-Topic = Annotated[str, written_as(r"[A-Za-z0-9._-]{1,249}", "the name of a topic: letters, digits, . _ - only")]
-ColumnName = Annotated[
-    str,
-    written_as(
-        rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}",
-        f"the name of a column: a letter, then letters, digits and _, {LONGEST_NAME_BYTES} at most",
-    ),
-]
-KeyColumns = Annotated[
-    list[ColumnName],
-    Field(min_length=1, max_length=MOST_KEY_COLUMNS),
-    AfterValidator(partial(refuse_repeated, "column")),
-]
-ConnectionId = Annotated[
-    str, written_as(r"[A-Za-z0-9_.-]{1,200}", "the id of a connection of Airflow's: letters, digits, . _ - only")
-]
+Deadline = Annotated[Duration, lasting(1, "write a duration from 1s to 36500d")]
 Channels = Annotated[list[ConnectionId], AfterValidator(partial(refuse_repeated, "connection"))]
 SecondPerson = Annotated[
     list[Annotated[TwoPersonOrder, Field(strict=False)]], AfterValidator(partial(refuse_repeated, "order"))
 ]
-Count = Annotated[int, Field(ge=1, le=LARGEST_OFFSET)]
-
-
-class Section(BaseModel):
-    """Keys that are not named are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class KeyConfig(Section):
@@ -204,14 +128,14 @@ class SourceConfig(Section):
     reader_schema: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_check_reader_schema)] = None
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
     key: KeyConfig | None = None
-    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = {}
+    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(default_factory=dict)
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
     isolation: Literal["read_committed"] = "read_committed"
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
     tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
     unknown_fields: Annotated[UnknownFieldPolicy, Field(strict=False)] = UnknownFieldPolicy.WARN
-    protect: dict[str, Annotated[ColumnProtection, Field(strict=False)]] = {}
-    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = {}
+    protect: dict[str, Annotated[ColumnProtection, Field(strict=False)]] = Field(default_factory=dict)
+    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = Field(default_factory=dict)
 
     def write_row_rules(self, transform: str | None) -> str:
         """Return a text that two files share if they make the same rows of the same records, so far as files say."""
@@ -296,6 +220,11 @@ class SourceConfig(Section):
         return {"avro": SchemaType.AVRO, "protobuf": SchemaType.PROTOBUF}.get(self.format)
 
     @property
+    def aliases(self) -> list[str]:
+        """Each topic as an asset of Airflow, by the file alone: a pipeline into this topic has the same."""
+        return [f"{self.connection}/{topic}" for topic in self.topics]
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of a row: of the value, then of key and headers, then of the fields that are kept."""
         kept = (REST,) if self.unknown_fields is UnknownFieldPolicy.KEEP else ()
@@ -319,7 +248,7 @@ class LimitsConfig(Section):
     max_records: Count = 1_000_000
     min_records: Count = 1
     max_delay: Duration = 300.0
-    target_duration: Annotated[Duration, AfterValidator(_check_target)] | None = None
+    target_duration: Annotated[Duration, lasting(1, "write how long a batch should take: 1s or more")] | None = None
 
     @model_validator(mode="after")
     def _minimum_fits(self) -> "LimitsConfig":
@@ -337,7 +266,7 @@ class DedupeConfig(Section):
     """Which records count as the same message, and for how long a message is remembered."""
 
     key: KeyColumns
-    remember: Annotated[Duration, AfterValidator(_check_remember)]
+    remember: Annotated[Duration, lasting(1, "write how long a key is remembered, from 1s to 36500d")]
     duplicates: Annotated[DuplicatePolicy, Field(strict=False)] = DuplicatePolicy.DROP
 
 
@@ -359,13 +288,19 @@ class SequenceConfig(Section):
 class QuarantineConfig(Section):
     """How long records that were set aside are kept, without it for good; and how much of a batch may be set aside."""
 
-    keep: Annotated[Duration, AfterValidator(_check_keep)] | None = None
+    keep: Annotated[Duration, lasting(3600, "write how long a record is kept in quarantine: 1h or more")] | None = None
     max_share: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @property
     def limit(self) -> QuarantineLimit:
         """What an audit needs to know of the section: a share that is named counts from the first record on."""
         return QuarantineLimit() if self.max_share is None else QuarantineLimit(self.max_share, min_records=1)
+
+
+class HistoryConfig(Section):
+    """How long the ledger keeps each batch; older ones are joined. Without it, for good."""
+
+    keep: Annotated[Duration, lasting(86_400, "write how long each batch is kept: 1d or more")] | None = None
 
 
 class AuditConfig(Section):

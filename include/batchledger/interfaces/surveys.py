@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 
 from batchledger.books.overview import list_without_file
-from batchledger.config.connections import find_missing_service, load_connection, postgres_dsn
 from batchledger.config.pipeline_file import find_pipeline_files, load_pipeline, read_pipeline_file
 from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.lifecycle.platform import Deadlines
@@ -16,6 +15,7 @@ from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
 from batchledger.monitoring.health import DEFAULT_LEDGER, PipelineHealth, judge_left, survey
+from batchledger.settings.connections import find_missing_service, load_connection, postgres_dsn
 from batchledger.wiring import build_platform, ledger_dsn
 
 SURVEYS_AT_ONCE = 8

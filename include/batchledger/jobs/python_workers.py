@@ -10,6 +10,7 @@ Without it each worker imports them by itself.
 """
 
 import gc
+from importlib import import_module
 from typing import IO
 
 import pandas  # noqa: F401
@@ -19,11 +20,14 @@ from pyspark.daemon import manager
 from pyspark.util import handle_worker_exception
 
 import batchledger.ledger.evidence
-import batchledger.sinks.iceberg.files
-import batchledger.sinks.iceberg.writer
 import batchledger.source.kafka.records
 import batchledger.source.spark.tasks  # noqa: F401
+from batchledger.sinks.kinds import KINDS
 from batchledger.source.spark.reduction import find_tag, reduce_error
+
+for _kind in KINDS:
+    for _module in _kind.worker_modules:
+        import_module(_module)
 
 
 def send_reduced(error: BaseException, outfile: IO[bytes]) -> None:

@@ -13,7 +13,6 @@ import logging
 import sys
 from functools import partial
 
-from batchledger.config.lookup import prepare_job
 from batchledger.config.pipeline_file import load_pipeline
 from batchledger.database.transactions import keep_connections
 from batchledger.interfaces.cli.printing import print_error
@@ -21,6 +20,7 @@ from batchledger.interfaces.unexpected import explain_unexpected
 from batchledger.lifecycle import run_batch
 from batchledger.local.stack import local_folder
 from batchledger.model.errors import BatchledgerError
+from batchledger.settings.lookup import prepare_job
 from batchledger.source.spark.session import open_submitted_session
 from batchledger.wiring import build_platform
 

@@ -28,6 +28,7 @@ from batchledger.model.batch import (
     LogState,
     Position,
 )
+from batchledger.model.capabilities import require_able
 from batchledger.model.checks import CHECKS_NEVER_ACCEPTED, CheckResult
 from batchledger.model.errors import (
     AuditOutdatedError,
@@ -128,7 +129,7 @@ def rewind(platform: Platform, asked: Rewind, decision: Decision) -> Decided:
     require_reason(decision)
     rules = platform.rules
     if asked.truncate:
-        _require_replaceable(platform)
+        require_able(platform.sink.capabilities.no_emptying, platform.sink.name, rules.name)
     epoch = platform.decisions.load_epoch(rules.name)
     positions = tuple(load_positions(platform).values())
     log = platform.source.read_log(rules.topics)
@@ -363,16 +364,6 @@ def _drop_discarded(platform: Platform, batch: Batch | None) -> None:
     """Remove the staging of a batch if a decision that is kept has discarded it."""
     if batch is not None and platform.decisions.is_kept:
         drop_discarded(platform, batch)
-
-
-def _require_replaceable(platform: Platform) -> None:
-    """Raise if rows cannot be taken away: records that readers of a topic have seen stay."""
-    if not platform.rules.mode.can_replace:
-        raise DecisionRefusedError(
-            f"The topic of {platform.rules.name} cannot be emptied: its readers have seen the records.",
-            advice="Rewind without emptying it: what is read again is produced again.",
-            pipeline=platform.rules.name,
-        )
 
 
 def log_decided(decisions: Decisions, decided: Decided) -> Decided:

@@ -9,6 +9,7 @@ import logging
 from batchledger.lifecycle.decisions import log_decided, require_reason
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Decided, Decision
+from batchledger.model.capabilities import require_able
 from batchledger.model.erasure import ErasureKey
 
 logger = logging.getLogger(__name__)
@@ -17,13 +18,14 @@ logger = logging.getLogger(__name__)
 def erase(platform: Platform, key: ErasureKey, decision: Decision) -> Decided:
     """Erase a key. The ``warning`` names what a person has to look at: records of quarantine, staging of other roles.
 
-    Raises DecisionRefusedError if the reason names a value, a batch is open, the target is no table of PostgreSQL, or
+    Raises DecisionRefusedError if the reason names a value, a batch is open, rows of the target cannot be erased, or
     the table lacks a column of the key; TargetChangedError if the table is not the pipeline's own.
     """
     require_reason(decision)
     key.require_unnamed(decision.reason)
-    name = platform.rules.name
-    decided = platform.decisions.erase(name, key, decision, lambda access: platform.sink.erase(access, key))
+    name, sink = platform.rules.name, platform.sink
+    require_able(sink.capabilities.no_erasing, sink.name, name)
+    decided = platform.decisions.erase(name, key, decision, lambda access: sink.erase(access, key))
     if decided.warning and platform.decisions.is_kept:
         logger.warning("erase of %s: %s.", name, decided.warning)
     return log_decided(platform.decisions, decided)

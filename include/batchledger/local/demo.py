@@ -17,7 +17,6 @@ from rich.console import Console
 
 from batchledger.books.history import BatchHistory, RangeRecord, list_batches, load_batch_history
 from batchledger.config.pipeline_file import PipelineConfig, pipelines_folder
-from batchledger.config.sink_sections import PostgresSinkConfig
 from batchledger.interfaces.cli.display.batches import balance_table, batches_table
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, Run, open_airflow
@@ -86,10 +85,9 @@ def run_demo(pipeline: PipelineConfig, console: Console) -> int:
 
 
 def choose_sums(pipeline: PipelineConfig) -> Sums | None:
-    """Return what the second DAG makes of the pipeline's target; None for a topic or an Iceberg table."""
-    if not isinstance(pipeline.sink, PostgresSinkConfig):
-        return None
-    return Sums(ledger_dsn(pipeline), pipeline.sink.qualified_table[1])
+    """Return what the second DAG makes of the pipeline's target; None if that is no table of the ledger's database."""
+    table = pipeline.sink.ledger_table
+    return table and Sums(ledger_dsn(pipeline), table[1])
 
 
 def catch_up(airflow: AirflowApi, platform: Platform, console: Console) -> Run | None:

@@ -11,9 +11,7 @@ from collections.abc import Callable
 from batchledger.ports.alerts import Channel, Incidents
 from batchledger.ports.checks import Auditor, CheckedBatch, RecentBatch, RowChecks
 from batchledger.ports.evidence import Evidence, EvidenceWriter, Testimony
-from batchledger.ports.lake import Change, LakeTable, RowFiles, RowFileWriter, StagedBranch, as_coordinates
 from batchledger.ports.ledger import Decisions, Ledger
-from batchledger.ports.output import EVERY_BATCH, OutputBlock, OutputCounts, OutputTopic
 from batchledger.ports.presence import Presences
 from batchledger.ports.publication import EraseRows, Publication, TargetAccess, Truncate
 from batchledger.ports.schemas import KeptSchemas, SchemaRegistrar, SchemaRegistry
@@ -21,9 +19,7 @@ from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows
 from batchledger.ports.source import SourceLog, Stager
 
 __all__ = [
-    "EVERY_BATCH",
     "Auditor",
-    "Change",
     "Channel",
     "CheckedBatch",
     "CommittingSink",
@@ -34,23 +30,16 @@ __all__ = [
     "EvidenceWriter",
     "Incidents",
     "KeptSchemas",
-    "LakeTable",
     "Ledger",
-    "OutputBlock",
-    "OutputCounts",
-    "OutputTopic",
     "Presences",
     "Publication",
     "RecentBatch",
     "RowChecks",
-    "RowFileWriter",
-    "RowFiles",
     "RowsToCheck",
     "SchemaRegistrar",
     "SchemaRegistry",
     "Sink",
     "SourceLog",
-    "StagedBranch",
     "StagedRows",
     "Stager",
     "Staging",
@@ -58,7 +47,6 @@ __all__ = [
     "TargetAccess",
     "Testimony",
     "Truncate",
-    "as_coordinates",
     "no_crash",
 ]
 

@@ -4,11 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
+from batchledger.model.capabilities import Capabilities, require_able
 from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
@@ -119,8 +120,14 @@ class Sink(Staging, Protocol):
     """Where rows go: first to the staging of an attempt, then to the target.
 
     One that shares the ledger's database publishes within the ledger's transaction. Another one is a
-    ``CommittingSink``.
+    ``CommittingSink``. ``capabilities`` say what the core may ask for. A method with a body of its own is optional.
     """
+
+    capabilities: ClassVar[Capabilities]
+
+    @property
+    def name(self) -> str:
+        """The target's name as people write it."""
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
@@ -142,6 +149,7 @@ class Sink(Staging, Protocol):
 
     def compare_columns(self, schema: "pa.Schema") -> Sequence[TableColumn] | None:
         """Return the columns of such rows beside the target's own; None if it does not exist or has none."""
+        return None
 
     def claim_target(self, attempt: Attempt, connection: Any = None) -> TargetClaim:
         """Return the target as it is now, for the ledger to say whose it is.
@@ -170,13 +178,16 @@ class Sink(Staging, Protocol):
 
         Ask within a rehearsal: what is tried stays until it ends. Empty if the sink cannot tell.
         """
+        return ()
 
     def truncate(self, access: TargetAccess) -> int:
         """Remove every row of the target and what is remembered of keys; return how many rows there were.
 
         Readers wait, and then see an empty table, also those whose snapshot is older. Raises TargetChangedError when
-        the table is not the pipeline's own.
+        the table is not the pipeline's own, and DecisionRefusedError if the target cannot be emptied.
         """
+        require_able(self.capabilities.no_emptying, self.name, access.pipeline)
+        raise NotImplementedError(f"{self.name} lacks what empties it.")
 
     def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
         """Delete the rows of a key for good, and forget their message keys and deletions.
@@ -186,13 +197,16 @@ class Sink(Staging, Protocol):
         DecisionRefusedError if the target cannot do so, or has no such column; TargetChangedError when the table is not
         the pipeline's own.
         """
+        require_able(self.capabilities.no_erasing, self.name, access.pipeline)
+        raise NotImplementedError(f"{self.name} lacks what erases.")
 
     def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:
         """Remove what is left behind in the sink itself, and keep it fit; say what was done, or would be.
 
         Nothing goes that readers see, that an open attempt has staged, or that tells what became of the newest batch.
-        Harmless beside live runs, and to repeat.
+        Harmless beside live runs, and to repeat. Nothing, if all that is left behind lies in the ledger's database.
         """
+        return Housekeeping()
 
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
         """Return what the target holds of the pipeline.

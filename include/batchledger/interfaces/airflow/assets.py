@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
-from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
-
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -21,18 +19,12 @@ if TYPE_CHECKING:
 
 def name_target(pipeline: "PipelineConfig") -> AssetAlias:
     """Return the alias of the pipeline's target: its connection, and the table or topic there."""
-    match pipeline.sink:
-        case PostgresSinkConfig() as sink:
-            return AssetAlias(f"{sink.connection}/{'.'.join(sink.qualified_table)}")
-        case KafkaSinkConfig() as sink:
-            return _name_topic(sink.connection, sink.topic)
-        case IcebergSinkConfig() as sink:
-            return AssetAlias(f"{sink.catalog}/{sink.table}")
+    return AssetAlias(pipeline.sink.alias)
 
 
 def name_sources(pipeline: "PipelineConfig") -> list[AssetAlias]:
     """Return the alias of each topic that the pipeline reads: the one that a pipeline into this topic has, too."""
-    return [_name_topic(pipeline.source.connection, topic) for topic in pipeline.source.topics]
+    return [AssetAlias(each) for each in pipeline.source.aliases]
 
 
 def announce(context: "Context", target: AssetAlias, published: "PublishedBatch") -> bool:
@@ -58,7 +50,3 @@ def _is_announced(context: "Context", target: AssetAlias, asset: Asset, publishe
     wanted = (asset.uri, batch.pipeline, batch.batch_id)
     told = [(each.asset.uri, each.extra or {}) for each in events]
     return wanted in [(uri, extra.get("pipeline"), extra.get("batch_id")) for uri, extra in told]
-
-
-def _name_topic(connection_id: str, topic: str) -> AssetAlias:
-    return AssetAlias(f"{connection_id}/{topic}")

@@ -13,7 +13,6 @@ from time import monotonic
 from typing import Any
 
 from batchledger.books.starting import load_start_facts
-from batchledger.config.connections import kafka_options, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
 from batchledger.interfaces.airflow.troubles import Troubles
@@ -29,6 +28,7 @@ from batchledger.monitoring.starting import (
     is_patient,
     may_start,
 )
+from batchledger.settings.connections import kafka_options, load_connection
 from batchledger.source.kafka.ends import LogEnds
 from batchledger.wiring import ledger_dsn
 

@@ -79,7 +79,7 @@ def name_connection(advice: str, connection: str) -> str:
 
 def find_ledger(connection: str, option: str = "--connection") -> str:
     """Return the connection string of the ledger behind an Airflow connection that the option names."""
-    from batchledger.config.connections import load_connection, postgres_dsn
+    from batchledger.settings.connections import load_connection, postgres_dsn
 
     return postgres_dsn(load_connection(connection, ("postgres",), option))
 

@@ -12,7 +12,6 @@ from functools import cache
 from time import monotonic
 
 from batchledger.books.overview import list_waiting_replays, load_books
-from batchledger.config.connections import kafka_options, load_connection
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
 from batchledger.database.transactions import keep_connections
@@ -25,6 +24,7 @@ from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
 from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, find_positions, judge
 from batchledger.monitoring.messages import COMMAND_LINE_RUN
+from batchledger.settings.connections import kafka_options, load_connection
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.wiring import ledger_dsn
 

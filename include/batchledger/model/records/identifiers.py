@@ -12,6 +12,8 @@ from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROV
 
 MOST_COLUMNS = 1600
 LONGEST_NAME_BYTES = 63
+SQL_NAME = rf"[a-z_][a-z0-9_]{{0,{LONGEST_NAME_BYTES - 1}}}"
+"""The pattern of a name that needs no quotation marks."""
 MOST_KEY_COLUMNS = 32
 """PostgreSQL's limit for the columns of an index."""
 

@@ -1,1 +1,1 @@
-"""The adapter of Iceberg tables: PyIceberg behind the LakeTable port."""
+"""A table of an Iceberg catalog that batches are published to, by PyIceberg."""

@@ -22,6 +22,8 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
+from batchledger.settings.connections import Connection
+from batchledger.sinks.iceberg.connection import lake_catalog
 from batchledger.sinks.iceberg.jdbc import jdbc_properties
 from batchledger.sinks.iceberg.rest import BoundedRestCatalog, check_spark_tls
 
@@ -75,6 +77,11 @@ class LakeCatalog:
         opened = self.__dict__.get("opened")
         if opened is not None:
             opened.close()
+
+
+def open_catalog(connection: Connection) -> LakeCatalog:
+    """Return the catalog behind a connection. Opens nothing yet. Raises ConfigurationError."""
+    return LakeCatalog(*lake_catalog(connection))
 
 
 def spark_settings(catalog: LakeCatalog) -> dict[str, str]:

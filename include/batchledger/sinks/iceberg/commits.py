@@ -7,12 +7,12 @@ which sets the number back: no other engine could read the table any more. So ev
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
@@ -40,11 +40,12 @@ from pyiceberg.table.update import (
 from typing_extensions import override
 
 from batchledger.model.batch import Attempt, Batch
-from batchledger.model.errors import OutcomeUnknownError
+from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError
 from batchledger.model.offsets import describe_ranges
-from batchledger.ports import StagedBranch
 from batchledger.sinks.iceberg.layout import with_schema
 
+TRIES = 10
+"""At most so often a commit is made again because others commit to the table at the same time."""
 MOST_RANGES = 1_000
 """A snapshot names at most so many ranges; the ledger has them all."""
 FOR_GOOD = {"max_ref_age_ms": 2**63 - 1}
@@ -57,6 +58,17 @@ PIPELINE_PROPERTY = f"{_PREFIX}.pipeline"
 BATCH_PROPERTY = f"{_PREFIX}.batch-id"
 PLANNED_PROPERTY = f"{_PREFIX}.planned-at"
 EPOCH_PROPERTY = f"{_PREFIX}.epoch"
+
+
+class StagedBranch(NamedTuple):
+    """The branch of an attempt. When the batch was planned tells it from one with its number in another ledger.
+
+    None if the branch does not say it, and has no owner.
+    """
+
+    batch_id: int
+    attempt: int
+    planned_at: datetime | None
 
 
 def branch_of(attempt: Attempt) -> str:
@@ -230,6 +242,41 @@ def read_history(table: Table) -> Iterator[Snapshot]:
     while snapshot is not None:
         yield snapshot
         snapshot = by_id.get(snapshot.parent_snapshot_id or 0)
+
+
+def commit_again(load: Callable[[], Table], fill: Callable[[TableCommit], None], doing: str, name: str) -> None:
+    """Commit what ``fill`` asks for; again on top of what others have committed, unless it refuses that.
+
+    A proxy may send a commit twice and answer with the second refusal, so only a new look at the table counts.
+    """
+    for tried in range(TRIES + 1):
+        try:
+            commit = TableCommit(load())
+        except Exception as error:
+            if tried:
+                raise OutcomeUnknownError(
+                    f"It is unknown whether it was possible to {doing}: a commit was refused.",
+                    why=f"The catalog of table {name} does not say why.",
+                    advice="The next step looks it up.",
+                ) from error
+            raise
+        with suppress(CommitFailedException):
+            fill(commit)
+            if not commit.updates:
+                return
+            if tried < TRIES:
+                commit.run(doing)
+                return
+    raise overtaken(doing, name)
+
+
+def overtaken(doing: str, name: str) -> ServiceUnavailableError:
+    """Return the error of a commit that others were faster than."""
+    return ServiceUnavailableError(
+        f"could not {doing}: others have committed to table {name} at the same time. Nothing was committed.",
+        advice="Try again.",
+        subject=name,
+    )
 
 
 def find_branches(table: Table) -> Mapping[str, StagedBranch]:

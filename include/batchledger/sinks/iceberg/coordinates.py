@@ -1,9 +1,10 @@
 """Sets of offsets, by which rows of files are chosen."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,18 @@ from batchledger.sinks.iceberg.layout import stored_name
 Offsets = npt.NDArray[np.int64]
 MOST_NAMED = 100
 """A filter names at most so many ranges; more become one range."""
+AT_ONCE_ROWS = 50_000
+
+
+class Change(NamedTuple):
+    """What a commit does: ``removed`` rows go, and all staged rows come but the ``dropped`` ones, which are ``added``.
+
+    The first two are tables of (topic, partition, offset); ``added`` is a number, for comparison.
+    """
+
+    removed: pa.Table
+    dropped: pa.Table
+    added: int
 
 
 @dataclass(frozen=True)
@@ -88,3 +101,14 @@ def _lies_in(range_: OffsetRange) -> BooleanExpression:
 def _is(predicate: Any, column: str, value: object) -> BooleanExpression:
     expression: BooleanExpression = predicate(stored_name(column), value)
     return expression
+
+
+def as_coordinates(rows: Iterable[tuple[str, int, int]]) -> pa.Table:
+    """Return (topic, partition, offset) of rows as a table; of a cursor's, a part at a time is made Python's values."""
+    schema = pa.schema({"_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64()})
+    iterator, parts = iter(rows), []
+    while part := list(islice(iterator, AT_ONCE_ROWS)):
+        columns = zip(*part, strict=True)
+        arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
+        parts.append(pa.record_batch(arrays, schema=schema))
+    return pa.Table.from_batches(parts, schema)

@@ -29,10 +29,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from typing_extensions import override
 
 from batchledger.model.records.columns import BATCH_COLUMN, COORDINATE_COLUMNS
-from batchledger.ports import RowFiles, RowFileWriter
 from batchledger.sinks.iceberg.coordinates import Coordinates
 from batchledger.sinks.iceberg.layout import read_schema, rename, stored_name
 from batchledger.sinks.iceberg.projection import keep_nulls
@@ -47,8 +45,11 @@ _NO_SNAPSHOT = 0
 
 
 @dataclass(frozen=True)
-class IcebergFileWriter(RowFileWriter):
-    """Holds text only, so that it can be pickled."""
+class IcebergFileWriter:
+    """Writes files of rows from inside Spark tasks; pickled to the executors. Unlisted files are never read.
+
+    ``schema`` has the columns of the rows as they are read back.
+    """
 
     metadata: str
     properties: Mapping[str, str] = field(repr=False)
@@ -56,8 +57,8 @@ class IcebergFileWriter(RowFileWriter):
     schema: pa.Schema
 
     @contextmanager
-    @override
     def open(self) -> Iterator["IcebergFiles"]:
+        """Open the files of a task."""
         metadata = TableMetadataUtil.parse_raw(self.metadata)
         io = load_file_io(dict(self.properties), metadata.location)
         files = IcebergFiles(Table((), metadata, "", io, NoopCatalog("a task commits nothing")), self.batch_id)
@@ -66,8 +67,12 @@ class IcebergFileWriter(RowFileWriter):
 
 
 @dataclass
-class IcebergFiles(RowFiles):
-    """Holds rows until there are enough for a file, and writes them in the order of their time."""
+class IcebergFiles:
+    """Holds rows until there are enough for a file, and writes them in the order of their time.
+
+    ``rows`` says how many were written. Once it is closed, ``manifest`` says where the files are listed; None when
+    there is no row.
+    """
 
     table: Table = field(repr=False)
     batch_id: int
@@ -77,8 +82,8 @@ class IcebergFiles(RowFiles):
     _bytes: int = 0
     _files: list[DataFile] = field(default_factory=list)
 
-    @override
     def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows, which may be held back until there are enough for a file."""
         columns = [*batch.columns, pa.repeat(pa.scalar(self.batch_id, pa.int64()), batch.num_rows)]
         names = [*map(stored_name, batch.schema.names), BATCH_COLUMN]
         self._held.append(pa.RecordBatch.from_arrays(columns, names=names))
@@ -87,8 +92,8 @@ class IcebergFiles(RowFiles):
         if self._bytes >= HELD_BYTES:
             self._flush()
 
-    @override
     def read_back(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the listed files, as they are stored. The files are closed."""
         # One file after the other: together they are as large as the task's share.
         for each in read_list(self.table, self.manifest) if self.manifest else ():
             yield from read_files(self.table, [FileScanTask(each)], columns)

@@ -17,8 +17,8 @@ from batchledger.model.batch import Attempt, HeldRange
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN
 from batchledger.model.records.rules import Upsert
-from batchledger.ports import LakeTable, as_coordinates
-from batchledger.ports.lake import AT_ONCE_ROWS
+from batchledger.sinks.iceberg.coordinates import AT_ONCE_ROWS, as_coordinates
+from batchledger.sinks.iceberg.table import IcebergTable
 from batchledger.sinks.merging.upsert import PostgresUpsert
 from batchledger.sinks.staging.key_secret import ReadSecret
 from batchledger.sinks.staging.tables import copy_batches, join_names, rows_table
@@ -32,7 +32,7 @@ HELD_TABLE = sql.Identifier("pg_temp", _NAME)
 class HeldRows:
     """The rows of ``table`` that a batch may replace, as they were when the transaction first asked for them."""
 
-    table: LakeTable
+    table: IcebergTable
     upsert: Upsert | None
     read_secret: ReadSecret
 

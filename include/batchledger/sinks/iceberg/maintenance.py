@@ -23,7 +23,7 @@ CLOCKS_DIFFER_BY = timedelta(days=1)
 def maintain(
     session: SparkSession, catalog: LakeCatalog, identifier: tuple[str, ...], unlisted_since: datetime | None
 ) -> dict[Leftover, int]:
-    """Run the procedures; return how many files and states are gone. See ``LakeTable.maintain``."""
+    """Run the procedures; return how many files and states are gone. See ``IcebergTable.maintain``."""
     table = ".".join((catalog.name, *identifier))
     written_before = datetime.now(UTC) - ORPHANED_FOR
     if unlisted_since is not None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -20,9 +20,8 @@ from typing_extensions import override
 from batchledger.database.transactions import STAGING_SCHEMA, drop_staging_tables, read_sql, snapshot, transaction
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.claims import PreparedRows, TargetClaim
-from batchledger.model.erasure import Erased, ErasureKey
-from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
@@ -30,21 +29,20 @@ from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.ports import (
-    Change,
     CommittingSink,
-    LakeTable,
     Publication,
     Sink,
-    StagedBranch,
-    TargetAccess,
-    as_coordinates,
 )
+from batchledger.sinks.iceberg.capabilities import CAPABILITIES
+from batchledger.sinks.iceberg.commits import StagedBranch
+from batchledger.sinks.iceberg.coordinates import Change, as_coordinates
 from batchledger.sinks.iceberg.held import HELD_TABLE, HeldRows
+from batchledger.sinks.iceberg.left_behind import look_for_left
+from batchledger.sinks.iceberg.table import IcebergTable
 from batchledger.sinks.iceberg.writer import LakeStagingWriter
 from batchledger.sinks.merging.compare import Shadow
 from batchledger.sinks.staging.deduplication import AcceptedRows
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
-from batchledger.sinks.staging.left_behind import look_for_left
 from batchledger.sinks.staging.staging import PostgresStaging, count_staged
 from batchledger.sinks.staging.strangers import is_own_batch
 from batchledger.sinks.staging.tables import find_aside, rows_table, table_prefix
@@ -64,8 +62,10 @@ _log = logging.getLogger(__name__)
 class LakeSink(PostgresStaging, CommittingSink, Sink):
     """``has_checks``: checks look at all columns of the rows."""
 
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
+
     dsn: str = field(repr=False)
-    table: LakeTable
+    table: IcebergTable
     deduplication: Deduplication | None = None
     upsert: Upsert | None = None
     sequence: SequenceRule | None = None
@@ -77,15 +77,6 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     def name(self) -> str:
         """The table as people write it."""
         return f"table {self.table.name}"
-
-    @property
-    @override
-    def key_columns(self) -> tuple[str, ...]:
-        return self.upsert.key if self.upsert else ()
-
-    @override
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
-        """The table itself has said so before."""
 
     @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> LakeStagingWriter:
@@ -271,24 +262,6 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     @override
     def search_commit(self, attempt: Attempt) -> None:
         """There is nothing to search for."""
-
-    @override
-    def truncate(self, access: TargetAccess) -> int:
-        raise DecisionRefusedError(
-            f"{self.name} of {access.pipeline} cannot be emptied together with the ledger.",
-            why="It commits by itself.",
-            advice="Rewind without --truncate: rows that are read again take the place of the published ones.",
-        )
-
-    @override
-    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
-        raise DecisionRefusedError(
-            f"Rows of {self.name} cannot be erased together with the ledger. Nothing was erased.",
-            why="An Iceberg table commits by itself, and its snapshots keep what was deleted.",
-            advice="Delete them with Spark and expire the snapshots; see the documentation: guides/erasure",
-            pipeline=access.pipeline,
-            subject=self.name,
-        )
 
     @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:

@@ -1,4 +1,4 @@
-"""The LakeTable port on Iceberg, by PyIceberg: staged on a branch, published by one compare-and-swap of the catalog.
+"""A table of Iceberg that rows go to: staged on a branch, published by one compare-and-swap of the catalog.
 
 The branch of an attempt holds the rows of the batch and nothing else, however large the table is. To publish, one
 commit makes the same files part of ``main``. It requires that ``main`` and the branch are where they were seen, tags
@@ -17,34 +17,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from typing_extensions import override
 
 from batchledger.model.balance import TargetCount
-from batchledger.model.batch import Attempt, BatchState, HeldRange
-from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError
+from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange
+from batchledger.model.errors import OutcomeUnknownError
 from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.partitioning import PartitionField
 from batchledger.model.records.rules import Evolution
-from batchledger.ports import Change, LakeTable, StagedBranch
 from batchledger.sinks.iceberg.catalog import LakeCatalog, translate_errors
 from batchledger.sinks.iceberg.commits import (
     EPOCH_PROPERTY,
+    StagedBranch,
     TableCommit,
     branch_of,
+    commit_again,
     describe,
     find_branches,
     find_tags,
+    overtaken,
     tag_before,
     tag_of,
 )
-from batchledger.sinks.iceberg.coordinates import Coordinates, Offsets, lie_within
+from batchledger.sinks.iceberg.coordinates import Change, Coordinates, Offsets, lie_within
 from batchledger.sinks.iceberg.evolution import columns_of, compare_columns, evolve, find_next, require_columns
 from batchledger.sinks.iceberg.files import (
     IcebergFileWriter,
@@ -80,13 +81,16 @@ from batchledger.sinks.iceberg.snapshots import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TRIES = 10
-"""At most so often a commit is made again because others commit to the table at the same time."""
-
 
 @dataclass(frozen=True)
-class IcebergTable(LakeTable):
-    """``identifier`` is namespace and name. ``partitions`` count only when the table is created.
+class IcebergTable:
+    """A table that the rows of a pipeline's batches are written to.
+
+    Publications of a pipeline come one after the other: the ledger sees to that. Rows have the names of the platform,
+    also if the table has others. Raises ServiceUnavailableError when the catalog or its files do not answer, and
+    TargetChangedError for what a person has to change.
+
+    ``identifier`` is namespace and name. ``partitions`` count only when the table is created.
 
     ``evolution`` says what publications may change of its columns; a column of the ``key`` stays as it is.
     ``open_session`` lends the Spark session that maintains the table, or None if there is none.
@@ -100,12 +104,16 @@ class IcebergTable(LakeTable):
     open_session: Callable[[], AbstractContextManager["SparkSession | None"]] = nullcontext
 
     @property
-    @override
     def name(self) -> str:
+        """The table as people write it."""
         return ".".join((self.catalog.name, *self.identifier))
 
-    @override
     def prepare(self, attempt: Attempt, schema: pa.Schema) -> IcebergFileWriter:
+        """Make the table exist, and return what writes rows with these columns to files.
+
+        A table that exists is not altered: the commit gives it the columns that it lacks. Raises TargetChangedError
+        when a column does not fit.
+        """
         wanted = stored_schema(schema, self.name)
         with self._talk(f"prepare it for {attempt.batch.label}"):
             catalog = self.catalog.opened
@@ -126,27 +134,31 @@ class IcebergTable(LakeTable):
                 read_schema(table, schema.names),
             )
 
-    @override
     def list_columns(self) -> Sequence[str]:
+        """Return the columns of the table; none without a table."""
         with self._talk("look at it"):
             table = self._find()
             return () if table is None else list(read_schema(table).names)
 
-    @override
     def compare_columns(self, schema: pa.Schema) -> Sequence[TableColumn] | None:
+        """See ``Sink.compare_columns``."""
         with self._talk("look at its columns"):
             table = self._find()
             wanted = columns_of(stored_schema(schema, self.name))
             return None if table is None else compare_columns(table, self.name, wanted, self._stored_key)
 
-    @override
     def identify(self) -> str | None:
+        """Return what tells the table from another one of its name; None when there is none."""
         with self._talk("look at it"):
             table = self._find()
             return None if table is None else str(table.metadata.table_uuid)
 
-    @override
     def require_own(self, attempt: Attempt, knows: Callable[[int, datetime], bool]) -> str | None:
+        """Return what ``identify`` does. Raises TargetChangedError when others publish to the table.
+
+        These are another pipeline, or one of the same name in another ledger: ``knows`` says whether the attempt's
+        ledger has a batch of the pipeline, by its id and its time of planning.
+        """
         with self._talk("look at it"):
             table = self._find()
             if table is None:
@@ -154,8 +166,8 @@ class IcebergTable(LakeTable):
             require_own(table, self.name, attempt.batch.pipeline, knows)
             return str(table.metadata.table_uuid)
 
-    @override
     def stage(self, attempt: Attempt, manifests: Sequence[str]) -> None:
+        """Put the listed files on a branch of the attempt, which holds nothing else and which no reader looks at."""
         with self._talk(f"stage {attempt.batch.label}"):
             table = self._load()
             files = [each for place in manifests for each in read_list(table, place)]
@@ -171,8 +183,11 @@ class IcebergTable(LakeTable):
 
             self._commit(add, f"stage {attempt.batch.label}")
 
-    @override
     def find_base(self, attempt: Attempt) -> int | None:
+        """Return the state that the batch is published on; None when there is no table.
+
+        The state before its own commit, if it is committing and has been committed; else the present one.
+        """
         with self._talk("look at it"):
             table = self._find()
             if table is None:
@@ -184,7 +199,6 @@ class IcebergTable(LakeTable):
             # An expired snapshot cannot be looked at.
             return (before or head_of(table)).snapshot_id
 
-    @override
     def read_rows(
         self,
         attempt: Attempt,
@@ -193,12 +207,23 @@ class IcebergTable(LakeTable):
         within: Sequence[OffsetRange],
         keys: pa.Table | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        """Yield what a state holds in some ranges, or with some keys; rows beside the ranges may be among it.
+
+        Columns that the table gets by the attempt are empty.
+        """
         with self._talk("read it"):
             table = self._load_for(attempt, [*columns, *(keys.schema.names if keys is not None else ())])
             yield from read_held(table, find_snapshot(table, base), columns, within, keys)
 
-    @override
     def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
+        """Make the staged rows visible, and those that are removed invisible, at once.
+
+        ``base`` is the state that was looked at, in which ``removed`` was found, and has to be the newest one still;
+        None if nothing was looked at, nor is removed: then it does not matter what others commit. ``epoch`` is
+        noted. If ``is_found``, ``find_commit`` finds it. Raises StagingLostError when as many rows as ``change``
+        says do not come or go, or the files do not fit the table any more, and OutcomeUnknownError when it may have
+        been done; after any other error it was not, nor will it be.
+        """
         doing = f"publish {attempt.batch.label}"
         with self._talk(doing):
             removed, dropped = Coordinates.of(change.removed), Coordinates.of(change.dropped)
@@ -224,7 +249,7 @@ class IcebergTable(LakeTable):
                     )
                 before = head_of(commit.table).snapshot_id
                 if base not in (None, before):
-                    raise self._overtaken(doing)
+                    raise overtaken(doing, self.name)
                 require_partitions(commit.table, added, attempt.batch)
                 commit.change_schema(find_next(commit.table, table.schema(), attempt.batch))
                 after = commit.append(MAIN_BRANCH, properties, added, [each.file for each in gone])
@@ -241,8 +266,8 @@ class IcebergTable(LakeTable):
 
             self._commit(publish, doing)
 
-    @override
     def find_commit(self, attempt: Attempt) -> bool:
+        """Return whether the batch has been committed; what has not been never will be by what is under way."""
         with self._talk(f"ask what became of {attempt.batch.label}"):
             table = self._find()
             if table is None:
@@ -258,14 +283,21 @@ class IcebergTable(LakeTable):
             self._commit(fence, f"fence {attempt.batch.label}")
             return is_committed(self._load(), attempt)
 
-    @override
+    def find_published(self, batch: Batch) -> tuple[str, int | None]:
+        """Return where the table lies, and the snapshot that committed a batch; None if it has expired."""
+        with self._talk(f"look for {batch.label}"):
+            table = self._load()
+            committed = find_committed(table, batch)
+            return table.location(), None if committed is None else committed.snapshot_id
+
     def list_branches(self) -> Sequence[StagedBranch]:
+        """Return the branches of attempts."""
         with self._talk("look at its branches"):
             table = self._find()
             return [] if table is None else list(find_branches(table).values())
 
-    @override
     def drop_branches(self, over: Collection[StagedBranch]) -> None:
+        """Remove the branches, as far as they are there, with what is staged on them; harmless to repeat."""
         with self._talk("remove branches"):
             if self._find() is None:
                 return
@@ -278,8 +310,12 @@ class IcebergTable(LakeTable):
 
             self._commit(drop, "remove branches")
 
-    @override
     def maintain(self, unlisted_since: datetime | None) -> Mapping[Leftover, int] | None:
+        """Write small files together, and remove old states and orphaned files; return how many, by kind.
+
+        Branches and tags stay, and what they hold; so do files that may have been written since ``unlisted_since``,
+        by tasks of attempts that have no branch yet. None if there is nothing that can do it.
+        """
         # Imported here because Spark's client costs seconds that the steps need not pay.
         from batchledger.sinks.iceberg.maintenance import maintain
 
@@ -288,8 +324,8 @@ class IcebergTable(LakeTable):
         with self.open_session() as session:
             return None if session is None else maintain(session, self.catalog, self.identifier, unlisted_since)
 
-    @override
     def count_held(self, held: Sequence[HeldRange]) -> Sequence[int]:
+        """Return, for each, how many rows of that batch the table has there."""
         offsets = self._find_offsets([each.range for each in held])
         none = np.array([], dtype=np.int64)
         found = [offsets.get((each.batch_id, each.range.partition), none) for each in held]
@@ -298,10 +334,10 @@ class IcebergTable(LakeTable):
             for each, rows in zip(held, found, strict=True)
         ]
 
-    @override
     def count(
         self, within: Sequence[OffsetRange] | None, key: Sequence[str]
     ) -> Mapping[tuple[int, TopicPartition], TargetCount]:
+        """Return what the table holds, by batch and partition; with ``key`` how many rows repeat another one's."""
         repeated: Mapping[Place, int] = {}
         with self._talk("count its keys"):
             table = self._find() if key else None
@@ -327,36 +363,7 @@ class IcebergTable(LakeTable):
             return find_offsets(table, plan_snapshot(table, head_of(table), filter_), within)
 
     def _commit(self, fill: Callable[[TableCommit], None], doing: str) -> None:
-        """Commit what ``fill`` asks for; again on top of what others have committed, unless it refuses that.
-
-        A proxy may send a commit twice and answer with the second refusal, so only a new look at the table counts.
-        """
-        for tried in range(TRIES + 1):
-            try:
-                commit = TableCommit(self._load())
-            except Exception as error:
-                if tried:
-                    raise OutcomeUnknownError(
-                        f"It is unknown whether it was possible to {doing}: a commit was refused.",
-                        why=f"The catalog of table {self.name} does not say why.",
-                        advice="The next step looks it up.",
-                    ) from error
-                raise
-            with suppress(CommitFailedException):
-                fill(commit)
-                if not commit.updates:
-                    return
-                if tried < TRIES:
-                    commit.run(doing)
-                    return
-        raise self._overtaken(doing)
-
-    def _overtaken(self, doing: str) -> ServiceUnavailableError:
-        return ServiceUnavailableError(
-            f"could not {doing}: others have committed to table {self.name} at the same time. Nothing was committed.",
-            advice="Try again.",
-            subject=self.name,
-        )
+        commit_again(self._load, fill, doing, self.name)
 
     @contextmanager
     def _talk(self, doing: str) -> Iterator[None]:

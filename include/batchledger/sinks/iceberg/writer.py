@@ -13,7 +13,8 @@ from batchledger.database.sessions import connect
 from batchledger.database.transactions import STAGING_SCHEMA
 from batchledger.model.errors import StagingError
 from batchledger.model.records.columns import DELETED_COLUMN
-from batchledger.ports import RowFiles, RowFileWriter, StagingWriter
+from batchledger.ports import StagingWriter
+from batchledger.sinks.iceberg.files import IcebergFiles, IcebergFileWriter
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class LakeStagingWriter(StagingWriter):
 
     dsn: str = field(repr=False)
     list_table: str
-    files: RowFileWriter
+    files: IcebergFileWriter
     index: StagingWriter
     index_schema: pa.Schema
 
@@ -49,7 +50,7 @@ class LakeStagingWriter(StagingWriter):
                 self._read_back(files, write_index)
                 self._list(task, files.manifest)
 
-    def _read_back(self, files: RowFiles, write_index: Callable[[pa.RecordBatch], None]) -> None:
+    def _read_back(self, files: IcebergFiles, write_index: Callable[[pa.RecordBatch], None]) -> None:
         found = 0
         for batch in files.read_back([each for each in self.index_schema.names if each != DELETED_COLUMN]):
             write_index(_as_index(batch, self.index_schema))

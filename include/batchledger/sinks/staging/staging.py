@@ -8,7 +8,7 @@ the ledger can confirm them.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -24,14 +24,14 @@ from batchledger.database.transactions import (
     translate_errors,
 )
 from batchledger.model.batch import Attempt, HeldRange, Lane
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender, Severity
 from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError
-from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.refusals import stage_again
-from batchledger.ports import CommittingSink, Publication, Staging, StagingWriter
+from batchledger.ports import Publication, Staging, StagingWriter
 from batchledger.sinks.staging.deduplication import PostgresDeduplication
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
 from batchledger.sinks.staging.key_types import keep_types
@@ -59,6 +59,7 @@ _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
 class PostgresStaging(Staging):
     """A sink builds on this, and says what is published and where."""
 
+    capabilities: ClassVar[Capabilities]
     dsn: str
     upsert: Upsert | None = None
     deduplication: Deduplication | None
@@ -73,7 +74,7 @@ class PostgresStaging(Staging):
     @property
     def key_columns(self) -> tuple[str, ...]:
         """The columns that ``sink.key`` names."""
-        raise NotImplementedError
+        return self.upsert.key if self.upsert else ()
 
     def find_old_rows(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
@@ -86,7 +87,6 @@ class PostgresStaging(Staging):
 
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         """Raise TargetRefusedError when the target cannot take the rows of the open staging, with this schema."""
-        raise NotImplementedError
 
     def select_unmatched(
         self,
@@ -99,10 +99,6 @@ class PostgresStaging(Staging):
         None if the target cannot be asked, and without deletions.
         """
         return None
-
-    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:  # noqa: ARG002
-        """A target that is not a table of this database is not asked row by row."""
-        return ()
 
     @contextmanager
     def asking(self, attempt: Attempt, connection: psycopg.Connection[Any] | None) -> Iterator[psycopg.Cursor[Any]]:
@@ -121,7 +117,7 @@ class PostgresStaging(Staging):
             # Sealing looks at the task of every row. In front of texts its place is the same in each.
             columns = [sql.SQL("_task bigint not null"), *(define_column(field) for field in schema)]
             # Rows outlive a crash of the server if a sink may have committed them already.
-            kind = sql.SQL("table" if isinstance(self, CommittingSink) else "unlogged table")
+            kind = sql.SQL("unlogged table" if self.capabilities.shares_transaction else "table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
             keep_types(cursor, attempt, self._remembered_keys, schema)
             if self._remembered_keys:
@@ -245,10 +241,6 @@ class PostgresStaging(Staging):
                 # Logged, unlike the rows: after a crash of the database, lost numbers would count as missing.
                 cursor.execute(sql.SQL("create table {} (like {})").format(aside, rows_table(attempt)))
             cursor.execute(statement_about("remove_staged", attempt, aside=aside), ranges_as_arrays(records))
-
-    def tidy(self, *, is_dry_run: bool = False) -> Housekeeping:  # noqa: ARG002 (the port's signature)
-        """Do nothing: everything left behind lies in the ledger's database, where housekeeping removes it."""
-        return Housekeeping()
 
     @override
     def drop_staging(self, attempt: Attempt) -> None:

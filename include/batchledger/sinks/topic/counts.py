@@ -6,18 +6,34 @@ page is made when its first offset appears.
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from batchledger.model.balance import TargetCount
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
-from batchledger.ports.output import EVERY_BATCH, OutputCounts
 from batchledger.sinks.topic.log import OutputLog, look_at
-from batchledger.sinks.topic.records import Origin, read_batch, read_number, read_origin
+from batchledger.sinks.topic.records import EVERY_BATCH, Origin, read_batch, read_number, read_origin
 from batchledger.source.kafka.range_reader import read_chunks
 from batchledger.source.kafka.records import list_headers
 from batchledger.source.kafka.requests import Isolation, describe_topic_configs, kafka_call
 
 _PAGE_BITS = 11
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCounts:
+    """What readers of committed records find in the topic.
+
+    ``foreign`` counts records that were not written by a pipeline. Records of batches up to ``incomplete_until`` may be
+    missing because the topic's own retention or compaction has removed them: 0 when it has removed nothing,
+    ``EVERY_BATCH`` when nothing is left that would tell. ``held_back`` offsets lie behind transactions that are open,
+    of any producer, and were not looked at.
+    """
+
+    count_by_batch: Mapping[tuple[int, TopicPartition], TargetCount]
+    foreign: int
+    incomplete_until: int
+    held_back: int
 
 
 class OffsetBits:
@@ -100,7 +116,10 @@ class _Counter:
 
 
 def count_output(options: Mapping[str, str], topic: str, within: Sequence[OffsetRange] | None) -> OutputCounts:
-    """See ``OutputTopic.count``."""
+    """Return what the topic holds, by batch id and source partition.
+
+    ``within`` are ranges of source offsets that do not overlap: only their records are counted.
+    """
     with kafka_call(f"count the records of topic {topic}", options):
         log = look_at(options, topic)
         # Asked before reading: a policy that is in force now may remove records meanwhile.

@@ -16,14 +16,27 @@ import pyarrow.compute as pc
 
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, TopicPartition
 from batchledger.model.records.rules import HeaderForm
-from batchledger.ports.output import EVERY_BATCH, OutputBlock
 
+EVERY_BATCH = 2**63 - 1
+"""A bound of batch ids that leaves none out."""
 Headers = dict[str, str | bytes | None]
 
 CHOSEN_BY_KEY = -1
 """Stands for the partition of a record with a key: the client chooses it by murmur2, as Java's clients do."""
 PACKED = "_batchledger"
 _PARTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBlock:
+    """Records that were made of one source partition, in the order of its offsets.
+
+    The columns of ``records``: ``offset`` and ``timestamp_ms`` of the source record, null if it carries none; ``key``,
+    null if the record has none; ``value``, null if it is a tombstone, which deletes its key.
+    """
+
+    source: TopicPartition
+    records: pa.RecordBatch
 
 
 class Origin(NamedTuple):

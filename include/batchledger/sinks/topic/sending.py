@@ -9,9 +9,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from batchledger.ports.output import OutputBlock
 from batchledger.sinks.topic.errors import RefusedRecordError, is_consequence
-from batchledger.sinks.topic.records import CHOSEN_BY_KEY, HeaderWriter
+from batchledger.sinks.topic.records import CHOSEN_BY_KEY, HeaderWriter, OutputBlock
 from batchledger.source.kafka.clients import client_options
 
 SILENCE_SECONDS = 15.0

@@ -10,7 +10,7 @@ another key.
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -23,20 +23,23 @@ from batchledger.formats.encoding.avro_output import AvroOutput
 from batchledger.formats.encoding.blocks import RecordEncoder
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.claims import PreparedRows, TargetClaim
-from batchledger.model.erasure import Erased, ErasureKey
-from batchledger.model.errors import BatchledgerError, DecisionRefusedError, TargetChangedError, UnsettledError
+from batchledger.model.errors import BatchledgerError, TargetChangedError, UnsettledError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule
-from batchledger.ports import CommittingSink, OutputCounts, OutputTopic, Publication, Sink, StagingWriter, TargetAccess
+from batchledger.ports import CommittingSink, Publication, Sink, StagingWriter
 from batchledger.sinks.merging.null_keys import require_keys
 from batchledger.sinks.staging.deduplication import AcceptedRows
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
 from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.staging.tables import PostgresStagingWriter, hash_of, join_names, rows_table
 from batchledger.sinks.staging.withdrawal import find_replaced
+from batchledger.sinks.topic.capabilities import CAPABILITIES
+from batchledger.sinks.topic.counts import OutputCounts
 from batchledger.sinks.topic.staged_records import RecordStagingWriter, StagedRecords, create_pieces, require_records
+from batchledger.sinks.topic.topic import KafkaOutputTopic
 
 SETTLING_SECONDS = 10.0
 
@@ -49,8 +52,10 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     Avro; without it they are JSON.
     """
 
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
+
     dsn: str = field(repr=False)
-    topic: OutputTopic
+    topic: KafkaOutputTopic
     key: tuple[str, ...] = ()
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
@@ -82,10 +87,6 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         ), held_as_arrays(replaced)
 
     @override
-    def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
-        """Any columns fit into a record."""
-
-    @override
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """Nothing goes: the records of other batches stay in the topic."""
         if self.message_keys is not None:
@@ -112,10 +113,6 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
             ((repeated, added),) = cursor.fetchall()
             cursor.connection.rollback()
             return Comparison(added=added, repeated=repeated)
-
-    @override
-    def compare_columns(self, schema: pa.Schema) -> None:
-        """Any columns fit into a record."""
 
     @override
     def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
@@ -213,21 +210,6 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     @override
     def search_commit(self, attempt: Attempt) -> None:
         self.topic.search_commit(attempt)
-
-    @override
-    def truncate(self, access: TargetAccess) -> int:
-        """Never asked for: a rewind that would do so is refused before (``decisions``)."""
-        raise DecisionRefusedError(f"{self.name} of {access.pipeline} cannot be emptied.")
-
-    @override
-    def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
-        raise DecisionRefusedError(
-            f"Records of {self.name} cannot be erased: its readers have seen them. Nothing was erased.",
-            why="Kafka removes records by retention, or by compaction after a tombstone of their key.",
-            advice="Let Kafka remove them; see the documentation: guides/erasure",
-            pipeline=access.pipeline,
-            subject=self.name,
-        )
 
     @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:

@@ -28,8 +28,9 @@ from batchledger.model.batch import Attempt
 from batchledger.model.errors import StagingError, StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, single_offset
 from batchledger.model.refusals import stage_again
-from batchledger.ports import OutputBlock, StagingWriter
+from batchledger.ports import StagingWriter
 from batchledger.sinks.staging.tables import find_aside, rows_table, table_prefix
+from batchledger.sinks.topic.records import OutputBlock
 
 OFFSETS_IN_PIECE = 8192
 PIECES_AT_ONCE = 8

@@ -27,7 +27,6 @@ from batchledger.model.errors import (
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import HeaderForm
 from batchledger.model.refusals import stage_again
-from batchledger.ports.output import OutputBlock
 from batchledger.sinks.topic.commits import (
     KnowsBatch,
     is_named,
@@ -40,7 +39,7 @@ from batchledger.sinks.topic.commits import (
 from batchledger.sinks.topic.errors import NOTHING_VISIBLE, explain, explaining, is_fenced
 from batchledger.sinks.topic.log import describe_topics, list_ends, look_at
 from batchledger.sinks.topic.pace import SendingPace, Verdict
-from batchledger.sinks.topic.records import HeaderWriter
+from batchledger.sinks.topic.records import HeaderWriter, OutputBlock
 from batchledger.sinks.topic.search import find_start, search
 from batchledger.sinks.topic.sending import RecordSender, open_producer
 from batchledger.source.kafka.clients import REQUEST_TIMEOUT_SECONDS
@@ -62,28 +61,41 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OutputWriter:
-    """Writes the batches of one pipeline to one topic. ``clock`` (seconds) tells the age of a transaction."""
+    """Writes the batches of one pipeline to one topic. ``clock`` (seconds) tells the age of a transaction.
+
+    ``options`` are checked librdkafka options (``clients.client_options``). ``knows`` says whether the ledger has a
+    batch of the pipeline: others are not to write to the topic.
+    """
 
     options: Mapping[str, str] = field(repr=False)
-    topic: str
+    name: str
     pipeline: str
-    transaction_timeout_seconds: float
-    headers: HeaderForm
     knows: KnowsBatch = field(repr=False)
-    clock: Callable[[], float]
+    transaction_timeout_seconds: float = 60.0
+    headers: HeaderForm = HeaderForm.SEPARATE
+    clock: Callable[[], float] = field(default=monotonic, repr=False)
 
     def require_room(self, attempt: Attempt, origin: OffsetRange, size_bytes: int) -> None:
-        """See ``OutputTopic.require_room``."""
+        """Raise TargetRefusedError, which names the source record, when the topic takes no record of this size.
+
+        ``size_bytes`` are the bytes of key and value. Writes nothing.
+        """
         with self._explaining(attempt, f"record {origin.partition}@{origin.start}"):
             _, largest_batch_bytes = self._find_shape(attempt)
             if size_bytes + _OVERHEAD_BYTES > largest_batch_bytes:
                 raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
     def commit(self, attempt: Attempt, blocks: Iterable[OutputBlock], count: int) -> None:
-        """See ``OutputTopic.commit``."""
+        """Make all ``count`` records visible together with the end of the batch's ranges, in one transaction.
+
+        Records of one key stay in order. Returns once that is decided; readers see it a moment later, when the topic
+        holds nothing back any more. Raises FencedError when a newer attempt has
+        taken over, TargetRefusedError and ServiceUnavailableError when nothing is visible nor ever will be, and
+        OutcomeUnknownError when ``find_commit`` has to be asked. What ``blocks`` raises leaves nothing visible either.
+        """
         with self._explaining(attempt, "before the transaction began"):
             partitions, largest_batch_bytes = self._find_shape(attempt)
-            offsets = write_offsets(self.options, self.topic, attempt)
+            offsets = write_offsets(self.options, self.name, attempt)
             producer = self._open(largest_batch_bytes)
         # The first block may take long; the transaction begins to age only after it.
         waiting = iter(blocks)
@@ -91,7 +103,7 @@ class OutputWriter:
         with self._ending(producer, attempt, count) as pace:
             sender = RecordSender(
                 producer,
-                self.topic,
+                self.name,
                 partitions,
                 HeaderWriter(self.headers, attempt.batch.batch_id),
                 look=lambda acknowledged: self._require_pace(attempt, pace, acknowledged),
@@ -100,7 +112,7 @@ class OutputWriter:
             sender.send(waiting)
             if sender.sent != count:
                 raise StagingLostError(
-                    f"{attempt.batch.label} was not handed over to topic {self.topic} as a whole. Nothing of it is "
+                    f"{attempt.batch.label} was not handed over to topic {self.name} as a whole. Nothing of it is "
                     "visible.",
                     why=f"It has {count:,} rows, and {sender.sent:,} were handed over.",
                     advice=stage_again(attempt.batch),
@@ -112,55 +124,68 @@ class OutputWriter:
         self._decide(producer, attempt)
 
     def send(self, attempt: Attempt, blocks: Iterable[OutputBlock]) -> None:
-        """See ``OutputTopic.send``."""
+        """Write the records, each once and in order, outside of a transaction; some are visible when it raises."""
         with self._explaining(attempt, "before the first record"):
             partitions, largest_batch_bytes = self._find_shape(attempt)
         # The sender bounds the waiting. If a record timed out by itself, the client would still write the next ones.
         producer = open_producer(self.options, largest_batch_bytes, {"message.timeout.ms": 0})
-        sender = RecordSender(producer, self.topic, partitions, HeaderWriter(self.headers, attempt.batch.batch_id))
+        sender = RecordSender(producer, self.name, partitions, HeaderWriter(self.headers, attempt.batch.batch_id))
         consequence = "What was sent before stays visible: nothing takes it back."
         try:
-            with explaining(self.options, self.topic, attempt, "while sending", consequence=consequence):
+            with explaining(self.options, self.name, attempt, "while sending", consequence=consequence):
                 sender.send(blocks)
         finally:
             producer.purge()
 
     def prepare_commit(self, attempt: Attempt) -> tuple[int, ...]:
-        """See ``OutputTopic.prepare_commit``."""
+        """See that ``find_commit`` will have an answer, and return the end of each partition, for ``search_commit``.
+
+        To be called before the commit is announced: what is committed then lies behind these ends.
+        """
         batch = attempt.batch
         with self._explaining(attempt, "before its commit is announced"):
-            if not read_metadata(self.options, self.topic, batch, Isolation.UNCOMMITTED):
+            if not read_metadata(self.options, self.name, batch, Isolation.UNCOMMITTED):
                 producer = self._open(0)
                 # A producer that commits from now on fences this one, so the note hides no commit.
-                if not read_metadata(self.options, self.topic, batch):
-                    offsets = write_nothing(self.options, self.topic, batch)
+                if not read_metadata(self.options, self.name, batch):
+                    offsets = write_nothing(self.options, self.name, batch)
                     self._note(producer, attempt, offsets, "noting that nothing was committed")
-            return list_ends(self.options, self.topic)
+            return list_ends(self.options, self.name)
 
     def find_commit(self, attempt: Attempt) -> bool | None:
-        """See ``OutputTopic.find_commit``."""
+        """Return whether an attempt of the batch has been committed; what has not been never will be.
+
+        None when the cluster has forgotten the offsets in which the answer was kept: ``search_commit`` has to be called
+        before. Takes the time of some requests. Only the latest batch of its lane may be asked for. Raises
+        TargetRefusedError when another client has written to the group that keeps the answer.
+        """
         with self._explaining(attempt, "asking whether it was committed"):
             self._open(0).purge()
         batch = attempt.batch
         with self._asking(batch):
-            return judge(read_metadata(self.options, self.topic, batch), batch, self.knows)
+            return judge(read_metadata(self.options, self.name, batch), batch, self.knows)
 
     def search_commit(self, attempt: Attempt) -> None:
-        """See ``OutputTopic.search_commit``."""
+        """Find out from the topic's records what ``find_commit`` cannot tell, and note it for ``find_commit``.
+
+        Reads what was written since the batch was announced, however much that is, so no transaction may wait for it.
+        Raises FencedError when another process keeps beginning to write, and ServiceUnavailableError also while an open
+        transaction of another producer hides whether records of the batch are committed.
+        """
         batch = attempt.batch
         for tries_left in reversed(range(SEARCHES)):
             with self._explaining(attempt, "asking whether it was committed"):
                 producer = self._open(0)
             with self._asking(batch):
-                if judge(read_metadata(self.options, self.topic, batch), batch, self.knows) is not None:
+                if judge(read_metadata(self.options, self.name, batch), batch, self.knows) is not None:
                     return
                 # By now every other producer is fenced, so the log holds all that they have written.
-                log = look_at(self.options, self.topic)
-                is_there = search(self.options, self.topic, find_start(log, batch), batch, self.clock)
+                log = look_at(self.options, self.name)
+                is_there = search(self.options, self.name, find_start(log, batch), batch, self.clock)
                 offsets = (
-                    write_offsets(self.options, self.topic, attempt)
+                    write_offsets(self.options, self.name, attempt)
                     if is_there
-                    else write_nothing(self.options, self.topic, batch)
+                    else write_nothing(self.options, self.name, batch)
                 )
             try:
                 self._note(producer, attempt, offsets, "noting what became of it")
@@ -172,14 +197,14 @@ class OutputWriter:
                 batch = replace(batch, announced_ends=tuple(each.until for each in log.hidden))
             else:
                 found = "was committed" if is_there else "was not committed"
-                _log.info("%s %s, as topic %s shows", batch.label, found, self.topic)
+                _log.info("%s %s, as topic %s shows", batch.label, found, self.name)
                 return
 
     def _note(self, producer: Producer, attempt: Attempt, offsets: list[KafkaTopicPartition], where: str) -> None:
         """Commit offsets alone. Raises FencedError when another producer has begun since."""
         try:
             with (
-                explaining(self.options, self.topic, attempt, where, consequence="No record was written."),
+                explaining(self.options, self.name, attempt, where, consequence="No record was written."),
                 closing(open_group(self.options, attempt.batch)) as group,
             ):
                 producer.begin_transaction()
@@ -194,15 +219,15 @@ class OutputWriter:
 
         The process that announced it may have slept while another committed it and died. By now no other can.
         """
-        if is_named(read_metadata(self.options, self.topic, attempt.batch, Isolation.UNCOMMITTED), attempt.batch):
+        if is_named(read_metadata(self.options, self.name, attempt.batch, Isolation.UNCOMMITTED), attempt.batch):
             raise OutcomeUnknownError(
-                f"{attempt.batch.label} has been committed to topic {self.topic} before.",
+                f"{attempt.batch.label} has been committed to topic {self.name} before.",
                 advice="The next step looks up its outcome.",
                 batch_id=attempt.batch.batch_id,
             )
 
     def _asking(self, batch: Batch) -> AbstractContextManager[None]:
-        return kafka_call(f"find out whether {batch.label} was committed to topic {self.topic}", self.options)
+        return kafka_call(f"find out whether {batch.label} was committed to topic {self.name}", self.options)
 
     def _open(self, largest_batch_bytes: int) -> Producer:
         """Return the pipeline's only producer: every earlier one is fenced, and its transaction has ended."""
@@ -227,15 +252,15 @@ class OutputWriter:
 
     def _find_shape(self, attempt: Attempt) -> tuple[int, int]:
         """Return how many partitions the topic has, and how many bytes it takes at once."""
-        facts = describe_topics(self.options, [self.topic]).get(self.topic)
+        facts = describe_topics(self.options, [self.name]).get(self.name)
         if facts is None:
             absent = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            raise explain(absent, self.topic, self.options["bootstrap.servers"], attempt, "before the first record")
-        configs = describe_topic_configs(self.options, [self.topic]).get(self.topic, {})
+            raise explain(absent, self.name, self.options["bootstrap.servers"], attempt, "before the first record")
+        configs = describe_topic_configs(self.options, [self.name]).get(self.name, {})
         return facts.partitions, int(configs.get("max.message.bytes", 1024 * 1024))
 
     def _explaining(self, attempt: Attempt, where: str) -> AbstractContextManager[None]:
-        return explaining(self.options, self.topic, attempt, where)
+        return explaining(self.options, self.name, attempt, where)
 
     @contextmanager
     def _ending(self, producer: Producer, attempt: Attempt, count: int) -> Iterator[SendingPace]:
@@ -266,7 +291,7 @@ class OutputWriter:
     def _give_up(self, attempt: Attempt, verdict: Verdict, found: str) -> BatchledgerError:
         label, batch_id = attempt.batch.label, attempt.batch.batch_id
         within = (
-            f"written to topic {self.topic} within the transaction timeout of {self.transaction_timeout_seconds:g} s"
+            f"written to topic {self.name} within the transaction timeout of {self.transaction_timeout_seconds:g} s"
         )
         given_up = f"{found}. The transaction was given up."
         advice = (
@@ -279,14 +304,14 @@ class OutputWriter:
                 why=f"{given_up} Broker, database or this process stood still meanwhile.",
                 advice=f"Run the step again.\nIf that does not help: {advice}",
                 batch_id=batch_id,
-                subject=self.topic,
+                subject=self.name,
             )
         return TargetRefusedError(
             f"{label} cannot be {within}. {NOTHING_VISIBLE}",
             why=given_up,
             advice=advice,
             batch_id=batch_id,
-            subject=self.topic,
+            subject=self.name,
         )
 
     def _decide(self, producer: Producer, attempt: Attempt) -> None:
@@ -300,7 +325,7 @@ class OutputWriter:
                 # What can still be aborted was not committed.
                 if is_fenced(cause) or (cause.txn_requires_abort() and _abort(producer, attempt)):
                     servers = self.options["bootstrap.servers"]
-                    raise explain(cause, self.topic, servers, attempt, "committing") from error
+                    raise explain(cause, self.name, servers, attempt, "committing") from error
                 if cause.retriable() and monotonic() < deadline:
                     continue
                 self._resolve(attempt, error)
@@ -313,7 +338,7 @@ class OutputWriter:
             is_committed = self.find_commit(attempt)
         except BatchledgerError as error:
             raise OutcomeUnknownError(
-                f"It is unknown whether {attempt.batch.label} was committed to topic {self.topic}.",
+                f"It is unknown whether {attempt.batch.label} was committed to topic {self.name}.",
                 why=f"Kafka at {self.options['bootstrap.servers']} answered neither the commit ({reason}) nor the "
                 f"question about it ({error.message}).",
                 advice="The next step asks first.",
@@ -321,14 +346,14 @@ class OutputWriter:
             ) from error
         if is_committed is None:
             raise OutcomeUnknownError(
-                f"It is unknown whether {attempt.batch.label} was committed to topic {self.topic}.",
+                f"It is unknown whether {attempt.batch.label} was committed to topic {self.name}.",
                 why=f"Kafka did not answer the commit ({reason}), and has forgotten the offsets of its group.",
                 advice="The next step searches the topic.",
                 batch_id=attempt.batch.batch_id,
             )
         if not is_committed:
             raise ServiceUnavailableError(
-                f"{attempt.batch.label} was not committed to topic {self.topic}: its transaction was aborted.",
+                f"{attempt.batch.label} was not committed to topic {self.name}: its transaction was aborted.",
                 why=f"{reason}.",
                 advice="Run the step again.",
                 batch_id=attempt.batch.batch_id,

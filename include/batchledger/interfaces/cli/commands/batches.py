@@ -31,8 +31,8 @@ from batchledger.model.errors import AtWorkError
 
 def migrate(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) -> None:
     """Bring the ledger's tables in the pipeline's warehouse up to date."""
-    from batchledger.config.key_secret import find_key_secret
     from batchledger.ledger.migrate import migrate as run_migrations
+    from batchledger.settings.key_secret import find_key_secret
 
     before, after = run_migrations(find_ledger_of(load_pipeline(pipeline), login), find_key_secret())
     show(Shown({"before": before, "after": after}, [display.describe_migrated(before, after)]), as_json)

@@ -28,7 +28,6 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Print what a role needs to run a pipeline, and to see no other one; execute it with --apply."""
-    from batchledger.config.sink_sections import PostgresSinkConfig
     from batchledger.ledger.grants import grant_all, grant_role
 
     config = load_pipeline(pipeline)
@@ -36,8 +35,8 @@ def grant(
     if is_all:
         granted, statements = None, grant_all(dsn, role, is_applied=is_applied)
     else:
-        target = config.sink.qualified_table if isinstance(config.sink, PostgresSinkConfig) else None
-        granted, statements = config.name, grant_role(dsn, config.name, role, target, is_applied=is_applied)
+        target, name = config.sink.ledger_table, config.name
+        granted, statements = name, grant_role(dsn, name, role, target, is_applied=is_applied)
     document = {"pipeline": granted, "role": role, "applied": is_applied, "statements": statements}
     # A comment of SQL, so that the output stays what psql can execute.
     done = f"-- Granted to {role}." if is_applied else "-- Nothing was executed. To execute it: repeat with --apply."

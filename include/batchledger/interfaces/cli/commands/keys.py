@@ -12,9 +12,9 @@ def rekey(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) ->
     Keys that are there already are hashed once more. Runs wait for it.
     A ledger keeps its first secret. The owner of the ledger runs it.
     """
-    from batchledger.config.key_secret import read_key_secret
     from batchledger.ledger.rekeying import find_use
     from batchledger.ledger.rekeying import rekey as hash_keys
+    from batchledger.settings.key_secret import read_key_secret
 
     dsn = find_ledger_of(load_pipeline(pipeline), login)
     done = hash_keys(dsn, read_key_secret())

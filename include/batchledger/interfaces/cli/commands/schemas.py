@@ -39,7 +39,7 @@ def schema(
     if (pipeline is None) is (topic is None):
         raise typer.BadParameter("name a pipeline, or a topic by --topic")
     if topic is not None:
-        from batchledger.config.connections import kafka_options, load_connection
+        from batchledger.settings.connections import kafka_options, load_connection
 
         options = kafka_options(load_connection(connection, ("kafka",), "--connection"))
         show(display.describe_proposal(topic, connection, sample_topics(options, [topic], records)), as_json)

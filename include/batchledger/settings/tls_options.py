@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from batchledger.config.known_settings import refuse_extra
 from batchledger.model.tls_files import TlsFiles
+from batchledger.settings.known_settings import refuse_extra
 
 TLS_OPTIONS = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 

@@ -3,12 +3,12 @@
 import difflib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from batchledger.config.tls_options import find_faults_of_certificates
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.registry_settings import DEFAULT_TIMEOUT_SECONDS, RegistrySettings
+from batchledger.settings.connections import Connection, require_type
+from batchledger.settings.tls_options import find_faults_of_certificates
 
 REGISTRY_OPTIONS = (
     "ssl.ca.location",
@@ -23,37 +23,22 @@ REGISTRY_OPTIONS = (
 LONGEST_TIMEOUT_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The fields of a connection that say where a registry is. ``host`` may be a whole URL."""
+def registry_settings(connection: Connection) -> RegistrySettings:
+    """Return how to reach a schema registry. Its host may be a whole URL, with a path. Raises ConfigurationError.
 
-    host: str
-    port: int | None = None
-    scheme: str | None = None
-
-    @property
-    def url(self) -> str:
-        """The URL, without a slash at its end; the port stands before the path."""
-        url = self.host if "://" in self.host else f"{self.scheme or 'http'}://{self.host}"
-        scheme, _, rest = url.partition("://")
-        authority, slash, path = rest.partition("/")
-        port = f":{self.port}" if self.port else ""
-        return f"{scheme}://{authority}{port}{slash}{path}".rstrip("/")
-
-
-def read_registry(
-    connection: str, address: Address, login: str | None, password: str | None, extra: Mapping[str, object]
-) -> RegistrySettings:
-    """Return how to reach a registry. A password without a login is a bearer token. Raises ConfigurationError."""
-    options = {option: str(value) for option, value in extra.items() if value is not None}
-    url = address.url
-    fault = next(_find_faults(address, login, password, options), None)
+    ``login`` and ``password`` log in, a password alone is a bearer token, and the extra has certificates.
+    """
+    require_type(connection, "http")
+    login, password, url = connection.login, connection.password, _url_of(connection)
+    options = {option: str(value) for option, value in connection.extra.items() if value is not None}
+    fault = next(_find_faults(connection, url, options), None)
     if fault is not None:
         raise ConfigurationError(
-            f"Connection {connection!r} cannot be used. Nothing was opened.",
+            f"Connection {connection.connection_id!r} cannot be used. Nothing was opened.",
             why=f"{fault}.".replace("?.", "?"),
-            advice=f"Correct connection {connection!r}. The documentation shows one: reference/connections",
-            subject=connection,
+            advice=f"Correct connection {connection.connection_id!r}. The documentation shows one: "
+            "reference/connections",
+            subject=connection.connection_id,
         )
     return RegistrySettings(
         url=url,
@@ -69,17 +54,25 @@ def read_registry(
     )
 
 
-def _find_faults(
-    address: Address, login: str | None, password: str | None, options: Mapping[str, str]
-) -> Iterator[str]:
+def _url_of(connection: Connection) -> str:
+    """Return the URL, without a slash at its end; the port stands before the path."""
+    host = connection.host or ""
+    scheme, _, rest = (host if "://" in host else f"{connection.schema or 'http'}://{host}").partition("://")
+    authority, slash, path = rest.partition("/")
+    port = f":{connection.port}" if connection.port else ""
+    return f"{scheme}://{authority}{port}{slash}{path}".rstrip("/")
+
+
+def _find_faults(connection: Connection, url: str, options: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong; a later fault means something only if there is no earlier one. None names a secret."""
-    yield from _find_faults_of_address(address)
+    login, password = connection.login, connection.password
+    yield from _find_faults_of_address(url, connection.schema)
     for option in options:
         if option not in REGISTRY_OPTIONS:
             nearest = difflib.get_close_matches(option, REGISTRY_OPTIONS, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"allowed are {', '.join(REGISTRY_OPTIONS)}"
             yield f"{option} is not an allowed option of a schema registry; {hint}"
-    is_encrypted = address.url.startswith("https://")
+    is_encrypted = url.startswith("https://")
     yield from find_faults_of_certificates(options, "" if is_encrypted else "an address of http")
     if login and ":" in login:
         yield "Its login has a colon, which HTTP does not allow there"
@@ -92,8 +85,7 @@ def _find_faults(
         yield f"Its timeout is not a number of seconds up to {LONGEST_TIMEOUT_SECONDS:.0f}"
 
 
-def _find_faults_of_address(address: Address) -> Iterator[str]:
-    url = address.url
+def _find_faults_of_address(url: str, scheme: str | None) -> Iterator[str]:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 -- raises if it is none
@@ -106,8 +98,8 @@ def _find_faults_of_address(address: Address) -> Iterator[str]:
         yield "Its address has a login; give it as login and password"
     if "?" in url or "#" in url or any(each.isspace() or not each.isprintable() for each in url):
         yield "Its address has more than scheme, host, port and path"
-    if address.scheme and address.scheme != parts.scheme:
-        yield f"Its schema is {address.scheme}, and its host says {parts.scheme}"
+    if scheme and scheme != parts.scheme:
+        yield f"Its schema is {scheme}, and its host says {parts.scheme}"
 
 
 def _read_seconds(options: Mapping[str, str]) -> float | None:

@@ -13,7 +13,7 @@ import psycopg
 from batchledger.database.transactions import STAGING_SCHEMA, read_sql
 from batchledger.model.batch import BatchState
 from batchledger.model.housekeeping import StagingOwner, StagingTable, find_orphaned
-from batchledger.ports import StagedBranch
+from batchledger.sinks.iceberg.commits import StagedBranch
 
 
 @dataclass(frozen=True)

@@ -13,25 +13,19 @@ from typing import Any
 from urllib.parse import quote
 
 from psycopg.conninfo import make_conninfo
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
-from batchledger.config.kafka_options import ALLOWED_ENDPOINTS, check_connection_options
-from batchledger.config.known_settings import (
-    LAKE_PREFIXES,
-    LAKE_SETTINGS,
+from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
+from batchledger.model.tls_files import TlsFiles
+from batchledger.settings.kafka_options import ALLOWED_ENDPOINTS, check_connection_options
+from batchledger.settings.known_settings import (
     MAIL_SETTINGS,
     POSTGRES_SETTINGS,
     SPARK_SETTINGS_BY_TYPE,
     read_extra,
     read_headers,
 )
-from batchledger.config.lookup import PREFIX, describe_search, plain_type
-from batchledger.config.registry_options import Address, read_registry
-from batchledger.config.tls_options import TLS_OPTIONS, read_tls_files
-from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
-from batchledger.model.records.registry_settings import RegistrySettings
-from batchledger.model.tls_files import TlsFiles
+from batchledger.settings.lookup import PREFIX, describe_search, plain_type
+from batchledger.settings.tls_options import TLS_OPTIONS, read_tls_files
 
 LOCAL_REGISTRY = "registry_default"
 KEYS = "batchledger_keys"
@@ -44,7 +38,7 @@ LOCAL_CONNECTIONS = frozenset(
 
 SPARK_TYPES = ("spark-connect", "spark")
 ALERT_TYPES = ("apprise", "smtp", "http")
-_KEEPALIVES = {
+KEEPALIVES = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -63,9 +57,7 @@ _FIELDS_BY_TYPE = {
 }
 _OTHER_FIELDS = '"host": "HOST"'
 _FEWEST_BYTES = 32
-_NOT_PASSED_ON = ("auth", "ssl")
 _HOST = re.compile(r"[\w.:\[\]-]+")
-_GIVE_ADDRESS = "Set its host, or uri in its extra."
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +157,7 @@ def _page_of(*types: str) -> str:
 
 def kafka_options(connection: Connection) -> dict[str, str]:
     """Return the checked librdkafka options of a Kafka connection. Raises ConfigurationError."""
-    _require_type(connection, "kafka")
+    require_type(connection, "kafka")
     allowed = [each.strip() for each in os.environ.get(ALLOWED_ENDPOINTS, "").split(",")]
     return check_connection_options(connection.connection_id, connection.extra, allowed)
 
@@ -175,32 +167,17 @@ def postgres_dsn(connection: Connection) -> str:
 
     Raises ConfigurationError.
     """
-    _require_type(connection, "postgres")
+    require_type(connection, "postgres")
     parameters = {
         "host": connection.host,
         "port": connection.port,
         "user": connection.login,
         "password": connection.password,
         "dbname": connection.schema,
-        **_KEEPALIVES,
+        **KEEPALIVES,
         **read_extra(connection.connection_id, connection.extra, POSTGRES_SETTINGS),
     }
     return make_conninfo(**{key: value for key, value in parameters.items() if value is not None})
-
-
-def registry_settings(connection: Connection) -> RegistrySettings:
-    """Return how to reach a schema registry. Its host may be a whole URL, with a path. Raises ConfigurationError.
-
-    ``login`` and ``password`` log in, a password alone is a bearer token, and the extra has certificates.
-    """
-    _require_type(connection, "http")
-    return read_registry(
-        connection.connection_id,
-        Address(connection.host or "", connection.port, connection.schema),
-        connection.login,
-        connection.password,
-        connection.extra,
-    )
 
 
 def spark_server(connection: Connection) -> tuple[str, TlsFiles]:
@@ -240,99 +217,6 @@ def hashing_secret(connection: Connection) -> bytes:
     return secret
 
 
-def lake_catalog(connection: Connection) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Return the name of an Iceberg catalog, the properties by which PyIceberg opens it, and what differs in Spark.
-
-    The extra holds PyIceberg's own properties: ``type`` (``sql`` in a PostgreSQL, ``rest``, ``hive``, ``glue``),
-    ``warehouse``, and the properties of object stores. The connection's fields say where the catalog is, and who logs
-    in there. The catalog has the name of the connection, unless ``catalog`` in the extra says another one. ``spark``
-    there is an object with the properties that differ in Spark's catalog. libpq's own settings, such as ``sslmode``,
-    become a part of the address of a catalog in a PostgreSQL. Raises ConfigurationError.
-    """
-    _require_type(connection, "iceberg")
-    spark = connection.extra.get("spark", {})
-    if not isinstance(spark, dict):
-        raise ConfigurationError(
-            f"Connection {connection.connection_id!r} has {spark!r} as spark in its extra. Nothing was opened.",
-            advice="Write an object there, with the properties of Spark's catalog.",
-            subject=connection.connection_id,
-        )
-    kind = str(connection.extra.get("type") or "sql")
-    more = {"sql": POSTGRES_SETTINGS, "rest": (*TLS_OPTIONS, *_NOT_PASSED_ON)}.get(kind, ())
-    extra = read_extra(connection.connection_id, connection.extra, (*LAKE_SETTINGS, *more), LAKE_PREFIXES)
-    properties = {"type": kind, **{name: str(value) for name, value in extra.items() if not isinstance(value, dict)}}
-    name = properties.pop("catalog", connection.connection_id)
-    match kind:
-        case "sql":
-            login = {each: properties.pop(each) for each in POSTGRES_SETTINGS if each in properties}
-            properties["uri"] = _database_address(connection, properties.get("uri"), login)
-        case "rest":
-            properties |= _rest_properties(connection, properties)
-        case "hive":
-            properties.setdefault("uri", f"thrift://{connection.host}:{connection.port or 9083}")
-            if not (connection.host or "uri" in connection.extra):
-                raise _wrong_catalog(connection, "no address of a Hive metastore", _GIVE_ADDRESS)
-        case "glue":
-            pass
-        case other:
-            raise ConfigurationError(
-                f"Connection {connection.connection_id!r} has a catalog of type {other!r}. Nothing was opened.",
-                advice="Write sql, rest, hive or glue as type in its extra.",
-                subject=connection.connection_id,
-            )
-    return name, properties, {name: str(value) for name, value in spark.items()}
-
-
-def _database_address(connection: Connection, uri: str | None, settings: Mapping[str, str]) -> str:
-    """Return where a catalog in a database is, with the password and the ``settings`` of its PostgreSQL.
-
-    Waits for a server that does not answer are bounded as for the ledger.
-    """
-    fields = (connection.login, connection.password, connection.host, connection.port, connection.schema)
-    try:
-        address = make_url(uri) if uri else URL.create("postgresql+psycopg", *fields)
-    except ArgumentError:
-        # Its words may hold the password.
-        raise _wrong_catalog(
-            connection, "no address of a database as uri in its extra", "Write postgresql+psycopg://host/database."
-        ) from None
-    is_postgres = address.get_backend_name() == "postgresql"
-    for name in settings:
-        if not is_postgres:
-            raise _wrong_catalog(connection, f"{name} in its extra, and no PostgreSQL as uri", f"Remove {name}.")
-        if name in address.query:
-            raise _wrong_catalog(connection, f"{name} in its extra and in its uri", "Write it once.")
-    if is_postgres:
-        bounds = {name: str(value) for name, value in _KEEPALIVES.items()}
-        address = address.update_query_dict({**bounds, **settings, **address.query})
-    return address.render_as_string(hide_password=False)
-
-
-def _rest_properties(connection: Connection, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return where a REST catalog is and who logs in, unless the properties say so. The host may be a whole URL."""
-    uri = properties.get("uri") or (http_request(connection)[0] if connection.host else "")
-    if not uri.startswith(("http://", "https://")):
-        raise _wrong_catalog(connection, "no address of a REST catalog", _GIVE_ADDRESS)
-    if "@" in uri.split("/")[2]:
-        raise _wrong_catalog(connection, "a login in the address of its catalog", "Give it as login and password.")
-    refused = sorted({*_NOT_PASSED_ON} & connection.extra.keys())
-    if refused:
-        raise _wrong_catalog(
-            connection,
-            f"{refused[0]} in its extra, which Batchledger does not pass on",
-            "Log in by login and password, or by token. If the catalog itself gives no tokens, set oauth2-server-uri.\n"
-            f"Name certificates as {', '.join(TLS_OPTIONS)}.",
-        )
-    read_tls_files(connection.connection_id, connection.extra, "" if uri.startswith("https:") else "an address of http")
-    login = {"credential": f"{connection.login}:{connection.password or ''}"} if connection.login else {}
-    return {**login, **properties, "uri": uri}
-
-
-def _wrong_catalog(connection: Connection, what: str, advice: str) -> ConfigurationError:
-    name = connection.connection_id
-    return ConfigurationError(f"Connection {name!r} has {what}. Nothing was opened.", advice=advice, subject=name)
-
-
 def http_request(connection: Connection) -> tuple[str, dict[str, str], tuple[str, str] | None]:
     """Return URL, headers and basic authentication of an HTTP connection, as Airflow's HTTP provider reads one.
 
@@ -353,7 +237,8 @@ def webhook_tls(connection: Connection) -> TlsFiles:
     return read_tls_files(connection.connection_id, connection.extra, "" if is_encrypted else "an address of http")
 
 
-def _require_type(connection: Connection, expected: str) -> None:
+def require_type(connection: Connection, expected: str) -> None:
+    """Raise ConfigurationError for a connection of another type."""
     if connection.type != expected:
         raise ConfigurationError(
             f"Connection {connection.connection_id!r} has type {connection.type!r}. Nothing was opened.",

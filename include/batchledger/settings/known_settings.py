@@ -18,17 +18,6 @@ POSTGRES_SETTINGS = (
 )  # fmt: skip
 """libpq's names. Waits and ``options`` are not among them: Batchledger sets its own."""
 
-LAKE_SETTINGS = (
-    "type", "catalog", "spark", "uri", "warehouse", "prefix", "credential", "token", "scope", "audience", "resource",
-    "oauth2-server-uri", "snapshot-loading-mode", "scan-planning-mode", "view-endpoints-supported", "rest-page-size",
-    "namespace-separator", "echo", "pool_pre_ping", "init_catalog_tables", "schema_version", "ugi",
-    "lock-check-min-wait-time", "lock-check-max-wait-time", "lock-check-retries", "py-io-impl", "io-impl",
-    "downcast-ns-timestamp-to-us-on-write",
-)  # fmt: skip
-"""PyIceberg's names, and what ``lake_catalog`` reads."""
-LAKE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "rest.", "header.", "glue.", "hive.")
-"""Object stores and services have many settings, some for PyIceberg and some for Spark."""
-
 MAIL_SETTINGS = (
     "from_email", "to_email", "disable_ssl", "disable_tls", "ssl_context", "timeout", "retry_limit",
     "subject_template", "html_content_template", "auth_type", "access_token", "client_id", "client_secret",

@@ -1,7 +1,7 @@
 """What the columns of a pipeline file have to be where other keys of the file name them. Pure."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from batchledger.model.quoting import quote, shorten
 from batchledger.model.records.columns import Column
@@ -22,7 +22,7 @@ def require_not_dropped(key: str, names: Iterable[str], protections: Protections
             raise ValueError(f"{key}: {quote(name)} is dropped by source.protect")
 
 
-def require_declared(key: str, names: Iterable[str], columns: tuple[Column, ...]) -> None:
+def require_declared(key: str, names: Iterable[str], columns: Sequence[Column]) -> None:
     """Raise ValueError for a name that no column has."""
     declared = [column.name for column in columns]
     for name in names:
@@ -30,7 +30,7 @@ def require_declared(key: str, names: Iterable[str], columns: tuple[Column, ...]
             raise ValueError(f"{key}: {quote(name)} is not a column of source.schema; {nearest(name, declared)}")
 
 
-def require_scalar(key: str, names: list[str], columns: tuple[Column, ...]) -> None:
+def require_scalar(key: str, names: Sequence[str], columns: Sequence[Column]) -> None:
     """Raise ValueError unless each name is a column without values within."""
     require_declared(key, names, columns)
     for each in columns:

@@ -1,7 +1,7 @@
 """The secret of the deployment that columns and keys are hashed with: the password of an Airflow connection."""
 
-from batchledger.config.connections import KEYS, hashing_secret, load_connection
 from batchledger.model.errors import ConnectionMissingError
+from batchledger.settings.connections import KEYS, hashing_secret, load_connection
 
 
 def read_key_secret(asked_by: str = "The keys of the ledger are hashed with a secret") -> bytes:

@@ -1,0 +1,115 @@
+"""What a kind of sink is to the rest of the package: a section of the pipeline file that can build itself.
+
+A kind is a folder here. Its ``kind.py`` has the one class, and imports nothing heavy before it is asked to: DAG files
+are parsed through it. ``kinds.py`` lists the kinds, and no other module outside of a folder names one.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from batchledger.model.batch import Batch, DeliveryMode
+from batchledger.model.capabilities import Capabilities
+from batchledger.model.datasets import Dataset
+from batchledger.model.records.columns import Column
+from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
+from batchledger.ports import Sink
+from batchledger.settings.values import Section
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from batchledger.settings.connections import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink of one pipeline is built with, besides its section. ``dsn`` leads to the database of the ledger.
+
+    ``load`` takes a key of the file, the id of a connection and its types, and returns the connection. ``lend_spark``
+    lends a session that no other user of the name shares; None if the pipeline keeps no session.
+    """
+
+    pipeline: str
+    dsn: str = field(repr=False)
+    load: "Callable[..., Connection]" = field(repr=False)
+    read_secret: Callable[[], bytes] = field(repr=False)
+    lend_spark: "Callable[[str], AbstractContextManager[SparkSession | None]]" = field(repr=False)
+    deduplication: Deduplication | None
+    sequence: SequenceRule | None
+    has_checks: bool
+
+
+class SinkSection(Section):
+    """The section ``sink`` of one kind, whose fields are its keys. ``type`` names the kind there.
+
+    Four members are its own. The others tell what most kinds have: any columns fit, no rows share the ledger's
+    database, and the target uses no connection.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    worker_modules: ClassVar[tuple[str, ...]] = ()
+    """What Spark's tasks need of this kind, and is slow to import: workers are forked from a process that has it."""
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """The target as people write it."""
+
+    @property
+    @abstractmethod
+    def alias(self) -> str:
+        """The target as an asset of Airflow, by the file alone: a connection, ``/``, and the place there."""
+
+    @abstractmethod
+    def build(self, context: SinkContext) -> Sink:
+        """Return the sink. Opens nothing yet. Raises ConfigurationError."""
+
+    @abstractmethod
+    def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, int | None]:
+        """Return the names of the target that has a published batch, and the snapshot that has it; None without any.
+
+        Raises ConfigurationError, and what the target raises.
+        """
+
+    @property
+    def sink_mode(self) -> SinkMode:
+        """What becomes of a row."""
+        return SinkMode.APPEND
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that tell rows or records apart; none if nothing does."""
+        return ()
+
+    @property
+    def takes_new_columns(self) -> bool:
+        """Whether the target takes rows with columns that it does not have."""
+        return True
+
+    @property
+    def ledger_connection(self) -> str | None:
+        """The connection of the ledger's database, if the target is in it."""
+        return None
+
+    @property
+    def ledger_table(self) -> tuple[str, str] | None:
+        """Schema and name of the target, if it is a table of the ledger's database."""
+        return None
+
+    def list_connections(self) -> Iterable[str]:
+        """Return the ids of the connections that lead to the target, without the ledger's."""
+        return ()
+
+    def require_fit(self, sources: Sequence[str], columns: Sequence[Column] | None, delivery: DeliveryMode) -> None:
+        """Raise ValueError, with the key of the file first, if the section does not fit what it gets.
+
+        ``sources`` are topics as ``alias`` has them. ``columns`` is None if a transform makes the rows.
+        """
+
+    @classmethod
+    def list_unencrypted(cls, connection: "Connection") -> Iterable[tuple[str, str]]:  # noqa: ARG003
+        """Return each host that gets a login unencrypted, and what to do; of connections of the kind's own type."""
+        return ()

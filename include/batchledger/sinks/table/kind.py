@@ -1,0 +1,95 @@
+"""The section ``sink`` of a table in the database that holds the ledger, and how it is built."""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+from typing_extensions import override
+
+from batchledger.model.batch import Batch
+from batchledger.model.checks import Severity
+from batchledger.model.datasets import Dataset
+from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, SQL_NAME, explain_schema
+from batchledger.model.records.rules import Upsert
+from batchledger.ports import Sink
+from batchledger.settings.values import ConnectionId, written_as
+from batchledger.sinks.kind import SinkContext
+from batchledger.sinks.merging.section import TableSinkConfig
+
+
+def _check_schema(table: str) -> str:
+    fault = explain_schema(table.rpartition(".")[0])
+    if fault is not None:
+        raise ValueError(fault)
+    return table
+
+
+class PostgresSinkConfig(TableSinkConfig):
+    """A table of the database that holds the ledger, too."""
+
+    unmatched_deletions: Annotated[Severity, Field(strict=False)] | None = None
+    type: Literal["postgres"] = "postgres"
+    connection: ConnectionId = "warehouse"
+    table: Annotated[
+        str,
+        written_as(
+            rf"{SQL_NAME}(\.{SQL_NAME})?",
+            f"table or schema.table, in small letters, digits, _, no digit first, {LONGEST_NAME_BYTES} in each at most",
+        ),
+        AfterValidator(_check_schema),
+    ]
+
+    @model_validator(mode="after")
+    def _deletions_fit(self) -> "PostgresSinkConfig":
+        if self.unmatched_deletions is not None and not self.key:
+            raise ValueError("unmatched_deletions belongs to mode: upsert")
+        return self
+
+    @property
+    @override
+    def upsert(self) -> Upsert | None:
+        """How rows replace each other, if the file asks for it, and what a deletion without a row means."""
+        rules = super().upsert
+        return rules and replace(rules, unmatched_deletions=self.unmatched_deletions or Severity.WARNING)
+
+    @property
+    @override
+    def target(self) -> str:
+        return self.table
+
+    @property
+    @override
+    def alias(self) -> str:
+        return f"{self.connection}/{'.'.join(self.ledger_table)}"
+
+    @property
+    @override
+    def ledger_connection(self) -> str:
+        return self.connection
+
+    @property
+    @override
+    def ledger_table(self) -> tuple[str, str]:
+        """A bare name lives in ``public``."""
+        schema, _, table = self.table.rpartition(".")
+        return schema or "public", table
+
+    @override
+    def build(self, context: SinkContext) -> Sink:
+        from batchledger.sinks.table.sink import PostgresSink
+
+        return PostgresSink(
+            context.dsn,
+            self.ledger_table,
+            context.deduplication,
+            self.upsert,
+            context.sequence,
+            self.evolve,
+            context.read_secret,
+        )
+
+    @override
+    def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, None]:
+        from batchledger.sinks.table.datasets import name_database_table
+
+        return name_database_table(context.dsn, self.ledger_table), None
