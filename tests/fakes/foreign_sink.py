@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pyarrow as pa
 from typing_extensions import override
 
 from batchledger.model.batch import Attempt, BatchState, HeldRange
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import DecisionRefusedError, OutcomeUnknownError
@@ -42,6 +44,7 @@ def store_of(sink: str) -> ForeignStore | None:
 class MemoryForeignSink(MemorySink, CommittingSink):
     """The target is prepared in the tables of the ledger's transaction, and moved to the store."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(shares_transaction=False)
     store: ForeignStore = field(default_factory=ForeignStore)
 
     @property

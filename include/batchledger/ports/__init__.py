@@ -17,7 +17,7 @@ from batchledger.ports.output import EVERY_BATCH, OutputBlock, OutputCounts, Out
 from batchledger.ports.presence import Presences
 from batchledger.ports.publication import EraseRows, Publication, TargetAccess, Truncate
 from batchledger.ports.schemas import KeptSchemas, SchemaRegistrar, SchemaRegistry
-from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter
+from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter, committing
 from batchledger.ports.source import SourceLog, Stager
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "Testimony",
     "Truncate",
     "as_coordinates",
+    "committing",
     "no_crash",
 ]
 

@@ -4,11 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
@@ -119,8 +120,10 @@ class Sink(Staging, Protocol):
     """Where rows go: first to the staging of an attempt, then to the target.
 
     One that shares the ledger's database publishes within the ledger's transaction. Another one is a
-    ``CommittingSink``.
+    ``CommittingSink``. ``capabilities`` say what the core may ask for.
     """
+
+    capabilities: ClassVar[Capabilities]
 
     def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
         """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
@@ -248,3 +251,8 @@ class CommittingSink(ABC):
         several at once. Nothing to do if ``find_commit`` always knows. Raises FencedError when others are faster, and
         ServiceUnavailableError.
         """
+
+
+def committing(sink: Sink) -> CommittingSink:
+    """Return a sink whose ``capabilities`` say that it commits by itself. A test sees that its class is one."""
+    return cast("CommittingSink", sink)

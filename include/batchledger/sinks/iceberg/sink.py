@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -20,6 +20,7 @@ from typing_extensions import override
 from batchledger.database.transactions import STAGING_SCHEMA, drop_staging_tables, read_sql, snapshot, transaction
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import DecisionRefusedError
@@ -63,6 +64,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class LakeSink(PostgresStaging, CommittingSink, Sink):
     """``has_checks``: checks look at all columns of the rows."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(shares_transaction=False)
 
     dsn: str = field(repr=False)
     table: LakeTable

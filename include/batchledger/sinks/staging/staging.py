@@ -8,7 +8,7 @@ the ledger can confirm them.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -24,6 +24,7 @@ from batchledger.database.transactions import (
     translate_errors,
 )
 from batchledger.model.batch import Attempt, HeldRange, Lane
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender, Severity
 from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError
 from batchledger.model.housekeeping import Housekeeping
@@ -31,7 +32,7 @@ from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.refusals import stage_again
-from batchledger.ports import CommittingSink, Publication, Staging, StagingWriter
+from batchledger.ports import Publication, Staging, StagingWriter
 from batchledger.sinks.staging.deduplication import PostgresDeduplication
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
 from batchledger.sinks.staging.key_types import keep_types
@@ -59,6 +60,7 @@ _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
 class PostgresStaging(Staging):
     """A sink builds on this, and says what is published and where."""
 
+    capabilities: ClassVar[Capabilities]
     dsn: str
     upsert: Upsert | None = None
     deduplication: Deduplication | None
@@ -121,7 +123,7 @@ class PostgresStaging(Staging):
             # Sealing looks at the task of every row. In front of texts its place is the same in each.
             columns = [sql.SQL("_task bigint not null"), *(define_column(field) for field in schema)]
             # Rows outlive a crash of the server if a sink may have committed them already.
-            kind = sql.SQL("table" if isinstance(self, CommittingSink) else "unlogged table")
+            kind = sql.SQL("unlogged table" if self.capabilities.shares_transaction else "table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
             keep_types(cursor, attempt, self._remembered_keys, schema)
             if self._remembered_keys:

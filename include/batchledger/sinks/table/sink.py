@@ -5,7 +5,7 @@ The target is created by the first publication and carries ``_topic, _partition,
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -15,6 +15,7 @@ from typing_extensions import override
 from batchledger.database.transactions import held_as_arrays, ranges_as_arrays, read_sql, transaction
 from batchledger.model.balance import TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import Offender
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
@@ -49,6 +50,8 @@ class PostgresSink(PostgresStaging, Sink):
     ``sequence`` the numbers of live batches are judged and remembered. ``evolution`` says what a publication may change
     in the table.
     """
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     dsn: str = field(repr=False)
     table: tuple[str, str]

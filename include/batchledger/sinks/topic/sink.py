@@ -10,7 +10,7 @@ another key.
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -23,6 +23,7 @@ from batchledger.formats.encoding.avro_output import AvroOutput
 from batchledger.formats.encoding.blocks import RecordEncoder
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import BatchledgerError, DecisionRefusedError, TargetChangedError, UnsettledError
@@ -48,6 +49,8 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     A key of one column is its text; a key of several is the JSON array of their values. ``avro`` writes the values in
     Avro; without it they are JSON.
     """
+
+    capabilities: ClassVar[Capabilities] = Capabilities(shares_transaction=False)
 
     dsn: str = field(repr=False)
     topic: OutputTopic
