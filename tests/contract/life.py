@@ -20,7 +20,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.unknown_fields import UnknownFieldCounter
 from batchledger.planning.live import Plan
-from batchledger.ports import CommittingSink, EvidenceWriter, Publication, RowsToCheck, StagingWriter, no_crash
+from batchledger.ports import EvidenceWriter, Publication, RowsToCheck, StagingWriter, committing, no_crash
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
 
@@ -159,21 +159,21 @@ def audit(warehouse: Warehouse, attempt: Attempt, check: CheckResult = PASSED) -
 
 def publish(warehouse: Warehouse, attempt: Attempt) -> int:
     """Publish rows, quarantine and, if it is a live batch, position; return the number of rows."""
-    attempt = announce(warehouse, attempt) if isinstance(warehouse.sink, CommittingSink) else attempt
-    state = attempt.batch.state if isinstance(warehouse.sink, CommittingSink) else BatchState.AUDITED
+    shares = warehouse.sink.capabilities.shares_transaction
+    attempt = attempt if shares else announce(warehouse, attempt)
+    state = BatchState.AUDITED if shares else attempt.batch.state
     with warehouse.ledger.publication(attempt, state) as publication:
         rows = apply(warehouse, publication)
-        if isinstance(warehouse.sink, CommittingSink):
-            warehouse.sink.commit(publication)
+        if not shares:
+            committing(warehouse.sink).commit(publication)
         return rows
 
 
 def announce(warehouse: Warehouse, attempt: Attempt) -> Attempt:
     """Say that the sink is about to commit an audited attempt; return it as it is then."""
     with warehouse.ledger.publication(attempt) as publication:
-        publication.announce(
-            warehouse.sink.prepare_commit(attempt) if isinstance(warehouse.sink, CommittingSink) else ()
-        )
+        shares = warehouse.sink.capabilities.shares_transaction
+        publication.announce(() if shares else committing(warehouse.sink).prepare_commit(attempt))
     return replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
 
 

@@ -8,7 +8,7 @@ import pytest
 from batchledger.model.batch import Attempt, BatchState, DecisionKind
 from batchledger.model.errors import FencedError, OutcomePendingError
 from batchledger.model.offsets import OffsetRange
-from batchledger.ports import CommittingSink
+from batchledger.ports import committing
 from tests.contract import life
 from tests.contract.conftest import EVERY_SINK
 from tests.contract.decided import BY_ANA, assert_proved, give_up, record_of, rewind
@@ -27,8 +27,8 @@ def commit(warehouse: Warehouse, attempt: Attempt) -> None:
     announced = replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
     with warehouse.ledger.publication(announced, BatchState.COMMITTING) as publication:
         life.apply(warehouse, publication)
-        if isinstance(warehouse.sink, CommittingSink):
-            warehouse.sink.commit(publication)
+        if not warehouse.sink.capabilities.shares_transaction:
+            committing(warehouse.sink).commit(publication)
 
 
 def revoke(warehouse: Warehouse, attempt: Attempt) -> None:

@@ -30,7 +30,7 @@ from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.records.times import RecordTimes, to_milliseconds
-from batchledger.ports import CommittingSink, Publication, RowsToCheck, Sink, StagedRows, StagingWriter, TargetAccess
+from batchledger.ports import Publication, RowsToCheck, Sink, StagedRows, StagingWriter, TargetAccess
 from batchledger.sinks.staging.key_types import describe_types, is_hash_changed, require_same_types
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
@@ -361,7 +361,7 @@ class MemorySink(Sink):
         target = tables.targets.get(self.table) or self.create(attempt, staging.schema)
         missing = [row for row in accepted if coordinate_of(row) not in held]
         strangers = [row for row in target.rows if _is_within(row, attempt) and not _is_known(tables, row)]
-        if strangers and self.upsert is None and not isinstance(self, CommittingSink):
+        if strangers and self.upsert is None and self.capabilities.shares_transaction:
             raise TargetChangedError(f"table {self.table} holds {len(strangers)} rows of {attempt.batch.label} already")
         content = self._apply(tables, attempt, target.rows, missing)
         tables.targets[self.table] = replace(target, rows=content)

@@ -122,6 +122,7 @@ def test_dry_run_tells_the_outcome_in_the_log_and_ends_the_run_there(
         "orders[0] 3..7: 4 offsets = 3 accepted + 1 filtered",
         "would replace 4 rows: batch 1: 4",
         "the rows would differ: 0 added, 1 removed, 0 changed, 3 unchanged",
+        "its publication would be: withdraw, positions, rows, numbers",
         "orders_copy: a dry run, nothing was published",
     ]
     assert dict(world.times_published()) == before

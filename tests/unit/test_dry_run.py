@@ -126,8 +126,15 @@ def test_log_of_a_dry_run_into_a_topic_speaks_of_records_once_more_and_of_no_rep
     repeating = replace(world.process(), sink=RepeatingSink(world.database, "orders"))
     found = dry_run_replay(repeating, MIDDLE, "look", ANA)
     assert found is not None
-    _, told = describe_dry_run(found, ())
+    _, told, _ = describe_dry_run(found, ())
     assert told == "a topic replaces nothing: 4 records would be produced once more"
+
+
+def test_dry_run_says_what_its_publication_would_do(world: World) -> None:
+    found = dry_run_replay(world.process(), MIDDLE, "look", ANA)
+    assert found is not None
+    *_, told = describe_dry_run(found, ())
+    assert told == "its publication would be: withdraw, positions, rows, numbers"
 
 
 def test_dry_run_of_what_would_be_blocked_says_why(world: World) -> None:

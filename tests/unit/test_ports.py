@@ -45,6 +45,13 @@ def test_every_class_of_a_role_has_all_that_the_role_asks_for(role: type) -> Non
     assert not {name: members for name, members in missing.items() if members}
 
 
+def test_sink_is_one_that_commits_by_itself_if_its_capabilities_say_so() -> None:
+    """The core asks the value, and takes the class on trust."""
+    told = {each.__name__: not each.capabilities.shares_transaction for each in find_classes(ports.Sink)}
+    assert set(told.values()) == {True, False}
+    assert told == {each.__name__: issubclass(each, ports.CommittingSink) for each in find_classes(ports.Sink)}
+
+
 def test_negative_control_method_that_a_class_leaves_out_is_found() -> None:
     class Half(ports.Stager):
         pass

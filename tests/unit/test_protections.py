@@ -6,7 +6,7 @@ from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import BatchBlockedError, PositionConflictError
-from batchledger.ports import CommittingSink
+from batchledger.ports import committing
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.world import PIPELINE, World, assert_exactly_once, stage_and_audit
 
@@ -58,8 +58,8 @@ def test_negative_control_without_fencing_a_stale_attempt_does_publish_again(wor
         with platform.ledger.publication(attempt) as publication:
             publication.advance_positions()
             publish_rows(platform.sink, publication)
-            if isinstance(platform.sink, CommittingSink):
-                platform.sink.commit(publication)
+            if not platform.sink.capabilities.shares_transaction:
+                committing(platform.sink).commit(publication)
             publication.mark_rows()
             publication.mark_published()
     assert set(world.times_published().values()) == {2}

@@ -20,8 +20,17 @@ from batchledger.interfaces.cli.commands.replays import describe_dry_run, descri
 from batchledger.interfaces.cli.display.batches import describe_batch, describe_batches
 from batchledger.interfaces.cli.printing import show
 from batchledger.interfaces.wording import escape
+from batchledger.lifecycle.delivery_steps import plan_delivery
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
-from batchledger.model.batch import Batch, BatchState, DecisionRecord, HeldRange, Lane, RecordOrigin
+from batchledger.model.batch import (
+    Batch,
+    BatchState,
+    DecisionRecord,
+    DeliveryMode,
+    HeldRange,
+    Lane,
+    RecordOrigin,
+)
 from batchledger.model.checks import CheckResult, Outcome
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.comparison import ChangedRow, Comparison, ReplacedRows, describe_replaced
@@ -87,9 +96,13 @@ def test_dry_run_shows_whose_rows_would_go_and_how_they_differ(
     comparison = Comparison(1, 2, 3, 4, (changed,), ("note",))
     replaced = (ReplacedRows(HeldRange(3, MIDDLE), 9),)
     objections = (CheckResult("it_fails", Outcome.FAILED, "because"),)
-    found = DryRun(BATCH, (OffsetRange(ORDERS_0, 0, 4),), replaced, comparison, objections)
+    delivery = plan_delivery(DeliveryMode.EXACTLY_ONCE, takes_over=True, shares_transaction=False)
+    found = DryRun(BATCH, (OffsetRange(ORDERS_0, 0, 4),), replaced, comparison, objections, delivery=delivery)
     show(describe_dry_run(found, HISTORY), as_json=False)
     of_the_command = shown(capsys)
+    assert "Its publication would be: announce; then withdraw, positions, rows, numbers, commit of the sink." in (
+        of_the_command
+    )
     kept = replace(HISTORY, dry_run=summarise_dry_run(found))
     show(describe_batch(kept), as_json=False)
     for text in (of_the_command, shown(capsys)):

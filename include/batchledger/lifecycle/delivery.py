@@ -1,28 +1,29 @@
-"""What each delivery mode commits together, and in which order: the only difference between the modes.
+"""Carries out the steps of a delivery, commit by commit, and says what an error between the commits means.
 
-A batch may take offsets over from another one, as every replay may. It does so in one commit, in every mode: old rows
-go when the new ones come (I8).
-
-A sink that commits by itself does so last, just before the ledger's own commit, so the ledger refuses everything that
-it refuses before. A single commit is announced first: from then on, the run that goes on asks the sink whether it has
-committed (I9). If the sink has to search for the answer, no transaction of the ledger is open meanwhile. The sink is
-asked once more within a transaction, and that answer counts. The sink is never asked for a batch with two commits: its
-mode allows a crash between sink and ledger.
+If a sink has to search for the answer whether it has committed, no transaction of the ledger is open meanwhile. The
+sink is asked once more within a transaction, and that answer counts.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from enum import Enum, auto
 
 from batchledger.lifecycle.at_work import wait_until_left
+from batchledger.lifecycle.delivery_steps import Commit, DeliveryStep, confirm, plan_delivery
 from batchledger.lifecycle.outcome import ask_sink, has_committed, let_sink_tell
 from batchledger.lifecycle.platform import Platform
-from batchledger.lifecycle.requirement import check_rows, confirm_rows, confirm_target, publish_rows, remember_numbers
+from batchledger.lifecycle.requirement import (
+    check_rows,
+    confirm_rows,
+    confirm_target,
+    publish_rows,
+    remember_numbers,
+    withdraw_rows,
+)
 from batchledger.lifecycle.row_rules import require_same_rules
 from batchledger.lifecycle.tracing import StepPart
-from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane, RecordOrigin
+from batchledger.model.batch import Attempt, BatchState, DeliveryMode, Lane, RecordOrigin
 from batchledger.model.checks import show_records
 from batchledger.model.errors import (
     AuditOutdatedError,
@@ -37,7 +38,7 @@ from batchledger.model.errors import (
 )
 from batchledger.model.refusals import outcome_pending
 from batchledger.planning.replay import check_quarantined
-from batchledger.ports import CommittingSink, Publication
+from batchledger.ports import Publication, committing
 
 logger = logging.getLogger(__name__)
 
@@ -46,22 +47,14 @@ REFUSED_ROWS_SHOWN = 10
 # A publication may take this long, and others wait for it.
 COMMITS_WITHIN_SECONDS = 600.0
 
-
-class _Part(Enum):
-    """What a publication makes visible."""
-
-    POSITIONS = auto()
-    ROWS = auto()
-
-
-_COMMITS: Mapping[DeliveryMode, tuple[frozenset[_Part], ...]] = {
-    DeliveryMode.EXACTLY_ONCE: (frozenset({_Part.POSITIONS, _Part.ROWS}),),
-    DeliveryMode.AT_LEAST_ONCE: (frozenset({_Part.ROWS}), frozenset({_Part.POSITIONS})),
-    DeliveryMode.AT_MOST_ONCE: (frozenset({_Part.POSITIONS}), frozenset({_Part.ROWS})),
+_CRASH_POINTS: Mapping[DeliveryStep, str] = {
+    DeliveryStep.WITHDRAW: "rows_withdrawn",
+    DeliveryStep.POSITIONS: "positions_moved",
+    DeliveryStep.ROWS: "rows_moved",
+    DeliveryStep.CONFIRM: "rows_moved",
+    DeliveryStep.NUMBERS: "before_commit",
+    DeliveryStep.COMMIT_SINK: "sink_committed",
 }
-
-
-_EVERYTHING = frozenset(_Part)
 
 
 def deliver(platform: Platform, attempt: Attempt) -> None:
@@ -74,34 +67,21 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
     After a first commit that moved the positions (at_most_once), it raises RowsLostError.
     """
     if attempt.batch.state is BatchState.COMMITTING:
-        _commit_announced(platform, attempt, may_be_there=True)
+        let_sink_tell(platform, attempt)
+        _commit_announced(platform, attempt, has_committed)
         return
     require_same_rules(platform, attempt)
-    parts, *rest = _COMMITS[attempt.batch.delivery]
-    sink = platform.sink
     with _publication(platform, attempt) as publication:
-        replaced = publication.find_replaced()
-        if attempt.batch.takes_over(replaced):
-            parts = _EVERYTHING
-        is_announced = False
-        if parts == _EVERYTHING and isinstance(sink, CommittingSink):
-            is_announced = True
-            # A later question for the commit has to go to this target.
-            confirm_target(sink, publication)
-            publication.announce(sink.prepare_commit(attempt))
-        else:
-            if _Part.ROWS not in parts:
-                # Otherwise at_most_once would pass over every batch that the target refuses.
-                check_rows(sink, publication)
-            _apply(parts, replaced, platform, publication)
-            _finish(parts, platform, publication, is_last=parts == _EVERYTHING)
-    if is_announced:
+        first, *rest = _plan(platform, publication)
+        _carry_out(platform, publication, first)
+    if DeliveryStep.ANNOUNCE in first:
         platform.crash("announced")
         announced = replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
-        _commit_announced(platform, announced, may_be_there=False)
-    elif parts != _EVERYTHING:
+        _commit_announced(platform, announced, lambda *_: False)
+    elif rest:
         platform.crash("between_commits")
-        _deliver_rest(platform, attempt, *rest)
+        deliver_rest = _deliver_rows if DeliveryStep.POSITIONS in first else _deliver_positions
+        deliver_rest(platform, attempt)
 
 
 def require_taken(platform: Platform, attempt: Attempt) -> None:
@@ -122,7 +102,7 @@ def name_refused(
     The objection is what counts: it is returned as it is if the rows cannot be found. ``expected`` is the state of the
     batch.
     """
-    if not isinstance(error, RowsRefusedError) or isinstance(platform.sink, CommittingSink):
+    if not isinstance(error, RowsRefusedError) or not platform.sink.capabilities.shares_transaction:
         return error
     try:
         with _rehearsal(platform, attempt, expected) as rehearsed:
@@ -146,42 +126,54 @@ def name_refused(
 def _rehearsal(platform: Platform, attempt: Attempt, expected: BatchState) -> Iterator[Publication]:
     """Open a publication of which nothing stays, in which offsets that it takes over are free already."""
     with platform.ledger.publication(attempt, expected) as publication, publication.rehearsal() as rehearsed:
-        replaced = rehearsed.find_replaced()
-        if attempt.batch.takes_over(replaced):
-            rehearsed.take_over(replaced, platform.sink.withdraw(rehearsed, replaced))
+        if attempt.batch.takes_over(rehearsed.find_replaced()):
+            withdraw_rows(platform.sink, rehearsed)
         yield rehearsed
 
 
-def _commit_announced(platform: Platform, attempt: Attempt, *, may_be_there: bool) -> None:
-    """Commit everything at once, in the sink and then in the ledger. If the sink has committed already, confirm it."""
-    if may_be_there:
-        let_sink_tell(platform, attempt)
-    is_there = False
+def _commit_announced(
+    platform: Platform, attempt: Attempt, find_answer: Callable[[Platform, Publication], bool]
+) -> None:
+    """Commit everything at once, in the sink and then in the ledger; what the sink has committed is confirmed.
+
+    ``find_answer`` says whether it has. It is asked within the transaction: others wait, so no run commits the batch
+    between the answer and its consequence.
+    """
+    left: Commit = ()
     try:
         with _transaction(platform, attempt, BatchState.COMMITTING) as publication:
-            # Within the transaction others wait, so no run commits it between the answer and its consequence.
-            is_there = may_be_there and has_committed(platform, publication)
-            if not is_there:
+            answer = find_answer(platform, publication)
+            if not answer:
                 require_same_rules(platform, attempt)
-            _finish_announced(platform, publication, is_there=is_there)
+            last = _plan(platform, publication)[-1]
+            left = confirm(last) if answer else last
+            _carry_out(platform, publication, left)
     except (OutcomeUnknownError, FencedError):
         # Fenced: another run goes on with it.
         raise
     except Exception as error:
-        if is_there:
-            raise
-        # The ledger may have been lost after the sink's commit, and a twin of this step may have made one.
-        with suppress(BatchledgerError), ask_sink(platform, attempt) as (publication, is_there):
-            if not is_there:
-                publication.revoke()
-        if is_there:
-            raise OutcomeUnknownError(
-                f"The sink has committed {attempt.batch.label}, and the ledger could not confirm it.",
-                why=str(error),
-                advice="Run it again: that commits nothing twice.",
-                batch_id=attempt.batch.batch_id,
-            ) from error
+        if DeliveryStep.CONFIRM not in left:
+            _revoke(platform, attempt, error)
         raise
+
+
+def _revoke(platform: Platform, attempt: Attempt, error: Exception) -> None:
+    """Let a batch be audited again whose commit failed. Raises OutcomeUnknownError if the sink has committed it.
+
+    The ledger may have been lost after the sink's commit, and a twin of this step may have made one.
+    """
+    has_answered_yes = False
+    with suppress(BatchledgerError), ask_sink(platform, attempt) as (publication, answer):
+        has_answered_yes = answer
+        if not answer:
+            publication.revoke()
+    if has_answered_yes:
+        raise OutcomeUnknownError(
+            f"The sink has committed {attempt.batch.label}, and the ledger could not confirm it.",
+            why=str(error),
+            advice="Run it again: that commits nothing twice.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
 
 
 @contextmanager
@@ -228,9 +220,9 @@ def _settle(platform: Platform, batch_id: int) -> None:
     attempt = Attempt(batch, batch.attempt, str(batch.attempt_run))
     try:
         # Its own run may be faster. If the ledger's answer is lost, the run that goes on looks again.
-        with suppress(FencedError, OutcomeUnknownError), ask_sink(platform, attempt) as (publication, is_there):
-            if is_there:
-                _finish_announced(platform, publication, is_there=True)
+        with suppress(FencedError, OutcomeUnknownError), ask_sink(platform, attempt) as (publication, answer):
+            if answer:
+                _carry_out(platform, publication, confirm(_plan(platform, publication)[-1]))
             else:
                 publication.revoke()
     except (TargetRefusedError, AuditOutdatedError, StagingLostError) as error:
@@ -240,41 +232,24 @@ def _settle(platform: Platform, batch_id: int) -> None:
         ) from error
 
 
-def _finish_announced(platform: Platform, publication: Publication, *, is_there: bool) -> None:
-    """Do the ledger's part of an announced commit, and let the sink commit if it has not yet."""
-    _apply(_EVERYTHING, publication.find_replaced(), platform, publication, is_there=is_there)
-    _finish(frozenset() if is_there else _EVERYTHING, platform, publication, is_last=True)
+def _deliver_positions(platform: Platform, attempt: Attempt) -> None:
+    """Make the second commit of at_least_once."""
+    with _publication(platform, attempt) as publication:
+        _carry_out(platform, publication, _plan(platform, publication)[-1])
 
 
-def _deliver_rest(platform: Platform, attempt: Attempt, parts: frozenset[_Part]) -> None:
-    """Make the second of two commits."""
-    has_moved = _Part.POSITIONS not in parts
+def _deliver_rows(platform: Platform, attempt: Attempt) -> None:
+    """Make the second commit of at_most_once. Raises RowsLostError."""
     try:
-        with _publication(platform, attempt, BatchState.PUBLISHED if has_moved else BatchState.AUDITED) as publication:
-            if has_moved and not publication.holds_all_ranges:
+        with _publication(platform, attempt, BatchState.PUBLISHED) as publication:
+            if not publication.holds_all_ranges:
                 raise FencedError(
                     f"{attempt.batch.label} stays as it is: a replay has published some of its offsets again.",
                     batch_id=attempt.batch.batch_id,
                 )
-            # If the position has moved, the batch holds its ranges already.
-            done = _apply(parts, () if has_moved else publication.find_replaced(), platform, publication)
-            _finish(done, platform, publication, is_last=True)
+            _carry_out(platform, publication, _plan(platform, publication)[-1])
     except BatchledgerError as error:
-        if has_moved:
-            raise rows_lost(attempt, error) from error
-        raise
-
-
-def _finish(parts: frozenset[_Part], platform: Platform, publication: Publication, *, is_last: bool) -> None:
-    """End a publication; the ledger commits next. ``parts``: the sink still has to commit these."""
-    if is_last:
-        # Not before both rows and position are visible: a repetition of the batch judges its numbers once more.
-        remember_numbers(platform.sink, publication)
-        platform.crash("before_commit")
-    if _Part.ROWS in parts and isinstance(platform.sink, CommittingSink):
-        with platform.trace(StepPart.COMMIT_SINK, publication.attempt):
-            platform.sink.commit(publication)
-        platform.crash("sink_committed")
+        raise rows_lost(attempt, error) from error
 
 
 def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
@@ -288,39 +263,62 @@ def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
     )
 
 
-def _apply(
-    parts: frozenset[_Part],
-    replaced: Sequence[HeldRange],
-    platform: Platform,
-    publication: Publication,
-    *,
-    is_there: bool = False,
-) -> frozenset[_Part]:
-    """Make the parts visible, or all of them if offsets are taken over; return which.
+def _plan(platform: Platform, publication: Publication) -> tuple[Commit, ...]:
+    """Return the commits of a delivery, by what other batches hold of its ranges now."""
+    batch = publication.attempt.batch
+    return plan_delivery(
+        # Only a single commit is announced.
+        DeliveryMode.EXACTLY_ONCE if batch.state is BatchState.COMMITTING else batch.delivery,
+        takes_over=batch.takes_over(publication.find_replaced()),
+        shares_transaction=platform.sink.capabilities.shares_transaction,
+    )
 
-    ``is_there``: the sink shows the rows already.
-    """
+
+def _carry_out(platform: Platform, publication: Publication, commit: Commit) -> None:
+    """Do the steps within the publication; the ledger commits next."""
+    for step in commit:
+        _do(step, platform, publication)
+        if step in _CRASH_POINTS:
+            platform.crash(_CRASH_POINTS[step])
+
+
+def _do(step: DeliveryStep, platform: Platform, publication: Publication) -> None:
+    sink, attempt = platform.sink, publication.attempt
+    match step:
+        case DeliveryStep.TRY_ROWS:
+            check_rows(sink, publication)
+        case DeliveryStep.ANNOUNCE:
+            # A later question for the commit has to go to this target.
+            confirm_target(sink, publication)
+            publication.announce(committing(sink).prepare_commit(attempt))
+        case DeliveryStep.WITHDRAW:
+            _withdraw(platform, publication)
+        case DeliveryStep.POSITIONS:
+            _move_positions(publication)
+        case DeliveryStep.ROWS:
+            with platform.trace(StepPart.PUBLISH_ROWS, attempt):
+                publish_rows(sink, publication)
+            publication.mark_rows()
+        case DeliveryStep.CONFIRM:
+            confirm_rows(committing(sink), publication)
+            publication.mark_rows()
+        case DeliveryStep.NUMBERS:
+            remember_numbers(sink, publication)
+        case DeliveryStep.COMMIT_SINK:
+            with platform.trace(StepPart.COMMIT_SINK, attempt):
+                committing(sink).commit(publication)
+
+
+def _withdraw(platform: Platform, publication: Publication) -> None:
     batch = publication.attempt.batch
     if batch.origin is RecordOrigin.QUARANTINE:
         # A record that a person has dropped since must not come back.
         check_quarantined(batch, publication.find_quarantined())
-    if batch.takes_over(replaced):
-        # All rows of its ranges go, even from an earlier commit of its own (at_least_once): all are written here.
-        parts = _EVERYTHING
-        publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
-        platform.crash("rows_withdrawn")
-    if _Part.POSITIONS in parts:
-        if batch.lane is Lane.LIVE:
-            publication.advance_positions()
-        publication.publish_quarantine()
-        publication.mark_published()
-        platform.crash("positions_moved")
-    if _Part.ROWS in parts:
-        if is_there and isinstance(platform.sink, CommittingSink):
-            confirm_rows(platform.sink, publication)
-        else:
-            with platform.trace(StepPart.PUBLISH_ROWS, publication.attempt):
-                publish_rows(platform.sink, publication)
-        publication.mark_rows()
-        platform.crash("rows_moved")
-    return parts
+    withdraw_rows(platform.sink, publication)
+
+
+def _move_positions(publication: Publication) -> None:
+    if publication.attempt.batch.lane is Lane.LIVE:
+        publication.advance_positions()
+    publication.publish_quarantine()
+    publication.mark_published()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.at_work import begin_work
+from batchledger.lifecycle.delivery_steps import Commit, describe_delivery, plan_delivery
 from batchledger.lifecycle.ownership import drop_staging
 from batchledger.lifecycle.platform import Platform, StageStep
 from batchledger.model.balance import Balance, describe_balance
@@ -30,7 +31,7 @@ class DryRun:
 
     ``comparison`` is None if the target would refuse the rows. ``objections`` are the checks that would block it, if
     any. ``batch`` is the discarded one; its balance is in the ledger. ``notes`` come from the plan, and were logged
-    before the dry run began.
+    before the dry run began. ``delivery`` is what its publication would do.
     """
 
     batch: Batch
@@ -39,6 +40,7 @@ class DryRun:
     comparison: Comparison | None
     objections: tuple[CheckResult, ...]
     notes: tuple[str, ...] = ()
+    delivery: tuple[Commit, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -70,7 +72,9 @@ def dry_run_replay(
     with begin_work(platform, batch.batch_id, run) as held:
         try:
             (stage_step or run_batch.stage)(held, batch.batch_id, run)
-            found = replace(_look(held, batch, planned.expired, run), notes=planned.notes)
+            shares = platform.sink.capabilities.shares_transaction
+            delivery = plan_delivery(batch.delivery, takes_over=batch.takes_over(()), shares_transaction=shares)
+            found = replace(_look(held, batch, planned.expired, run), notes=planned.notes, delivery=delivery)
         finally:
             _end(platform, batch, None if found is None else summarise_dry_run(found))
     return replace(found, batch=platform.ledger.load_batch(batch.batch_id))
@@ -96,6 +100,8 @@ def describe_dry_run(found: DryRun, balances: Sequence[Balance]) -> Iterator[str
             yield f"not in the rows, so they would get their default: {', '.join(found.comparison.absent_columns)}"
         for row in found.comparison.examples:
             yield f"{row} would change in {', '.join(row.columns)}"
+    if found.delivery:
+        yield f"its publication would be: {describe_delivery(found.delivery)}"
     for objection in found.words:
         yield f"it would not be published: {objection}"
 

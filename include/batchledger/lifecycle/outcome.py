@@ -14,7 +14,7 @@ from batchledger.lifecycle.platform import Platform
 from batchledger.lifecycle.requirement import confirm_target
 from batchledger.model.batch import Attempt, Batch, BatchState
 from batchledger.model.errors import BatchledgerError, FencedError, ServiceUnavailableError, TargetChangedError
-from batchledger.ports import CommittingSink, Publication
+from batchledger.ports import Publication, committing
 
 
 class Next(Enum):
@@ -81,9 +81,9 @@ def let_sink_tell(platform: Platform, attempt: Attempt) -> None:
     """
     with platform.ledger.publication(attempt, BatchState.COMMITTING) as publication:
         is_told = _ask(platform, publication) is not None
-    if not is_told and isinstance(platform.sink, CommittingSink):
+    if not is_told:
         batch = platform.ledger.load_batch(attempt.batch.batch_id)
-        platform.sink.search_commit(replace(attempt, batch=batch))
+        committing(platform.sink).search_commit(replace(attempt, batch=batch))
 
 
 def has_committed(platform: Platform, publication: Publication) -> bool:
@@ -103,7 +103,8 @@ def _ask(platform: Platform, publication: Publication) -> bool | None:
     """Ask the sink for a batch; "no" and "cannot tell" count only if they come from the target of the announcement."""
     attempt = publication.attempt
     # Another kind of sink has committed nothing; what was announced, was announced to another target.
-    answer = platform.sink.find_commit(attempt) if isinstance(platform.sink, CommittingSink) else False
+    shares = platform.sink.capabilities.shares_transaction
+    answer = False if shares else committing(platform.sink).find_commit(attempt)
     if answer:
         return True
     try:

@@ -27,6 +27,12 @@ def confirm_target(sink: Sink, publication: Publication) -> None:
     publication.confirm_target(sink.claim_target(publication.attempt, publication.connection))
 
 
+def withdraw_rows(sink: Sink, publication: Publication) -> None:
+    """Let the batch take over what other batches hold of its ranges, with their rows."""
+    replaced = publication.find_replaced()
+    publication.take_over(replaced, sink.withdraw(publication, replaced))
+
+
 def publish_rows(sink: Sink, publication: Publication) -> int:
     """Let the sink make the accepted rows visible within the publication; return how many there are.
 
@@ -34,13 +40,13 @@ def publish_rows(sink: Sink, publication: Publication) -> int:
     """
     # The owner comes first: an objection to the rows would be about the target of another pipeline.
     claim = sink.claim_target(publication.attempt, publication.connection)
-    if claim.identity is None and not isinstance(sink, CommittingSink):
+    if claim.identity is None and sink.capabilities.shares_transaction:
         # The first publication creates the table.
         publication.check_target(claim)
     else:
         publication.confirm_target(claim)
     prepared = sink.publish(publication)
-    if not isinstance(sink, CommittingSink):
+    if sink.capabilities.shares_transaction:
         # What was written to, and it alone, stays what it is until the commit.
         confirm_target(sink, publication)
     _require_audited(publication, prepared.accepted, prepared.dropped)

@@ -15,7 +15,7 @@ from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.presence import Presences
 from batchledger.ports.publication import EraseRows, Publication, TargetAccess, Truncate
 from batchledger.ports.schemas import KeptSchemas, SchemaRegistrar, SchemaRegistry
-from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter
+from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter, committing
 from batchledger.ports.source import SourceLog, Stager
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "TargetAccess",
     "Testimony",
     "Truncate",
+    "committing",
     "no_crash",
 ]
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCounts
@@ -262,3 +262,8 @@ class CommittingSink(ABC):
         several at once. Nothing to do if ``find_commit`` always knows. Raises FencedError when others are faster, and
         ServiceUnavailableError.
         """
+
+
+def committing(sink: Sink) -> CommittingSink:
+    """Return a sink whose ``capabilities`` say that it commits by itself. A test sees that its class is one."""
+    return cast("CommittingSink", sink)

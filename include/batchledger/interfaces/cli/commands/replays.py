@@ -21,6 +21,7 @@ from batchledger.interfaces.cli.display.batches import balance_table, erased_lin
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome_parts
 from batchledger.interfaces.cli.display.progress import build_followed
 from batchledger.interfaces.cli.printing import Shown, pick, show
+from batchledger.lifecycle.delivery_steps import describe_delivery
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
 from batchledger.model.batch import Batch, Decision, RecordOrigin
 from batchledger.model.counting import describe_count
@@ -162,8 +163,10 @@ def describe_dry_run(found: DryRun, history: "BatchHistory") -> Shown:
     document = {"batch_id": found.batch.batch_id, "dry_run": True, "ranges": history.ranges}
     line = f"[bold]Dry run[/] of {describe_count(count_offsets(found.batch.ranges), 'offset')}: nothing was changed."
     told = _describe_decoded(history) if found.batch.origin is RecordOrigin.QUARANTINE else None
+    steps = f"Its publication would be: {describe_delivery(found.delivery)}." if found.delivery else None
     return Shown(
-        {**document, **outcome_as_json(outcome)}, [line, balance_table(history.ranges), told, *outcome_parts(outcome)]
+        {**document, **outcome_as_json(outcome)},
+        [line, balance_table(history.ranges), told, *outcome_parts(outcome), steps],
     )
 
 
