@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -17,25 +16,23 @@ from batchledger.books.history import (
     load_batch_history,
     load_published_history,
 )
-from batchledger.ledger import schema
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.ledger import PostgresLedger
 from batchledger.ledger.looks import list_looks, record_look
 from batchledger.ledger.migrate import migrate
-from batchledger.ledger.schema import MIGRATIONS, NEWEST_MIGRATION, known_revisions
+from batchledger.ledger.schema import NEWEST_MIGRATION, OLDEST_MIGRATION, RELEASES
 from batchledger.model.actors import Actor
-from batchledger.model.batch import BatchState, Decision, Position
+from batchledger.model.batch import Decision, Position
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.live import Plan
 from batchledger.proof.decision_chain import find_break
-from batchledger.sinks.table.sink import PostgresSink
 from batchledger.sinks.table.target import TargetTable
 from tests.conftest import ROOT, as_superuser, lend_database
 from tests.contract.life import FIRST, ORDERS_0
 from tests.contract.warehouses import IDENTITY
 
-NEWEST = known_revisions()[-1]
+MIGRATIONS = ROOT / "include" / "batchledger" / "ledger" / "migrations"
 
 OPENINGS: dict[str, Callable[[str], object]] = {
     "plan": lambda dsn: PostgresLedger(dsn).load_positions("orders"),
@@ -55,16 +52,13 @@ def empty_database(warehouse_dsn: str) -> Iterator[str]:
         yield dsn
 
 
-def bring_to(dsn: str, revision: str) -> None:
-    """Let the database have the ledger as a version of long ago has left it."""
+def make_ledger_of_the_oldest_release(dsn: str) -> None:
+    """Let the database have the ledger as this version has left it."""
     with psycopg.connect(dsn) as connection:
         connection.execute("create schema batchledger")
         connection.execute("create table batchledger.migration (version_num varchar(32) primary key)")
-        connection.execute("insert into batchledger.migration values (%s)", [revision])
-        for each in known_revisions():
-            if each <= revision:
-                (script,) = (MIGRATIONS / "versions").glob(f"{each}_*.sql")
-                connection.execute(script.read_bytes())
+        connection.execute("insert into batchledger.migration values (%s)", [OLDEST_MIGRATION])
+        connection.execute((MIGRATIONS / f"{RELEASES[OLDEST_MIGRATION]}.sql").read_bytes())
 
 
 def claim_revision(dsn: str, revision: str) -> None:
@@ -73,33 +67,42 @@ def claim_revision(dsn: str, revision: str) -> None:
         connection.execute("update batchledger.migration set version_num = %s", [revision])
 
 
-def test_newest_migration_is_part_of_the_loaded_code() -> None:
-    """A process whose files were replaced by a newer version's does not take a newer ledger for its own."""
-    numbers = [path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("0*.py")]
-    assert max(numbers) == NEWEST_MIGRATION
-
-
-def test_migration_that_appears_beside_the_loaded_code_is_not_known(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "versions").mkdir()
-    for number in (NEWEST_MIGRATION, "9999"):
-        (tmp_path / "versions" / f"{number}_new.py").touch()
-    monkeypatch.setattr(schema, "MIGRATIONS", tmp_path)
-    assert known_revisions.__wrapped__() == (NEWEST_MIGRATION,)
+def test_each_release_has_one_migration_and_their_numbers_grow() -> None:
+    assert {path.stem for path in MIGRATIONS.glob("*.sql")} == set(RELEASES.values())
+    assert list(RELEASES) == sorted(RELEASES)
 
 
 @pytest.mark.parametrize("command", OPENINGS)
 def test_s19_ledger_of_a_newer_version_is_refused_by_every_command(empty_database: str, command: str) -> None:
     migrate(empty_database)
     claim_revision(empty_database, "9999")
-    with pytest.raises(ConfigurationError, match=rf"(?s)at migration 9999, .*up to {NEWEST};"):
+    with pytest.raises(ConfigurationError, match=rf"(?s)at migration 9999, .*up to {NEWEST_MIGRATION};"):
         OPENINGS[command](empty_database)
 
 
+@pytest.mark.parametrize(
+    ("revision", "why", "way"),
+    [
+        ("0019", "before version 0.2.0", "Install version 0.2.0, migrate with it"),
+        ("0027", f"between two releases.*up to {NEWEST_MIGRATION}, and", "last checkout that has migration 0027"),
+    ],
+    ids=["before the first release", "between two releases"],
+)
+@pytest.mark.parametrize("command", ["plan", "migrate"])
+def test_s19_ledger_of_a_checkout_that_is_no_release_is_refused_with_a_way_on(
+    empty_database: str, command: str, revision: str, why: str, way: str
+) -> None:
+    make_ledger_of_the_oldest_release(empty_database)
+    claim_revision(empty_database, revision)
+    with pytest.raises(ConfigurationError, match=rf"(?s)at migration {revision}, .*{why}") as refused:
+        OPENINGS[command](empty_database)
+    assert way in refused.value.advice
+    with psycopg.connect(empty_database) as connection:
+        assert connection.execute("select version_num from batchledger.migration").fetchall() == [(revision,)]
+
+
 def test_s19_ledger_of_an_older_version_is_refused_until_it_is_migrated_and_then_readable(empty_database: str) -> None:
-    first = known_revisions()[0]
-    bring_to(empty_database, first)
+    make_ledger_of_the_oldest_release(empty_database)
     with psycopg.connect(empty_database) as connection:
         connection.execute("insert into batchledger.pipeline (name) values ('orders')")
         connection.execute("insert into batchledger.position values ('orders', 'orders', 0, 0, 3, 'cluster', 'topic')")
@@ -112,10 +115,10 @@ def test_s19_ledger_of_an_older_version_is_refused_until_it_is_migrated_and_then
             "accepted, duplicates, quarantined, tombstones, filtered, holes, accepted_loss) "
             "values (1, 'orders', 'orders', 0, '[0,3)', true, 3, 0, 0, 0, 0, 0, 0)"
         )
-    with pytest.raises(ConfigurationError, match=rf"{first}, .* needs {NEWEST}\.") as refused:
+    with pytest.raises(ConfigurationError, match=rf"{OLDEST_MIGRATION}, .* needs {NEWEST_MIGRATION}\.") as refused:
         PostgresLedger(empty_database).load_positions("orders")
     assert "batchledger migrate" in str(refused.value)
-    assert migrate(empty_database) == (first, NEWEST)
+    assert migrate(empty_database) == (OLDEST_MIGRATION, NEWEST_MIGRATION)
     (summary,) = list_batches(empty_database, "orders")
     assert (summary.planned_by, summary.rows, summary.offsets) == ("before the upgrade", 3, 3)
     assert load_batch_history(empty_database, 1).batch.ranges == (FIRST,)
@@ -133,70 +136,6 @@ def test_s19_database_without_a_ledger_is_refused_with_the_command_that_makes_on
     assert PostgresLedger(empty_database).load_positions("orders") == []
 
 
-def test_dry_run_from_before_outcomes_were_kept_is_readable_and_has_none(empty_database: str) -> None:
-    bring_to(empty_database, "0010")
-    with psycopg.connect(empty_database) as connection:
-        connection.execute("insert into batchledger.pipeline (name) values ('orders')")
-        connection.execute(
-            "insert into batchledger.batch (pipeline, lane, state, lag_left_records, planned_by, is_dry_run) "
-            "values ('orders', 'replay', 'discarded', 0, 'before', true)"
-        )
-    with pytest.raises(ConfigurationError, match="at migration 0010"):
-        PostgresLedger(empty_database).load_batch(1)
-    assert migrate(empty_database) == ("0010", NEWEST)
-    history = load_batch_history(empty_database, 1)
-    assert (history.batch.state, history.dry_run) == (BatchState.DISCARDED, None)
-
-
-def test_target_that_is_not_there_keeps_the_oid_that_it_was_known_by(
-    empty_database: str,
-) -> None:
-    bring_to(empty_database, "0011")
-    with psycopg.connect(empty_database) as connection:
-        connection.execute("insert into batchledger.pipeline (name, target, target_oid) values ('orders', 'a.b', 17)")
-    migrate(empty_database)
-    with psycopg.connect(empty_database) as connection:
-        kept = connection.execute("select target, target_identity from batchledger.pipeline").fetchall()
-    assert kept == [("a.b", "17")]
-
-
-def test_records_that_were_in_quarantine_before_their_kinds_were_counted_are_counted(empty_database: str) -> None:
-    bring_to(empty_database, "0012")
-    with psycopg.connect(empty_database) as connection:
-        connection.execute("insert into batchledger.pipeline (name) values ('orders'), ('clicks')")
-        connection.execute(
-            "insert into batchledger.batch (pipeline, lane, lag_left_records, planned_by) "
-            "values ('orders', 'live', 0, 'before'), ('clicks', 'live', 0, 'before')"
-        )
-        connection.execute(
-            'insert into batchledger.quarantine (pipeline, topic, partition, "offset", error, batch_id) '
-            "select name, name, 0, number, 'kind ' || number % 2, id "
-            "from (values ('orders', 1), ('clicks', 2)) p (name, id), generate_series(1, 2 + id) number"
-        )
-    migrate(empty_database)
-    ledger = PostgresLedger(empty_database)
-    found = {name: ledger.summarise_quarantine(name) for name in ("orders", "clicks")}
-    assert {name: [(each.error, each.records) for each in one.most_frequent] for name, one in found.items()} == {
-        "orders": [("kind 1", 2), ("kind 0", 1)],
-        "clicks": [("kind 0", 2), ("kind 1", 2)],
-    }
-
-
-def test_target_that_is_there_is_known_by_cluster_database_and_oid_after_the_migration(empty_database: str) -> None:
-    bring_to(empty_database, "0012")
-    with psycopg.connect(empty_database) as connection:
-        connection.execute('create schema "My shop"')
-        connection.execute('create table "My shop"."Orders, new" (id int)')
-        connection.execute(
-            "insert into batchledger.pipeline (name, target, target_identity) values "
-            """('orders', 'My shop.Orders, new', '"My shop"."Orders, new"'::regclass::oid::text)"""
-        )
-    migrate(empty_database)
-    found = PostgresSink(empty_database, ("My shop", "Orders, new")).find_target()
-    assert found is not None
-    assert PostgresLedger(empty_database).list_targets()["orders"] == found
-
-
 def test_user_without_special_rights_can_tell_what_a_table_is(empty_database: str) -> None:
     role = f"plain_{uuid4().hex[:12]}"
     with psycopg.connect(as_superuser(empty_database), autocommit=True) as connection:
@@ -210,8 +149,8 @@ def test_user_without_special_rights_can_tell_what_a_table_is(empty_database: st
 
 
 def test_s19_migrating_twice_changes_nothing_the_second_time(empty_database: str) -> None:
-    assert migrate(empty_database) == (None, NEWEST)
-    assert migrate(empty_database) == (NEWEST, NEWEST)
+    assert migrate(empty_database) == (None, NEWEST_MIGRATION)
+    assert migrate(empty_database) == (NEWEST_MIGRATION, NEWEST_MIGRATION)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +256,7 @@ def test_reader_who_cannot_leave_a_trace_is_refused_the_payloads(
 
 def test_role_from_before_column_grants_chooses_no_id_after_the_migration(empty_database: str) -> None:
     """Also a role that got its right from another role, and everyone, if the owner has granted it to everyone."""
-    bring_to(empty_database, "0033")
+    make_ledger_of_the_oldest_release(empty_database)
     team, lead = (f"{name}_{uuid4().hex[:12]}" for name in ("team", "lead"))
     as_lead = f"set role {lead}; grant insert on batchledger.incident to {team}; reset role"
     columns, values = "pipeline, lane, lag_left_records, planned_by", "'orders', 'live', 0, 'run'"
@@ -332,10 +271,10 @@ def test_role_from_before_column_grants_chooses_no_id_after_the_migration(empty_
             connection.execute(f"grant insert, select on batchledger.batch to {team}".encode())
             connection.execute(f"grant insert on batchledger.incident to {lead} with grant option".encode())
             connection.execute(as_lead.encode())
-            connection.execute("grant insert on batchledger.payload_look to public")
+            connection.execute("grant insert on batchledger.notification to public")
             assert connection.execute(may, [team, team, "batchledger.incident"]).fetchone() == (True, True)
-            assert migrate(empty_database) == ("0033", NEWEST)
-            for table in ("batchledger.incident", "batchledger.payload_look"):
+            assert migrate(empty_database) == (OLDEST_MIGRATION, NEWEST_MIGRATION)
+            for table in ("batchledger.incident", "batchledger.notification"):
                 assert connection.execute(may, [team, team, table]).fetchone() == (False, True)
             connection.execute(f"set role {team}".encode())
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for table batch"):
@@ -348,7 +287,7 @@ def test_role_from_before_column_grants_chooses_no_id_after_the_migration(empty_
 
 
 def test_decisions_from_before_the_chain_are_numbered_by_their_ids_and_chained(empty_database: str) -> None:
-    bring_to(empty_database, "0027")
+    make_ledger_of_the_oldest_release(empty_database)
     with psycopg.connect(empty_database) as connection:
         connection.execute("insert into batchledger.pipeline (name) values ('clicks'), ('orders'), ('views')")
         connection.execute(
@@ -364,24 +303,6 @@ def test_decisions_from_before_the_chain_are_numbered_by_their_ids_and_chained(e
         "views": [],
     }
     assert [find_break(each) for each in chains.values()] == [None] * 3
-
-
-def test_decisions_from_before_requests_keep_their_hashes(empty_database: str) -> None:
-    bring_to(empty_database, "0029")
-    query = "select chain_hash from batchledger.decision order by decision_id"
-    with psycopg.connect(empty_database) as connection:
-        connection.execute("insert into batchledger.pipeline (name) values ('orders')")
-        connection.execute(
-            "insert into batchledger.decision (pipeline, kind, decided_by, reason, after) values "
-            "('orders', 'pause', 'ana', 'a', '{\"is_paused\": true}'), ('orders', 'resume', 'ben', 'b', null)"
-        )
-        before = connection.execute(query).fetchall()
-    migrate(empty_database)
-    PostgresDecisions(empty_database).pause("orders", Decision("ana", "c"))
-    with psycopg.connect(empty_database) as connection:
-        assert connection.execute(query).fetchall()[:2] == before
-    chain = load_published_history(empty_database, "orders").decisions
-    assert ([each.number for each in chain.decisions], find_break(chain)) == ([1, 2, 3], None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from psycopg.rows import dict_row
 
 from batchledger.ledger.incidents import PostgresIncidents
-from batchledger.ledger.schema import MIGRATIONS
 from batchledger.ledger.totals import NO_TOTALS, OFFSET_KINDS, PipelineTotals, load_totals
 from batchledger.model.batch import Attempt, BatchState, Lane, Step
 from batchledger.model.errors import FencedError
@@ -17,6 +16,7 @@ from batchledger.model.findings import IncidentKind
 from batchledger.model.incidents import Condition, Findings
 from batchledger.model.offsets import OffsetRange
 from batchledger.planning.live import Plan
+from tests.conftest import ROOT
 from tests.contract import life
 from tests.contract.decided import BY_ANA, give_up, rewind, take_to_blocked
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND
@@ -50,11 +50,11 @@ def totals_of(warehouse: PostgresWarehouse) -> PipelineTotals:
 
 def count_again(warehouse: PostgresWarehouse) -> dict[str, float]:
     """The row of the pipeline as the migration makes it of the history, in a transaction that is rolled back."""
-    (script,) = (MIGRATIONS / "versions").glob("*_totals.sql")
-    insert = script.read_text(encoding="utf-8").partition("insert into")
+    script = (ROOT / "include" / "batchledger" / "ledger" / "migrations" / "0.3.0.sql").read_text(encoding="utf-8")
+    insert = script[script.index("insert into batchledger.pipeline_total") :].partition(";")[0]
     with psycopg.connect(warehouse.dsn) as connection:
         connection.execute("delete from batchledger.pipeline_total")
-        connection.execute("".join(insert[1:]).encode())
+        connection.execute(insert.encode())
         row = _read_row(connection, warehouse.pipeline)
         connection.rollback()
     return row

@@ -20,7 +20,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
         (Actor("ana", role="batchledger"), "ana (role batchledger)"),
         (Actor("ana@host"), "ana@host"),
     ],
-    ids=["command line", "not recorded yet", "Airflow", "before migration 0027"],
+    ids=["command line", "not recorded yet", "Airflow", "before version 0.3.0"],
 )
 def test_actor_has_one_form_with_all_that_is_known(actor: Actor, told: str) -> None:
     assert str(actor) == told

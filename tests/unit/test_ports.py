@@ -17,8 +17,7 @@ ROLES = [each for each in vars(ports).values() if getattr(each, "_is_protocol", 
 def everything() -> None:
     for package in (channels, checks, ledger, sinks, source, tests.fakes):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if ".migrations." not in module.name:
-                import_module(module.name)
+            import_module(module.name)
 
 
 def find_classes(role: type) -> Iterator[type]:

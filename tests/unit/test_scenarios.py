@@ -86,7 +86,7 @@ PAGES = sorted(
 )
 # Names of files that are examples, and of Airflow's own files.
 EXAMPLES = {
-    "NNNN-title.md", "0002_name.sql", "utils.py", "orders.yaml", "table.md", "taskinstance.py", "backfill.py",
+    "NNNN-title.md", "utils.py", "orders.yaml", "table.md", "taskinstance.py", "backfill.py",
 }  # fmt: skip
 _OUTDATED = re.compile(
     r"\b(?:is|are) not (?:built|written|implemented)\b|\b(?:built|written|implemented) yet\b"

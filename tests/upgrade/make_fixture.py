@@ -18,7 +18,6 @@ packages, make its environment by its own ``make setup`` instead of the link. Th
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,6 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from batchledger.local.stack.schema_registry import registry_url
-from tests.avro import Schema, encode, frame, record_schema, register
 from tests.conftest import SERVICES, WAREHOUSE_DATABASE, connection_string, end_services
 
 WHY = ("--reason", "a fixture of the upgrade test")
@@ -39,12 +36,7 @@ PIPELINES = {
     "customers": {"sink": {"table": "customers", "mode": "upsert", "key": ["message_id"]}},
     "payments": {"checks": [POSITIVE]},
     "refunds": {"checks": [POSITIVE]},
-    "shipments": {},
 }
-AVRO = {"format": "avro", "registry": "registry_default"}
-"""What the source of ``shipments`` has beside the others."""
-FIRST = record_schema(message_id="string", number="int", amount="double")
-SECOND = record_schema(message_id="string", number="int", amount="double", note="string")
 
 
 def batchledger(*arguments: str, exit_code: int = 0) -> Any:
@@ -66,8 +58,6 @@ def define_pipelines() -> None:
     admin = AdminClient(kafka_options())
     for name, more in PIPELINES.items():
         source = {"topics": [name], "schema": "message_id string, number int, amount double"}
-        if name == "shipments":
-            source |= AVRO
         content = {"name": name, "source": source, "sink": {"table": name}, **more}
         (SERVICES.home.pipelines / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     for created in admin.create_topics([NewTopic(name, 2, 1) for name in PIPELINES]).values():
@@ -75,22 +65,10 @@ def define_pipelines() -> None:
 
 
 def send(topic: str, numbers: range, amount: float = 1.5, broken: int = 0) -> None:
-    """Write one record a number, and some that are no JSON."""
+    """Write one record a number and some that are no JSON, each into the other partition than the one before."""
     values = [json.dumps({"message_id": f"m{n}", "number": n, "amount": amount}).encode() for n in numbers]
-    send_values(topic, [*values, *[b"{ no JSON"] * broken])
-
-
-def send_shipments(schema: Schema, numbers: range) -> None:
-    """Write one record a number, by this schema of the registry."""
-    schema_id = register(registry_url(SERVICES.ports), "shipments-value", schema)
-    records = [{"message_id": f"m{n}", "number": n, "amount": 1.5, "note": "new"} for n in numbers]
-    send_values("shipments", [frame(schema_id, encode(schema, each)) for each in records])
-
-
-def send_values(topic: str, values: Sequence[bytes]) -> None:
-    """Write records, each into the other partition than the one before."""
     producer = Producer(kafka_options())
-    for index, value in enumerate(values):
+    for index, value in enumerate([*values, *[b"{ no JSON"] * broken]):
         producer.produce(topic, value=value, partition=index % 2)
     assert producer.flush(30) == 0
 
@@ -118,11 +96,6 @@ def run_pipelines() -> None:
     refused = max(each["batch_id"] for each in batchledger("batches", "refunds")["batches"])
     batchledger("discard", str(refused), *WHY)
     batchledger("skip", "refunds", "refunds[0] 5..7", *WHY)
-    send_shipments(FIRST, range(10))
-    batchledger("run", "shipments")
-    send_shipments(SECOND, range(10, 14))
-    send_shipments(FIRST, range(14, 20))
-    batchledger("run", "shipments")
 
 
 def describe(dsn: str) -> dict[str, Any]:
@@ -139,7 +112,6 @@ def describe(dsn: str) -> dict[str, Any]:
         "migration": migration,
         "verify": {name: batchledger("verify", name) for name in PIPELINES},
         "batches": {name: batchledger("batches", name)["batches"] for name in PIPELINES},
-        "writer_schemas": {name: batchledger("schema", name)["writer_schemas"] for name in PIPELINES},
         "rows": {name: len(found) for name, found in rows.items()},
         "pipelines": {name: (SERVICES.home.pipelines / f"{name}.yaml").read_text() for name in PIPELINES},
     }
@@ -167,7 +139,7 @@ def main() -> None:
     """Start the old stack, work with it, write both files, end it."""
     target = Path(sys.argv[1])
     try:
-        SERVICES.up("kafka", "postgres", "spark", "registry")
+        SERVICES.up("kafka", "postgres", "spark")
         define_pipelines()
         run_pipelines()
         dsn = connection_string(SERVICES.ports, SERVICES.credentials, WAREHOUSE_DATABASE)

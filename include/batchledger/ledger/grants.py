@@ -1,6 +1,6 @@
 """The rights of a role that runs pipelines: the least that runs need, and for one pipeline a row that keeps it to this.
 
-The policies of migration 0028 hold a role that ``pipeline_role`` names to its pipelines. A role without a row there is
+The policies of the ledger hold a role that ``pipeline_role`` names to its pipelines. A role without a row there is
 held by its grants alone. What only people do is not granted: a migration, and emptying a target that others own.
 """
 

@@ -1,59 +1,50 @@
-"""Bring the ledger's schema up to date. Numbered SQL migrations, run by Alembic; harmless to repeat or to race."""
+"""Bring the ledger's schema up to date: one SQL file a release. Harmless to repeat or to race."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
-import sqlalchemy
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-
-from batchledger.database.sessions import connect
+from batchledger.database.sessions import Connection, connect
 from batchledger.database.transactions import translate_errors
 from batchledger.ledger.rekeying import adopt_secret
-from batchledger.ledger.schema import MIGRATIONS, OWNERS_PATH, known_revisions, newer_schema, saying_who_may
+from batchledger.ledger.schema import NEWEST_MIGRATION, OWNERS_PATH, RELEASES, saying_who_may, unknown_schema
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+_PREPARE = """
+select pg_advisory_xact_lock(hashtext('batchledger.migrate'));
+create schema if not exists batchledger;
+create table if not exists batchledger.migration (
+    version_num varchar(32) not null constraint migration_pkc primary key)"""
 
 
-def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | None]:
-    """Apply every migration that is missing, in one transaction; return the revisions before and after.
+def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str]:
+    """Apply every migration that is missing, in one transaction; return the numbers before and after.
 
     If the ledger has no key yet, it hashes all that come with ``secret``. Raises ServiceUnavailableError when the
-    database does not answer. Raises ConfigurationError when a newer version of this code has migrated it already: there
-    is no way back (S19). Raises it also when the ledger's keys are hashed with another secret, after migrating.
+    database does not answer. Raises ConfigurationError when the ledger is at a migration that is not here, of a newer
+    version or of a checkout between two releases: there is no way back (S19). Raises it also when the ledger's keys are
+    hashed with another secret, after migrating.
     """
-    moved = _apply_missing(dsn)
+    with (
+        saying_who_may(),
+        translate_errors("migrate the ledger"),
+        connect(dsn, search_path=OWNERS_PATH, lock_timeout="0") as connection,
+    ):
+        before = _apply_missing(connection)
     if secret is not None:
         adopt_secret(dsn, secret)
-    return moved
+    return before, NEWEST_MIGRATION
 
 
-def _apply_missing(dsn: str) -> tuple[str | None, str | None]:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    with saying_who_may(), translate_errors("migrate the ledger"), _without_wrapping():
-        engine = sqlalchemy.create_engine(
-            "postgresql+psycopg://",
-            creator=lambda: connect(dsn, search_path=OWNERS_PATH, lock_timeout="0"),
-            poolclass=sqlalchemy.NullPool,
-        )
-        with engine.begin() as connection:
-            before = _revision(connection)
-            if before is not None and before not in known_revisions():
-                raise newer_schema(before)
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            return before, _revision(connection)
-
-
-@contextmanager
-def _without_wrapping() -> Iterator[None]:
-    """Let psycopg's own errors through SQLAlchemy."""
-    try:
-        yield
-    except sqlalchemy.exc.DBAPIError as error:
-        raise (error.orig or error) from None
-
-
-def _revision(connection: sqlalchemy.Connection) -> str | None:
-    options = {"version_table_schema": "batchledger", "version_table": "migration"}
-    return MigrationContext.configure(connection, opts=options).get_current_revision()
+def _apply_missing(connection: Connection) -> str | None:
+    connection.execute(_PREPARE)
+    found = connection.execute("select version_num from batchledger.migration").fetchone()
+    before = None if found is None else str(found[0])
+    if before is not None and before not in RELEASES:
+        raise unknown_schema(before)
+    for number, version in RELEASES.items():
+        if before is None or before < number:
+            connection.execute((_SCRIPTS / f"{version}.sql").read_bytes())
+    if before is None:
+        connection.execute("insert into batchledger.migration values (%s)", [NEWEST_MIGRATION])
+    elif before != NEWEST_MIGRATION:
+        connection.execute("update batchledger.migration set version_num = %s", [NEWEST_MIGRATION])
+    return before

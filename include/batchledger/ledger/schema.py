@@ -4,12 +4,10 @@ A newer version of this code may have given tables and columns another meaning, 
 older schema lacks what this code writes. Each process looks at the version once for each database.
 """
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -17,17 +15,12 @@ import psycopg
 from batchledger.database import transactions as database
 from batchledger.model.errors import ConfigurationError
 
-MIGRATIONS = Path(__file__).parent / "migrations"
-NEWEST_MIGRATION = "0036"
-"""Part of the loaded code: the files may be replaced by a newer version's while this process runs."""
+RELEASES: Mapping[str, str] = {"0020": "0.2.0", "0036": "0.3.0"}
+"""The number of each migration, and the version that it leads to: its SQL file has this name. The newest is the last.
 
-
-@cache
-def known_revisions() -> tuple[str, ...]:
-    """Return the numbers of the migrations that come with this code, the newest last."""
-    files = (MIGRATIONS / "versions").glob("*.py")
-    found = (re.match(r"\d+", file.name) for file in files)
-    return tuple(sorted(number[0] for number in found if number and number[0] <= NEWEST_MIGRATION))
+Part of the loaded code: the files may be replaced by a newer version's while this process runs.
+"""
+OLDEST_MIGRATION, *_, NEWEST_MIGRATION = RELEASES
 
 
 @contextmanager
@@ -79,24 +72,38 @@ def require_known_schema(dsn: str) -> None:
     with database.transaction(dsn, "look at the version of the ledger") as cursor:
         cursor.execute("select version_num from batchledger.migration")
         found = next((str(revision) for (revision,) in cursor), None)
-    newest = known_revisions()[-1]
-    if found == newest:
+    if found == NEWEST_MIGRATION:
         return
-    if found in known_revisions() or found is None:
+    if found in RELEASES or found is None:
         raise ConfigurationError(
-            f"The ledger is at migration {found}, and this version of batchledger needs {newest}. Nothing was read "
-            "or changed.",
+            f"The ledger is at migration {found}, and this version of batchledger needs {NEWEST_MIGRATION}. "
+            "Nothing was read or changed.",
             advice="Bring it up to date: batchledger migrate PIPELINE",
         )
-    raise newer_schema(found)
+    raise unknown_schema(found)
 
 
-def newer_schema(found: str | None) -> ConfigurationError:
-    """Say that a newer version of this code has migrated the ledger."""
-    newest = known_revisions()[-1]
+def unknown_schema(found: str) -> ConfigurationError:
+    """Say why this version has no way on from a ledger at a migration that it does not know."""
+    oldest = RELEASES[OLDEST_MIGRATION]
+    if found > NEWEST_MIGRATION:
+        why = f"This version knows migrations up to {NEWEST_MIGRATION}; a newer version has migrated the ledger."
+        advice = "Install that version, or restore the ledger from before the migration."
+    elif found < OLDEST_MIGRATION:
+        why = f"A checkout from before version {oldest} has made the ledger, and its migrations are not here any more."
+        advice = f"Install version {oldest}, migrate with it (batchledger migrate PIPELINE), then with this version."
+    else:
+        why = (
+            "A checkout between two releases has migrated the ledger. This version has one migration for each release, "
+            f"up to {NEWEST_MIGRATION}, and cannot begin in the middle of one."
+        )
+        advice = (
+            f"Migrate it with the last checkout that has migration {found}: docs/guides/upgrade.md shows how. Or "
+            "restore the ledger as the release before has left it, and run: batchledger migrate PIPELINE"
+        )
     return ConfigurationError(
         f"The ledger is at migration {found}, which this version of batchledger does not know. Nothing was read or "
         "changed.",
-        why=f"This version knows migrations up to {newest}; a newer version has migrated the ledger.",
-        advice="Install that version, or restore the ledger from before the migration.",
+        why=why,
+        advice=advice,
     )

@@ -17,7 +17,7 @@ class Actor:
 
     ``name`` is the name in Airflow, or on the command line the name of the operating system's user. Only the command
     line knows the number of that user (``uid``) and the ``host``. ``role`` is the role in PostgreSQL, which the
-    database writes itself; it is None before that, and in rows from before migration 0027.
+    database writes itself; it is None before that, and in rows from before version 0.3.0.
     """
 
     name: str

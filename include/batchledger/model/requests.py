@@ -1,8 +1,8 @@
 """Decisions that need two people: one asks, another one confirms what was shown to the first. Pure.
 
 A request is a decision of the kind ``request``. It keeps the order, and as its effect what the order would change. The
-decision that carries it out names it, has exactly that effect, and is another person's. The trigger ``confirm_request``
-of migration 0030 refuses every other one; the functions here say the same earlier, and in words.
+decision that carries it out names it, has exactly that effect, and is another person's. The ledger's trigger
+``confirm_request`` refuses every other one; the functions here say the same earlier, and in words.
 """
 
 from dataclasses import dataclass

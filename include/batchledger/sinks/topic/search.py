@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 def find_start(log: OutputLog, batch: Batch) -> OutputLog:
     """Return the part of the log in which records of the batch may lie.
 
-    That is what was written from the announcement of its commit up to the end of ``log``. A version before migration
-    0019 has announced no ends: then it is the whole log.
+    That is what was written from the announcement of its commit up to the end of ``log``. A checkout before
+    version 0.2.0 has announced no ends: then it is the whole log.
     """
     return begin_at_ends(log, batch.announced_ends or ())
 

@@ -1,6 +1,3 @@
-
-
-
 SET statement_timeout = 0;
 SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
@@ -12,20 +9,9 @@ SET check_function_bodies = false;
 SET xmloption = content;
 SET client_min_messages = warning;
 SET row_security = off;
-
-
 CREATE SCHEMA batchledger;
-
-
-
 CREATE SCHEMA batchledger_staging;
-
-
-
 CREATE EXTENSION IF NOT EXISTS btree_gist WITH SCHEMA batchledger;
-
-
-
 CREATE FUNCTION batchledger.count_quarantined() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -46,13 +32,8 @@ begin
     end if;
     return null;
 end $$;
-
-
 SET default_tablespace = '';
-
 SET default_table_access_method = heap;
-
-
 CREATE TABLE batchledger.attempt (
     batch_id bigint NOT NULL,
     number integer NOT NULL,
@@ -69,9 +50,6 @@ CREATE TABLE batchledger.attempt (
     CONSTRAINT attempt_number_check CHECK ((number > 0)),
     CONSTRAINT attempt_outcome_check CHECK ((outcome = ANY (ARRAY['published'::text, 'blocked'::text, 'fenced'::text, 'failed'::text, 'compared'::text])))
 );
-
-
-
 CREATE TABLE batchledger.audit_result (
     pipeline text NOT NULL,
     audited_at timestamp with time zone NOT NULL,
@@ -84,9 +62,6 @@ CREATE TABLE batchledger.audit_result (
     CONSTRAINT audit_result_outcome_check CHECK ((outcome = ANY (ARRAY['passed'::text, 'failed'::text, 'not_run'::text, 'empty'::text]))),
     CONSTRAINT audit_result_severity_check CHECK ((severity = ANY (ARRAY['critical'::text, 'warning'::text, 'info'::text])))
 );
-
-
-
 CREATE TABLE batchledger.batch (
     batch_id bigint NOT NULL,
     pipeline text NOT NULL,
@@ -113,9 +88,6 @@ CREATE TABLE batchledger.batch (
     CONSTRAINT batch_origin_check CHECK ((origin = ANY (ARRAY['kafka'::text, 'quarantine'::text]))),
     CONSTRAINT batch_state_check CHECK ((state = ANY (ARRAY['planned'::text, 'staged'::text, 'audited'::text, 'committing'::text, 'published'::text, 'blocked'::text, 'discarded'::text])))
 );
-
-
-
 ALTER TABLE batchledger.batch ALTER COLUMN batch_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME batchledger.batch_batch_id_seq
     START WITH 1
@@ -124,9 +96,6 @@ ALTER TABLE batchledger.batch ALTER COLUMN batch_id ADD GENERATED ALWAYS AS IDEN
     NO MAXVALUE
     CACHE 1
 );
-
-
-
 CREATE TABLE batchledger.batch_range (
     batch_id bigint NOT NULL,
     pipeline text NOT NULL,
@@ -153,9 +122,6 @@ CREATE TABLE batchledger.batch_range (
     CONSTRAINT batch_range_balanced CHECK ((((NOT published_live) AND isempty(held)) OR ((unexplained IS NOT NULL) AND (unexplained = 0)))),
     CONSTRAINT batch_range_offsets_check CHECK ((NOT isempty(offsets)))
 );
-
-
-
 CREATE TABLE batchledger.check_result (
     batch_id bigint NOT NULL,
     attempt integer NOT NULL,
@@ -174,9 +140,6 @@ CREATE TABLE batchledger.check_result (
     CONSTRAINT check_result_severity_check CHECK ((severity = ANY (ARRAY['critical'::text, 'warning'::text, 'info'::text]))),
     CONSTRAINT check_result_suite_check CHECK ((suite = ANY (ARRAY['integrity'::text, 'pipeline'::text])))
 );
-
-
-
 CREATE TABLE batchledger.decision (
     decision_id bigint NOT NULL,
     batch_id bigint,
@@ -189,9 +152,6 @@ CREATE TABLE batchledger.decision (
     after jsonb,
     CONSTRAINT decision_reason_check CHECK ((reason <> ''::text))
 );
-
-
-
 ALTER TABLE batchledger.decision ALTER COLUMN decision_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME batchledger.decision_decision_id_seq
     START WITH 1
@@ -200,9 +160,6 @@ ALTER TABLE batchledger.decision ALTER COLUMN decision_id ADD GENERATED ALWAYS A
     NO MAXVALUE
     CACHE 1
 );
-
-
-
 CREATE TABLE batchledger.deleted_key (
     pipeline text NOT NULL,
     key_hash bytea NOT NULL,
@@ -212,9 +169,6 @@ CREATE TABLE batchledger.deleted_key (
     "timestamp" timestamp with time zone,
     batch_id bigint NOT NULL
 );
-
-
-
 CREATE TABLE batchledger.duplicate (
     batch_id bigint NOT NULL,
     pipeline text NOT NULL,
@@ -226,9 +180,6 @@ CREATE TABLE batchledger.duplicate (
     first_offset bigint NOT NULL,
     key_hash bytea
 );
-
-
-
 CREATE TABLE batchledger.incident (
     incident_id bigint NOT NULL,
     pipeline text NOT NULL,
@@ -246,9 +197,6 @@ CREATE TABLE batchledger.incident (
     ending text DEFAULT ''::text NOT NULL,
     CONSTRAINT incident_severity_check CHECK ((severity = ANY (ARRAY['critical'::text, 'warning'::text, 'info'::text])))
 );
-
-
-
 ALTER TABLE batchledger.incident ALTER COLUMN incident_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME batchledger.incident_incident_id_seq
     START WITH 1
@@ -257,9 +205,6 @@ ALTER TABLE batchledger.incident ALTER COLUMN incident_id ADD GENERATED ALWAYS A
     NO MAXVALUE
     CACHE 1
 );
-
-
-
 CREATE TABLE batchledger.key_type (
     pipeline text NOT NULL,
     rule text NOT NULL,
@@ -267,9 +212,6 @@ CREATE TABLE batchledger.key_type (
     types text[] NOT NULL,
     CONSTRAINT key_type_check CHECK ((cardinality(columns) = cardinality(types)))
 );
-
-
-
 CREATE TABLE batchledger.message_key (
     pipeline text NOT NULL,
     key_hash bytea NOT NULL,
@@ -279,15 +221,9 @@ CREATE TABLE batchledger.message_key (
     batch_id bigint NOT NULL,
     remembered_until timestamp with time zone NOT NULL
 );
-
-
-
 CREATE TABLE batchledger.migration (
     version_num character varying(32) NOT NULL
 );
-
-
-
 CREATE TABLE batchledger.notification (
     notification_id bigint NOT NULL,
     incident_id bigint NOT NULL,
@@ -300,9 +236,6 @@ CREATE TABLE batchledger.notification (
     last_error text,
     CONSTRAINT notification_event_check CHECK ((event = ANY (ARRAY['opened'::text, 'ended'::text])))
 );
-
-
-
 ALTER TABLE batchledger.notification ALTER COLUMN notification_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME batchledger.notification_notification_id_seq
     START WITH 1
@@ -311,9 +244,6 @@ ALTER TABLE batchledger.notification ALTER COLUMN notification_id ADD GENERATED 
     NO MAXVALUE
     CACHE 1
 );
-
-
-
 CREATE TABLE batchledger.pipeline (
     name text NOT NULL,
     target text,
@@ -323,9 +253,6 @@ CREATE TABLE batchledger.pipeline (
     pause_id bigint,
     ledger_mark text
 );
-
-
-
 CREATE TABLE batchledger."position" (
     pipeline text NOT NULL,
     topic text NOT NULL,
@@ -342,9 +269,6 @@ CREATE TABLE batchledger."position" (
     CONSTRAINT position_origin_offset_check CHECK ((origin_offset >= 0)),
     CONSTRAINT position_rewound_within CHECK (((rewound_to >= origin_offset) AND (rewound_to <= next_offset)))
 );
-
-
-
 CREATE TABLE batchledger.presence (
     batch_id bigint NOT NULL,
     run text NOT NULL,
@@ -354,9 +278,6 @@ CREATE TABLE batchledger.presence (
     seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     is_handed_on boolean DEFAULT false NOT NULL
 );
-
-
-
 CREATE TABLE batchledger.quarantine (
     pipeline text NOT NULL,
     topic text NOT NULL,
@@ -371,9 +292,6 @@ CREATE TABLE batchledger.quarantine (
     quarantined_at timestamp with time zone DEFAULT now() NOT NULL,
     timestamp_ms bigint
 );
-
-
-
 CREATE TABLE batchledger.quarantine_kind (
     pipeline text NOT NULL,
     error_digest bytea NOT NULL,
@@ -381,9 +299,6 @@ CREATE TABLE batchledger.quarantine_kind (
     records bigint NOT NULL,
     CONSTRAINT quarantine_kind_records_check CHECK ((records >= 0))
 );
-
-
-
 CREATE TABLE batchledger.replacement (
     batch_id bigint NOT NULL,
     replaced_batch_id bigint NOT NULL,
@@ -395,9 +310,6 @@ CREATE TABLE batchledger.replacement (
     duplicates bigint NOT NULL,
     CONSTRAINT replacement_offsets_check CHECK ((NOT isempty(offsets)))
 );
-
-
-
 CREATE TABLE batchledger.sequence (
     pipeline text NOT NULL,
     key_hash bytea NOT NULL,
@@ -406,9 +318,6 @@ CREATE TABLE batchledger.sequence (
     seen int8multirange NOT NULL,
     batch_id bigint NOT NULL
 );
-
-
-
 CREATE TABLE batchledger_staging.b9_a1_quarantine (
     topic text,
     partition integer,
@@ -420,9 +329,6 @@ CREATE TABLE batchledger_staging.b9_a1_quarantine (
     error text,
     checks text[]
 );
-
-
-
 CREATE UNLOGGED TABLE batchledger_staging.b9_a1_rows (
     message_id text,
     number integer,
@@ -433,9 +339,6 @@ CREATE UNLOGGED TABLE batchledger_staging.b9_a1_rows (
     _timestamp timestamp with time zone,
     _task bigint CONSTRAINT b9_a1_open__task_not_null NOT NULL
 );
-
-
-
 CREATE TABLE batchledger_staging.b9_a1_visible (
     reader integer,
     topic text,
@@ -443,9 +346,6 @@ CREATE TABLE batchledger_staging.b9_a1_visible (
     offsets int8range,
     tombstones int8range
 );
-
-
-
 CREATE TABLE public.customers (
     message_id text NOT NULL,
     number integer,
@@ -456,9 +356,6 @@ CREATE TABLE public.customers (
     _timestamp timestamp with time zone,
     _batch_id bigint NOT NULL
 );
-
-
-
 CREATE TABLE public.orders (
     message_id text,
     number integer,
@@ -469,9 +366,6 @@ CREATE TABLE public.orders (
     _timestamp timestamp with time zone,
     _batch_id bigint NOT NULL
 );
-
-
-
 CREATE TABLE public.payments (
     message_id text,
     number integer,
@@ -482,9 +376,6 @@ CREATE TABLE public.payments (
     _timestamp timestamp with time zone,
     _batch_id bigint NOT NULL
 );
-
-
-
 CREATE TABLE public.refunds (
     message_id text,
     number integer,
@@ -495,9 +386,6 @@ CREATE TABLE public.refunds (
     _timestamp timestamp with time zone,
     _batch_id bigint NOT NULL
 );
-
-
-
 INSERT INTO batchledger.attempt VALUES
 	(11, 1, 'cli__2026-11-25T01:07:43.009+00:00__root@vm', '2026-11-25 01:07:43.82651+00', '2026-11-25 01:07:49.965266+00', '2026-11-25 01:07:50.149493+00', '2026-11-25 01:07:50.150049+00', 'blocked', NULL, NULL),
 	(1, 1, 'cli__2026-11-25T01:05:23.620+00:00__root@vm', '2026-11-25 01:05:23.863985+00', '2026-11-25 01:05:35.026+00', '2026-11-25 01:05:38.630474+00', '2026-11-25 01:05:38.649814+00', 'published', NULL, NULL),
@@ -510,12 +398,6 @@ INSERT INTO batchledger.attempt VALUES
 	(8, 1, 'cli__2026-11-25T01:07:02.741+00:00__root@vm', '2026-11-25 01:07:02.834129+00', '2026-11-25 01:07:05.491932+00', '2026-11-25 01:07:05.964036+00', '2026-11-25 01:07:05.972551+00', 'published', NULL, NULL),
 	(9, 1, 'cli__2026-11-25T01:07:11.415+00:00__root@vm', '2026-11-25 01:07:11.521147+00', '2026-11-25 01:07:16.420761+00', '2026-11-25 01:07:17.65508+00', '2026-11-25 01:07:17.655545+00', 'blocked', NULL, NULL),
 	(10, 1, 'cli__2026-11-25T01:07:28.025+00:00__root@vm', '2026-11-25 01:07:28.177914+00', '2026-11-25 01:07:33.499891+00', '2026-11-25 01:07:34.573826+00', '2026-11-25 01:07:34.583209+00', 'published', NULL, NULL);
-
-
-
-
-
-
 INSERT INTO batchledger.batch OVERRIDING SYSTEM VALUE VALUES
 	(1, 'orders', 'live', 'published', 1, 0, 40, 40, 'cli__2026-11-25T01:05:23.620+00:00__root@vm', '2026-11-25 01:05:23.740532+00', '2026-11-25 01:05:38.649299+00', 'exactly_once', '2026-11-25 01:05:38.674771+00', NULL, 'kafka', false, NULL, NULL),
 	(7, 'customers', 'live', 'published', 1, 0, 20, 20, 'cli__2026-11-25T01:06:56.574+00:00__root@vm', '2026-11-25 01:06:56.677606+00', '2026-11-25 01:06:59.286939+00', 'exactly_once', '2026-11-25 01:06:59.296649+00', NULL, 'kafka', false, NULL, NULL),
@@ -529,9 +411,6 @@ INSERT INTO batchledger.batch OVERRIDING SYSTEM VALUE VALUES
 	(10, 'refunds', 'live', 'published', 1, 0, 10, 10, 'cli__2026-11-25T01:07:28.025+00:00__root@vm', '2026-11-25 01:07:28.09593+00', '2026-11-25 01:07:34.582975+00', 'exactly_once', '2026-11-25 01:07:34.590952+00', NULL, 'kafka', false, NULL, NULL),
 	(11, 'refunds', 'live', 'discarded', 1, 0, 4, NULL, 'cli__2026-11-25T01:07:43.009+00:00__root@vm', '2026-11-25 01:07:43.761826+00', NULL, 'exactly_once', NULL, NULL, 'kafka', false, NULL, NULL),
 	(12, 'refunds', 'live', 'published', 0, 0, NULL, 0, 'root@vm', '2026-11-25 01:07:59.1188+00', '2026-11-25 01:07:59.121297+00', 'exactly_once', NULL, NULL, 'kafka', false, NULL, NULL);
-
-
-
 INSERT INTO batchledger.batch_range VALUES
 	(1, 'orders', 'orders', 1, '[0,20)', true, 20, 0, 0, 0, 0, 0, 0, DEFAULT, 0, 0, 0, 0, '{[0,20)}', 0, '[1795568719460,1795568719462)', 0),
 	(2, 'orders', 'orders', 0, '[20,34)', true, 10, 3, 1, 0, 0, 0, 0, DEFAULT, 0, 0, 0, 0, '{[20,34)}', 0, '[1795568742213,1795568742214)', 0),
@@ -554,9 +433,6 @@ INSERT INTO batchledger.batch_range VALUES
 	(11, 'refunds', 'refunds', 0, '[5,7)', false, 2, 0, 0, 0, 0, 0, 0, DEFAULT, 0, 0, 0, 0, '{}', 0, '[1795568858116,1795568858117)', 0),
 	(11, 'refunds', 'refunds', 1, '[5,7)', false, 2, 0, 0, 0, 0, 0, 0, DEFAULT, 0, 0, 0, 0, '{}', 0, '[1795568858116,1795568858117)', 0),
 	(12, 'refunds', 'refunds', 0, '[5,7)', true, 0, 0, 0, 0, 0, 0, 2, DEFAULT, 0, 0, 0, 0, '{[5,7)}', 0, NULL, NULL);
-
-
-
 INSERT INTO batchledger.check_result VALUES
 	(1, 1, 'no_duplicate_offsets', '2 ranges: Each (topic, partition, offset) is staged once.', '{"total": 0, "ranges": 2, "unexpected_ranges": 0}', '2026-11-25 01:05:38.618724+00', 'passed', 'critical', 'integrity', '{"meta": {}, "result": {"element_count": 2, "missing_count": 0, "observed_value": 0, "missing_percent": 0.0, "unexpected_count": 0, "unexpected_percent": 0.0, "partial_unexpected_list": [], "unexpected_percent_total": 0.0, "unexpected_percent_nonmissing": 0.0}, "success": true, "exception_info": {"raised_exception": false, "exception_message": null, "exception_traceback": null}, "expectation_config": {"meta": {"check": "no_duplicate_offsets"}, "type": "expect_fact_to_be_zero", "kwargs": {"column": "no_duplicate_offsets", "batch_id": "facts-facts", "value_set": [0]}, "severity": "critical", "description": "Each (topic, partition, offset) is staged once."}}', DEFAULT, 'block'),
 	(1, 1, 'no_rows_outside_ranges', '2 ranges: Staging holds rows of the batch''s ranges only.', '{"total": 0, "ranges": 2, "unexpected_ranges": 0}', '2026-11-25 01:05:38.618724+00', 'passed', 'critical', 'integrity', '{"meta": {}, "result": {"element_count": 2, "missing_count": 0, "observed_value": 0, "missing_percent": 0.0, "unexpected_count": 0, "unexpected_percent": 0.0, "partial_unexpected_list": [], "unexpected_percent_total": 0.0, "unexpected_percent_nonmissing": 0.0}, "success": true, "exception_info": {"raised_exception": false, "exception_message": null, "exception_traceback": null}, "expectation_config": {"meta": {"check": "no_rows_outside_ranges"}, "type": "expect_fact_to_be_zero", "kwargs": {"column": "no_rows_outside_ranges", "batch_id": "facts-facts", "value_set": [0]}, "severity": "critical", "description": "Staging holds rows of the batch''s ranges only."}}', DEFAULT, 'block'),
@@ -646,9 +522,6 @@ INSERT INTO batchledger.check_result VALUES
 	(11, 1, 'no_published_offsets', '2 ranges: No other live batch of the epoch has published an offset of the ranges.', '{"total": 0, "ranges": 2, "unexpected_ranges": 0}', '2026-11-25 01:07:50.143593+00', 'passed', 'critical', 'integrity', '{"meta": {}, "result": {"element_count": 2, "missing_count": 0, "observed_value": 0, "missing_percent": 0.0, "unexpected_count": 0, "unexpected_percent": 0.0, "partial_unexpected_list": [], "unexpected_percent_total": 0.0, "unexpected_percent_nonmissing": 0.0}, "success": true, "exception_info": {"raised_exception": false, "exception_message": null, "exception_traceback": null}, "expectation_config": {"meta": {"check": "no_published_offsets"}, "type": "expect_fact_to_be_zero", "kwargs": {"column": "no_published_offsets", "batch_id": "facts-facts", "value_set": [0]}, "severity": "critical", "description": "No other live batch of the epoch has published an offset of the ranges."}}', DEFAULT, 'block'),
 	(11, 1, 'quarantine_within_limit', '2 ranges: No more of the records are quarantined than quarantine.max_share allows.', '{"total": 0, "ranges": 2, "records": 4, "max_share": 0.5, "quarantined": 0, "unexpected_ranges": 0}', '2026-11-25 01:07:50.143593+00', 'passed', 'critical', 'integrity', '{"meta": {}, "result": {"element_count": 2, "missing_count": 0, "observed_value": 0, "missing_percent": 0.0, "unexpected_count": 0, "unexpected_percent": 0.0, "partial_unexpected_list": [], "unexpected_percent_total": 0.0, "unexpected_percent_nonmissing": 0.0}, "success": true, "exception_info": {"raised_exception": false, "exception_message": null, "exception_traceback": null}, "expectation_config": {"meta": {"check": "quarantine_within_limit"}, "type": "expect_fact_to_be_zero", "kwargs": {"column": "quarantine_within_limit", "batch_id": "facts-facts", "value_set": [0]}, "severity": "critical", "description": "No more of the records are quarantined than quarantine.max_share allows."}}', DEFAULT, 'block'),
 	(11, 1, 'expect_column_values_to_be_between(amount)', '4 of 4 do not pass, 100.00%, for example refunds[0]@5, refunds[0]@6, refunds[1]@5, refunds[1]@6. See the records with: batchledger records refunds "refunds[0] 5..7" "refunds[1] 5..7"', '{"rows": 4, "command": "batchledger records refunds \"refunds[0] 5..7\" \"refunds[1] 5..7\"", "coordinates": ["refunds[0]@5", "refunds[0]@6", "refunds[1]@5", "refunds[1]@6"], "element_count": 4, "missing_count": 0, "missing_percent": 0.0, "unexpected_count": 4, "unexpected_percent": 100.0, "unexpected_percent_total": 100.0, "unexpected_percent_nonmissing": 100.0}', '2026-11-25 01:07:50.143593+00', 'failed', 'critical', 'pipeline', '{"meta": {}, "result": {"element_count": 4, "missing_count": 0, "missing_percent": 0.0, "unexpected_count": 4, "unexpected_percent": 100.0, "unexpected_percent_total": 100.0, "unexpected_percent_nonmissing": 100.0}, "success": false, "exception_info": {"raised_exception": false, "exception_message": null, "exception_traceback": null}, "expectation_config": {"meta": {"check": "expect_column_values_to_be_between(amount)"}, "type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "min_value": 0.0}, "severity": "critical"}}', DEFAULT, 'block');
-
-
-
 INSERT INTO batchledger.decision OVERRIDING SYSTEM VALUE VALUES
 	(1, 4, 'replay', 'root@vm', 'a fixture of the upgrade test', '2026-11-25 01:06:14.196085+00', 'orders', '{}', '{"expired": []}'),
 	(2, 5, 'dry-run', 'root@vm', 'a fixture of the upgrade test', '2026-11-25 01:06:25.255358+00', 'orders', '{}', '{"expired": []}'),
@@ -656,30 +529,15 @@ INSERT INTO batchledger.decision OVERRIDING SYSTEM VALUE VALUES
 	(4, NULL, 'resume', 'root@vm', 'a fixture of the upgrade test', '2026-11-25 01:06:46.106303+00', 'orders', '{"paused": true}', '{"paused": false}'),
 	(5, 11, 'discard', 'root@vm', 'a fixture of the upgrade test', '2026-11-25 01:07:56.257529+00', 'refunds', '{"state": "blocked"}', '{"state": "discarded"}'),
 	(6, 12, 'skip', 'root@vm', 'a fixture of the upgrade test', '2026-11-25 01:07:59.1188+00', 'refunds', '{"next_offset": {"refunds[0]": 5}}', '{"next_offset": {"refunds[0]": 7}}');
-
-
-
-
-
-
 INSERT INTO batchledger.duplicate VALUES
 	(2, 'orders', 'orders', 1, 20, 'orders', 0, 18, '\x4508e83949f33137e81a57b5546c53aaabedb4f7d03d27c7dfc756fe6d1a5231'),
 	(2, 'orders', 'orders', 1, 21, 'orders', 0, 19, '\x8152416a22471c1edb547a0d48aa1e458cbbb69650f0e773eec97469294fd2b1'),
 	(2, 'orders', 'orders', 0, 20, 'orders', 1, 17, '\xfaf387bb8a1e2b419a99ae8b91730335725f55b532c52496788fa7fd95807003'),
 	(2, 'orders', 'orders', 0, 21, 'orders', 1, 18, '\xf9c181ff7e9d41dc66757eeff220601364f86fa542216a5aca7ebb46ab22326c'),
 	(2, 'orders', 'orders', 0, 22, 'orders', 1, 19, '\xdb4895e489a89033d1714674f55209a652e890e12b0dee4573b2abced2c397c5');
-
-
-
-
-
-
 INSERT INTO batchledger.key_type VALUES
 	('orders', 'dedupe.key', '{message_id}', '{text}'),
 	('customers', 'sink.key', '{message_id}', '{text}');
-
-
-
 INSERT INTO batchledger.message_key VALUES
 	('orders', '\x06021634806bce8b4c2228a1864c9fa49bffd22e878db543806416b90f19ffee', 'orders', 1, 7, 1, '2026-12-25 01:05:23.740532+00'),
 	('orders', '\x11d830ab5d04d3c6511f72edfb49eee1afcd0dbf21d133f55c97992b99b7717e', 'orders', 0, 16, 1, '2026-12-25 01:05:23.740532+00'),
@@ -761,25 +619,13 @@ INSERT INTO batchledger.message_key VALUES
 	('orders', '\xd33e4942fc02a827205c062ba490bf5e76886eb3ed7aa0495da05d4571e62338', 'orders', 0, 11, 4, '2026-12-25 01:05:23.740532+00'),
 	('orders', '\xec4b2e6606761091efdc2479607bfcb3c6e882361e24931e78e11d8c7cb81a07', 'orders', 0, 10, 4, '2026-12-25 01:05:23.740532+00'),
 	('orders', '\xf1859153878f973801a4f8ea8c5a95ce02e3e8e0a2769a69b10fafc1b7cc92a1', 'orders', 0, 9, 4, '2026-12-25 01:05:23.740532+00');
-
-
-
 INSERT INTO batchledger.migration VALUES
-	('0019');
-
-
-
-
-
-
+	('0020');
 INSERT INTO batchledger.pipeline VALUES
 	('orders', 'public.orders', '7711908871986943716/16384/17619', '2026-11-25 01:05:23.740532+00', 0, NULL, '7711908871986943716/16384/17131/17131'),
 	('customers', 'public.customers', '7711908871986943716/16384/17863', '2026-11-25 01:06:50.416043+00', 0, NULL, NULL),
 	('payments', 'public.payments', '7711908871986943716/16384/17932', '2026-11-25 01:07:02.790727+00', 0, NULL, '7711908871986943716/16384/17131/17131'),
 	('refunds', 'public.refunds', '7711908871986943716/16384/17991', '2026-11-25 01:07:28.09593+00', 0, NULL, '7711908871986943716/16384/17131/17131');
-
-
-
 INSERT INTO batchledger."position" VALUES
 	('orders', 'orders', 0, 0, 44, 'j4dwQfrgRHuYqEvCJZwjXw', 'TmNLJ6UVStaQQBZ5RxbQIg', '2026-11-25 01:06:08.765017+00', NULL, NULL, NULL),
 	('orders', 'orders', 1, 0, 44, 'j4dwQfrgRHuYqEvCJZwjXw', 'TmNLJ6UVStaQQBZ5RxbQIg', '2026-11-25 01:06:08.765017+00', NULL, NULL, NULL),
@@ -789,35 +635,14 @@ INSERT INTO batchledger."position" VALUES
 	('payments', 'payments', 1, 0, 5, 'j4dwQfrgRHuYqEvCJZwjXw', 'CcsAxpezSWyMyFpL5XxgVA', '2026-11-25 01:07:05.967358+00', NULL, NULL, NULL),
 	('refunds', 'refunds', 1, 0, 5, 'j4dwQfrgRHuYqEvCJZwjXw', 'T6OWBPK5Ql6JfJX+Pvdl1g', '2026-11-25 01:07:34.578136+00', NULL, NULL, NULL),
 	('refunds', 'refunds', 0, 0, 7, 'j4dwQfrgRHuYqEvCJZwjXw', 'T6OWBPK5Ql6JfJX+Pvdl1g', '2026-11-25 01:07:59.1188+00', NULL, NULL, NULL);
-
-
-
-
-
-
 INSERT INTO batchledger.quarantine VALUES
 	('orders', 'orders', 0, 33, '2026-11-25 01:05:42.213+00', NULL, '\x7b206e6f204a534f4e', '[]', 'the value is not exactly one JSON object', 2, '2026-11-25 01:05:54.620554+00', 1795568742213),
 	('orders', 'orders', 1, 32, '2026-11-25 01:05:42.213+00', NULL, '\x7b206e6f204a534f4e', '[]', 'the value is not exactly one JSON object', 2, '2026-11-25 01:05:54.620554+00', 1795568742213),
 	('orders', 'orders', 1, 33, '2026-11-25 01:05:42.213+00', NULL, '\x7b206e6f204a534f4e', '[]', 'the value is not exactly one JSON object', 2, '2026-11-25 01:05:54.620554+00', 1795568742213);
-
-
-
 INSERT INTO batchledger.quarantine_kind VALUES
 	('orders', '\x75b94b43e0262b8abaac9dbdc7d791dc50c515705a614f15b8f93c5df64bf2e0', 'the value is not exactly one JSON object', 3);
-
-
-
 INSERT INTO batchledger.replacement VALUES
 	(4, 1, 'orders', 0, '[5,15)', 10, 0, 0);
-
-
-
-
-
-
-
-
-
 INSERT INTO batchledger_staging.b9_a1_rows VALUES
 	('m10', 10, -1, 'payments', 0, 5, '2026-11-25 01:07:08.615+00', 14),
 	('m12', 12, -1, 'payments', 0, 6, '2026-11-25 01:07:08.615+00', 14),
@@ -829,17 +654,11 @@ INSERT INTO batchledger_staging.b9_a1_rows VALUES
 	('m15', 15, -1, 'payments', 1, 7, '2026-11-25 01:07:08.615+00', 15),
 	('m17', 17, -1, 'payments', 1, 8, '2026-11-25 01:07:08.615+00', 15),
 	('m19', 19, -1, 'payments', 1, 9, '2026-11-25 01:07:08.615+00', 15);
-
-
-
 INSERT INTO batchledger_staging.b9_a1_visible VALUES
 	(1, NULL, NULL, NULL, NULL),
 	(0, NULL, NULL, NULL, NULL),
 	(NULL, 'payments', 1, '[5,10)', NULL),
 	(NULL, 'payments', 0, '[5,10)', NULL);
-
-
-
 INSERT INTO public.customers VALUES
 	('m11', 11, 2.5, 'customers', 1, 15, '2026-11-25 01:06:54.392+00', 7),
 	('m10', 10, 2.5, 'customers', 0, 15, '2026-11-25 01:06:54.392+00', 7),
@@ -861,9 +680,6 @@ INSERT INTO public.customers VALUES
 	('m5', 5, 2.5, 'customers', 1, 12, '2026-11-25 01:06:54.392+00', 7),
 	('m4', 4, 2.5, 'customers', 0, 12, '2026-11-25 01:06:54.392+00', 7),
 	('m13', 13, 2.5, 'customers', 1, 16, '2026-11-25 01:06:54.392+00', 7);
-
-
-
 INSERT INTO public.orders VALUES
 	('m0', 0, 1.5, 'orders', 0, 0, '2026-11-25 01:05:19.46+00', 1),
 	('m2', 2, 1.5, 'orders', 0, 1, '2026-11-25 01:05:19.46+00', 1),
@@ -945,9 +761,6 @@ INSERT INTO public.orders VALUES
 	('m24', 24, 1.5, 'orders', 0, 12, '2026-11-25 01:05:19.461+00', 4),
 	('m26', 26, 1.5, 'orders', 0, 13, '2026-11-25 01:05:19.461+00', 4),
 	('m28', 28, 1.5, 'orders', 0, 14, '2026-11-25 01:05:19.461+00', 4);
-
-
-
 INSERT INTO public.payments VALUES
 	('m0', 0, 1.5, 'payments', 0, 0, '2026-11-25 01:07:00.481+00', 8),
 	('m2', 2, 1.5, 'payments', 0, 1, '2026-11-25 01:07:00.481+00', 8),
@@ -959,9 +772,6 @@ INSERT INTO public.payments VALUES
 	('m5', 5, 1.5, 'payments', 1, 2, '2026-11-25 01:07:00.481+00', 8),
 	('m7', 7, 1.5, 'payments', 1, 3, '2026-11-25 01:07:00.481+00', 8),
 	('m9', 9, 1.5, 'payments', 1, 4, '2026-11-25 01:07:00.481+00', 8);
-
-
-
 INSERT INTO public.refunds VALUES
 	('m1', 1, 1.5, 'refunds', 1, 0, '2026-11-25 01:07:22.549+00', 10),
 	('m3', 3, 1.5, 'refunds', 1, 1, '2026-11-25 01:07:22.549+00', 10),
@@ -973,343 +783,117 @@ INSERT INTO public.refunds VALUES
 	('m4', 4, 1.5, 'refunds', 0, 2, '2026-11-25 01:07:22.549+00', 10),
 	('m6', 6, 1.5, 'refunds', 0, 3, '2026-11-25 01:07:22.549+00', 10),
 	('m8', 8, 1.5, 'refunds', 0, 4, '2026-11-25 01:07:22.549+00', 10);
-
-
-
 SELECT pg_catalog.setval('batchledger.batch_batch_id_seq', 12, true);
-
-
-
 SELECT pg_catalog.setval('batchledger.decision_decision_id_seq', 6, true);
-
-
-
 SELECT pg_catalog.setval('batchledger.incident_incident_id_seq', 1, false);
-
-
-
 SELECT pg_catalog.setval('batchledger.notification_notification_id_seq', 1, false);
-
-
-
 ALTER TABLE ONLY batchledger.attempt
     ADD CONSTRAINT attempt_pkey PRIMARY KEY (batch_id, number);
-
-
-
 ALTER TABLE ONLY batchledger.audit_result
     ADD CONSTRAINT audit_result_pkey PRIMARY KEY (pipeline, audited_at, name);
-
-
-
 ALTER TABLE ONLY batchledger.batch
     ADD CONSTRAINT batch_pkey PRIMARY KEY (batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.batch_range
     ADD CONSTRAINT batch_range_disjoint EXCLUDE USING gist (partition WITH =, offsets WITH &&, pipeline WITH =, topic WITH =, epoch WITH =) WHERE (published_live);
-
-
-
 ALTER TABLE ONLY batchledger.batch_range
     ADD CONSTRAINT batch_range_held_once EXCLUDE USING gist (partition WITH =, held WITH &&, pipeline WITH =, topic WITH =) WHERE ((NOT isempty(held)));
-
-
-
 ALTER TABLE ONLY batchledger.batch_range
     ADD CONSTRAINT batch_range_pkey PRIMARY KEY (batch_id, topic, partition, offsets);
-
-
-
 ALTER TABLE ONLY batchledger.check_result
     ADD CONSTRAINT check_result_pkey PRIMARY KEY (batch_id, attempt, name);
-
-
-
 ALTER TABLE ONLY batchledger.decision
     ADD CONSTRAINT decision_pkey PRIMARY KEY (decision_id);
-
-
-
 ALTER TABLE ONLY batchledger.deleted_key
     ADD CONSTRAINT deleted_key_pkey PRIMARY KEY (pipeline, key_hash);
-
-
-
 ALTER TABLE ONLY batchledger.duplicate
     ADD CONSTRAINT duplicate_pkey PRIMARY KEY (batch_id, topic, partition, "offset");
-
-
-
 ALTER TABLE ONLY batchledger.incident
     ADD CONSTRAINT incident_pkey PRIMARY KEY (incident_id);
-
-
-
 ALTER TABLE ONLY batchledger.key_type
     ADD CONSTRAINT key_type_pkey PRIMARY KEY (pipeline, rule, columns);
-
-
-
 ALTER TABLE ONLY batchledger.message_key
     ADD CONSTRAINT message_key_pkey PRIMARY KEY (pipeline, key_hash);
-
-
-
 ALTER TABLE ONLY batchledger.migration
     ADD CONSTRAINT migration_pkc PRIMARY KEY (version_num);
-
-
-
 ALTER TABLE ONLY batchledger.notification
     ADD CONSTRAINT notification_incident_id_channel_event_key UNIQUE (incident_id, channel, event);
-
-
-
 ALTER TABLE ONLY batchledger.notification
     ADD CONSTRAINT notification_pkey PRIMARY KEY (notification_id);
-
-
-
 ALTER TABLE ONLY batchledger.pipeline
     ADD CONSTRAINT pipeline_pkey PRIMARY KEY (name);
-
-
-
 ALTER TABLE ONLY batchledger."position"
     ADD CONSTRAINT position_pkey PRIMARY KEY (pipeline, topic, partition);
-
-
-
 ALTER TABLE ONLY batchledger.presence
     ADD CONSTRAINT presence_pkey PRIMARY KEY (batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.quarantine_kind
     ADD CONSTRAINT quarantine_kind_pkey PRIMARY KEY (pipeline, error_digest);
-
-
-
 ALTER TABLE ONLY batchledger.quarantine
     ADD CONSTRAINT quarantine_pkey PRIMARY KEY (pipeline, topic, partition, "offset");
-
-
-
 ALTER TABLE ONLY batchledger.replacement
     ADD CONSTRAINT replacement_pkey PRIMARY KEY (batch_id, replaced_batch_id, topic, partition, offsets);
-
-
-
 ALTER TABLE ONLY batchledger.sequence
     ADD CONSTRAINT sequence_pkey PRIMARY KEY (pipeline, key_hash);
-
-
-
 ALTER TABLE ONLY public.customers
     ADD CONSTRAINT customers_pkey PRIMARY KEY (message_id);
-
-
-
 CREATE INDEX attempt_by_run ON batchledger.attempt USING btree (run);
-
-
-
 CREATE INDEX batch_by_pipeline ON batchledger.batch USING btree (pipeline, batch_id DESC);
-
-
-
 CREATE INDEX batch_by_planner ON batchledger.batch USING btree (pipeline, planned_by);
-
-
-
 CREATE INDEX batch_by_publication ON batchledger.batch USING btree (pipeline, published_at DESC) WHERE (state = 'published'::text);
-
-
-
 CREATE UNIQUE INDEX batch_by_request ON batchledger.batch USING btree (pipeline, request_key) WHERE (request_key IS NOT NULL);
-
-
-
 CREATE INDEX batch_last_published ON batchledger.batch USING btree (pipeline, published_at) WHERE (lane = 'live'::text);
-
-
-
 CREATE INDEX batch_last_replayed ON batchledger.batch USING btree (pipeline, published_at) WHERE (lane = 'replay'::text);
-
-
-
 CREATE UNIQUE INDEX batch_one_committing ON batchledger.batch USING btree (pipeline) WHERE (state = 'committing'::text);
-
-
-
 CREATE UNIQUE INDEX batch_one_open_live ON batchledger.batch USING btree (pipeline) WHERE ((lane = 'live'::text) AND (state <> ALL (ARRAY['published'::text, 'discarded'::text])));
-
-
-
 CREATE INDEX batch_open_replay ON batchledger.batch USING btree (pipeline) WHERE ((lane = 'replay'::text) AND (state <> ALL (ARRAY['published'::text, 'discarded'::text])));
-
-
-
 CREATE INDEX batch_range_by_time ON batchledger.batch_range USING gist (pipeline, timestamps) WHERE (NOT isempty(held));
-
-
-
 CREATE INDEX batch_range_untimed ON batchledger.batch_range USING btree (pipeline) WHERE (untimed > 0);
-
-
-
 CREATE INDEX check_result_with_validation ON batchledger.check_result USING btree (batch_id) WHERE (validation IS NOT NULL);
-
-
-
 CREATE INDEX decision_by_batch ON batchledger.decision USING btree (batch_id);
-
-
-
 CREATE INDEX decision_by_pipeline ON batchledger.decision USING btree (pipeline, decision_id DESC);
-
-
-
 CREATE INDEX deleted_key_by_offset ON batchledger.deleted_key USING btree (pipeline, topic, partition, "offset");
-
-
-
 CREATE INDEX incident_by_pipeline ON batchledger.incident USING btree (pipeline, incident_id DESC);
-
-
-
 CREATE UNIQUE INDEX incident_one_open ON batchledger.incident USING btree (pipeline, kind, subject) WHERE (ended_at IS NULL);
-
-
-
 CREATE INDEX message_key_by_expiry ON batchledger.message_key USING btree (pipeline, remembered_until);
-
-
-
 CREATE INDEX notification_sent ON batchledger.notification USING btree (channel, sent_at) WHERE (sent_at IS NOT NULL);
-
-
-
 CREATE INDEX notification_unsent ON batchledger.notification USING btree (channel, notification_id) WHERE ((sent_at IS NULL) AND (given_up_at IS NULL));
-
-
-
 CREATE UNIQUE INDEX pipeline_owns_target ON batchledger.pipeline USING btree (target_identity);
-
-
-
 CREATE INDEX quarantine_by_age ON batchledger.quarantine USING btree (pipeline, quarantined_at);
-
-
-
 CREATE INDEX quarantine_of_batch ON batchledger.quarantine USING btree (batch_id);
-
-
-
 CREATE INDEX replacement_of_range ON batchledger.replacement USING btree (replaced_batch_id, topic, partition);
-
-
-
 CREATE INDEX orders__partition__offset_idx ON public.orders USING brin (_partition, _offset) WITH (autosummarize='on');
-
-
-
 CREATE INDEX payments__partition__offset_idx ON public.payments USING brin (_partition, _offset) WITH (autosummarize='on');
-
-
-
 CREATE INDEX refunds__partition__offset_idx ON public.refunds USING brin (_partition, _offset) WITH (autosummarize='on');
-
-
-
 CREATE TRIGGER quarantine_added AFTER INSERT ON batchledger.quarantine REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION batchledger.count_quarantined();
-
-
-
 CREATE TRIGGER quarantine_removed AFTER DELETE ON batchledger.quarantine REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION batchledger.count_quarantined();
-
-
-
 ALTER TABLE ONLY batchledger.attempt
     ADD CONSTRAINT attempt_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES batchledger.batch(batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.batch
     ADD CONSTRAINT batch_pipeline_fkey FOREIGN KEY (pipeline) REFERENCES batchledger.pipeline(name);
-
-
-
 ALTER TABLE ONLY batchledger.batch_range
     ADD CONSTRAINT batch_range_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES batchledger.batch(batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.check_result
     ADD CONSTRAINT check_result_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES batchledger.batch(batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.decision
     ADD CONSTRAINT decision_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES batchledger.batch(batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.decision
     ADD CONSTRAINT decision_pipeline_fkey FOREIGN KEY (pipeline) REFERENCES batchledger.pipeline(name);
-
-
-
 ALTER TABLE ONLY batchledger.incident
     ADD CONSTRAINT incident_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES batchledger.batch(batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.key_type
     ADD CONSTRAINT key_type_pipeline_fkey FOREIGN KEY (pipeline) REFERENCES batchledger.pipeline(name);
-
-
-
 ALTER TABLE ONLY batchledger.notification
     ADD CONSTRAINT notification_incident_id_fkey FOREIGN KEY (incident_id) REFERENCES batchledger.incident(incident_id) ON DELETE CASCADE;
-
-
-
 ALTER TABLE ONLY batchledger.pipeline
     ADD CONSTRAINT pipeline_pause_id_fkey FOREIGN KEY (pause_id) REFERENCES batchledger.decision(decision_id);
-
-
-
 ALTER TABLE ONLY batchledger."position"
     ADD CONSTRAINT position_pipeline_fkey FOREIGN KEY (pipeline) REFERENCES batchledger.pipeline(name);
-
-
-
 ALTER TABLE ONLY batchledger.quarantine
     ADD CONSTRAINT quarantine_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES batchledger.batch(batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.quarantine_kind
     ADD CONSTRAINT quarantine_kind_pipeline_fkey FOREIGN KEY (pipeline) REFERENCES batchledger.pipeline(name);
-
-
-
 ALTER TABLE ONLY batchledger.quarantine
     ADD CONSTRAINT quarantine_pipeline_fkey FOREIGN KEY (pipeline) REFERENCES batchledger.pipeline(name);
-
-
-
 ALTER TABLE ONLY batchledger.replacement
     ADD CONSTRAINT replacement_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES batchledger.batch(batch_id);
-
-
-
 ALTER TABLE ONLY batchledger.replacement
     ADD CONSTRAINT replacement_replaced_batch_id_fkey FOREIGN KEY (replaced_batch_id) REFERENCES batchledger.batch(batch_id);
-
-
-
-
