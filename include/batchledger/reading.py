@@ -5,16 +5,16 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from batchledger.config.connections import Connection, load_connection, registry_settings
+from batchledger.config.connections import registry_settings
 from batchledger.config.documents import find_inside
 from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.formats.registry.client import Registry
 from batchledger.ledger.fingerprints import require_fingerprint
 from batchledger.ledger.known_hashes import require_key_secret, require_known_forms
 from batchledger.ledger.ledger import PostgresLedger
 from batchledger.ledger.writer_schemas import PostgresKeptSchemas, ReadSchemas
 from batchledger.lifecycle.writer_schemas import SchemaBook
+from batchledger.looking import load_named
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
@@ -35,11 +35,7 @@ if TYPE_CHECKING:
     from batchledger.formats.decoding.decoder import RecordDecoder
     from batchledger.formats.decoding.protecting import Protector
     from batchledger.formats.decoding.registered import FindSchema, RegisteredDecoder
-
-
-def load_named(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:
-    """Return the connection that ``key`` of the pipeline's file names."""
-    return load_connection(connection_id, types, f"{pipeline.file}: {key}")
+    from batchledger.formats.registry.client import Registry
 
 
 def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
@@ -272,12 +268,14 @@ def sample_registry(pipeline: PipelineConfig, dsn: str, decoder: "RecordDecoder"
     return replace(look_at_schemas(written, decoder.columns, 0, registered.find_reader()), noun="schema")
 
 
-def open_registry(pipeline: PipelineConfig) -> Registry | None:
+def open_registry(pipeline: PipelineConfig) -> "Registry | None":
     """Return the registry that a pipeline names."""
     registry = pipeline.source.registry
     return None if registry is None else load_registry(pipeline, "source.registry", registry)
 
 
-def load_registry(pipeline: PipelineConfig, key: str, connection_id: str) -> Registry:
+def load_registry(pipeline: PipelineConfig, key: str, connection_id: str) -> "Registry":
     """Return the registry that ``key`` of the pipeline's file names. Raises ConfigurationError."""
+    from batchledger.formats.registry.client import Registry
+
     return Registry(registry_settings(load_named(pipeline, key, connection_id, "http")))

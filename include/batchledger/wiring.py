@@ -17,22 +17,20 @@ from batchledger.config.connections import (
     kafka_options,
     lake_catalog,
     load_connection,
-    postgres_dsn,
     spark_server,
     webhook_tls,
 )
 from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
-from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.incidents import PostgresIncidents
-from batchledger.ledger.ledger import PostgresLedger
 from batchledger.ledger.presence import PostgresPresences
 from batchledger.ledger.retiring import has_freed_target
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
 from batchledger.lifecycle.platform import Platform, StageStep
+from batchledger.looking import build_outlook, ledger_dsn, load_named, source_options
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.contract import Contract
@@ -45,7 +43,6 @@ from batchledger.proof.proving import prove, prove_ledger
 from batchledger.proof.verification import Verification
 from batchledger.reading import (
     decode_records,
-    load_named,
     load_registry,
     make_decoder,
     make_erasure_check,
@@ -56,8 +53,6 @@ from batchledger.reading import (
 )
 from batchledger.sinks.staging.strangers import knows_batch
 from batchledger.sinks.table.sink import PostgresSink
-from batchledger.sinks.topic.sink import TopicSink
-from batchledger.sinks.topic.topic import KafkaOutputTopic
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.source.kafka.records import read_first, read_share
 from batchledger.source.kafka.tuning import to_client_options
@@ -72,17 +67,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
-
-
-def ledger_dsn(pipeline: PipelineConfig) -> str:
-    """The database of the ledger: the sink's own for PostgreSQL."""
-    key = "sink.connection" if isinstance(pipeline.sink, PostgresSinkConfig) else "ledger"
-    return postgres_dsn(load_named(pipeline, key, pipeline.warehouse, "postgres"))
-
-
-def source_options(pipeline: PipelineConfig) -> dict[str, str]:
-    """The checked options of the Kafka that the pipeline reads. Raises ConfigurationError."""
-    return kafka_options(load_named(pipeline, "source.connection", pipeline.source.connection, "kafka"))
 
 
 def build_platform(
@@ -117,10 +101,7 @@ def build_platform(
         )
 
     return Platform(
-        rules=pipeline.rules,
-        source=KafkaLog(kafka),
-        ledger=PostgresLedger(dsn),
-        decisions=PostgresDecisions(dsn),
+        **vars(build_outlook(pipeline)),
         presences=PostgresPresences(dsn),
         evidence=evidence,
         sink=sink,
@@ -267,6 +248,10 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
         case PostgresSinkConfig() as sink:
             return PostgresSink(dsn, sink.qualified_table, dedupe, sink.upsert, numbers, sink.evolve, read_key_secret)
         case KafkaSinkConfig() as sink:
+            # Imported here because other pipelines do without it.
+            from batchledger.sinks.topic.sink import TopicSink
+            from batchledger.sinks.topic.topic import KafkaOutputTopic
+
             topic = KafkaOutputTopic(
                 sink_options(pipeline, sink),
                 sink.topic,
@@ -279,7 +264,6 @@ def build_sink(pipeline: PipelineConfig, dsn: str) -> Sink:
             key, avro = tuple(sink.key or ()), _make_avro_output(pipeline, sink)
             return TopicSink(dsn, topic, key, dedupe, numbers, avro, read_key_secret)
         case IcebergSinkConfig() as sink:
-            # Imported here because it takes a second, and other pipelines do without it.
             from batchledger.sinks.iceberg.sink import LakeSink
             from batchledger.sinks.iceberg.table import IcebergTable
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import make_url
 
 from batchledger.config.connections import (
     Connection,
@@ -103,6 +102,8 @@ def _list_in_catalog(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]
         for url in (properties["uri"], properties.get("oauth2-server-uri", "")):
             yield from _list_in_url(url, has_login)
     if properties["type"] == "sql":
+        from sqlalchemy import make_url
+
         address = make_url(properties["uri"])
         if address.get_backend_name() == "postgresql":
             login = {"password": address.password} if address.password else {}

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from croniter import croniter
 from pydantic import AfterValidator
 
 from batchledger.config.sections import Duration, Section
@@ -17,6 +16,8 @@ _LONGEST_INTERVAL_SECONDS = 3600
 
 def check_cron(value: str) -> str:
     """Return a schedule that Airflow takes. Raises ValueError."""
+    from croniter import croniter
+
     is_short = len(value) <= _LONGEST_SCHEDULE
     if value not in SCHEDULE_PRESETS and not (is_short and croniter.is_valid(value)):
         raise ValueError(f'not a cron expression; write for example "*/5 * * * *", or {", ".join(SCHEDULE_PRESETS)}')

@@ -4,10 +4,11 @@ from batchledger.books.history import load_batch_history
 from batchledger.config.datasets import name_database_table
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
+from batchledger.looking import ledger_dsn, source_options
 from batchledger.model.batch import Batch
 from batchledger.model.datasets import Dataset, name_location, name_topic
 from batchledger.model.published import PublishedBatch
-from batchledger.wiring import ledger_dsn, sink_catalog, sink_options, source_options
+from batchledger.wiring import sink_catalog, sink_options
 
 
 def describe_published(pipeline: PipelineConfig, batch_id: int) -> PublishedBatch:

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import sqlalchemy
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
+from typing import TYPE_CHECKING
 
 from batchledger.database.sessions import connect
 from batchledger.database.transactions import translate_errors
 from batchledger.ledger.rekeying import adopt_secret
 from batchledger.ledger.schema import MIGRATIONS, OWNERS_PATH, known_revisions, newer_schema, saying_who_may
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 
 def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | None]:
@@ -28,6 +27,11 @@ def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str | No
 
 
 def _apply_missing(dsn: str) -> tuple[str | None, str | None]:
+    # Alembic and SQLAlchemy are imported where they are used: what only reads the ledger imports this module, too.
+    import sqlalchemy
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with saying_who_may(), translate_errors("migrate the ledger"), _without_wrapping():
@@ -48,12 +52,16 @@ def _apply_missing(dsn: str) -> tuple[str | None, str | None]:
 @contextmanager
 def _without_wrapping() -> Iterator[None]:
     """Let psycopg's own errors through SQLAlchemy."""
+    import sqlalchemy
+
     try:
         yield
     except sqlalchemy.exc.DBAPIError as error:
         raise (error.orig or error) from None
 
 
-def _revision(connection: sqlalchemy.Connection) -> str | None:
+def _revision(connection: "sqlalchemy.Connection") -> str | None:
+    from alembic.runtime.migration import MigrationContext
+
     options = {"version_table_schema": "batchledger", "version_table": "migration"}
     return MigrationContext.configure(connection, opts=options).get_current_revision()
