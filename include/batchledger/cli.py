@@ -166,6 +166,10 @@ class _Commands(TyperGroup):
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
+        if name in _COMMANDS["Develop"]:
+            from batchledger.config.extras import require_extra
+
+            require_extra("local", f"batchledger {name}")
         return name, load_command(name) if name and command else None, rest
 
 

@@ -20,6 +20,7 @@ from batchledger.config.connections import (
     spark_server,
     webhook_tls,
 )
+from batchledger.config.extras import MODULE_BY_EXTRA, require_extra
 from batchledger.config.key_secret import read_key_secret
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.sink_sections import IcebergSinkConfig, KafkaSinkConfig, PostgresSinkConfig
@@ -212,6 +213,8 @@ def open_channel(connection_id: str) -> Channel:
     """Return the channel behind an Airflow connection. Raises ConfigurationError."""
     # Imported here because a pipeline rarely needs all of them.
     connection = check_extra(load_connection(connection_id, ALERT_TYPES, "alerts"))
+    if connection.type in MODULE_BY_EXTRA:
+        require_extra(connection.type, f"Connection {connection_id!r} of type {connection.type!r}")
     match connection.type:
         case "apprise":
             from batchledger.channels.apprise import AppriseChannel

@@ -25,6 +25,7 @@ from batchledger.config.column_rules import (
     require_telling,
 )
 from batchledger.config.documents import read_yaml
+from batchledger.config.extras import require_extras
 from batchledger.config.history import HistoryConfig
 from batchledger.config.places import default_pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
@@ -352,6 +353,7 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
             advice=f"Call the file {pipeline.name}.yaml, or correct the name in it.",
             subject=file,
         )
+    require_extras(content, file)
     return pipeline
 
 
