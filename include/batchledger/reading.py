@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from batchledger.config.documents import find_inside
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.formats.registry.client import Registry
 from batchledger.ledger.fingerprints import require_fingerprint
 from batchledger.ledger.known_hashes import require_key_secret, require_known_forms
 from batchledger.ledger.ledger import PostgresLedger
 from batchledger.ledger.writer_schemas import PostgresKeptSchemas, ReadSchemas
 from batchledger.lifecycle.writer_schemas import SchemaBook
+from batchledger.looking import load_named
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import BatchledgerError, ConfigurationError
@@ -24,7 +24,6 @@ from batchledger.model.records.lookup import Record, choose_newest
 from batchledger.model.records.protection import ColumnProtection, describe_form
 from batchledger.model.records.rules import SinkMode, UnknownFieldPolicy
 from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
-from batchledger.settings.connections import Connection, load_connection
 from batchledger.settings.key_secret import read_key_secret
 from batchledger.settings.registry_options import registry_settings
 from batchledger.source.kafka.log import KafkaLog
@@ -36,11 +35,7 @@ if TYPE_CHECKING:
     from batchledger.formats.decoding.decoder import RecordDecoder
     from batchledger.formats.decoding.protecting import Protector
     from batchledger.formats.decoding.registered import FindSchema, RegisteredDecoder
-
-
-def load_named(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:
-    """Return the connection that ``key`` of the pipeline's file names."""
-    return load_connection(connection_id, types, f"{pipeline.file}: {key}")
+    from batchledger.formats.registry.client import Registry
 
 
 def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
@@ -273,9 +268,11 @@ def sample_registry(pipeline: PipelineConfig, dsn: str, decoder: "RecordDecoder"
     return replace(look_at_schemas(written, decoder.columns, 0, registered.find_reader()), noun="schema")
 
 
-def open_registry(pipeline: PipelineConfig) -> Registry | None:
+def open_registry(pipeline: PipelineConfig) -> "Registry | None":
     """Return the registry that a pipeline names."""
     registry = pipeline.source.registry
     if registry is None:
         return None
+    from batchledger.formats.registry.client import Registry
+
     return Registry(registry_settings(load_named(pipeline, "source.registry", registry, "http")))

@@ -8,16 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from batchledger.books.history import load_published_history, load_quarantined
+from batchledger.config.extras import MODULE_BY_EXTRA, require_extra
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.incidents import PostgresIncidents
-from batchledger.ledger.ledger import PostgresLedger
 from batchledger.ledger.presence import PostgresPresences
 from batchledger.ledger.retiring import has_freed_target
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
 from batchledger.lifecycle.platform import Platform, StageStep
+from batchledger.looking import build_outlook, ledger_dsn, load_named, source_options
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.contract import Contract
@@ -30,7 +30,6 @@ from batchledger.proof.proving import prove, prove_ledger
 from batchledger.proof.verification import Verification
 from batchledger.reading import (
     decode_records,
-    load_named,
     make_decoder,
     make_erasure_check,
     make_secret_check,
@@ -44,9 +43,7 @@ from batchledger.settings.connections import (
     Connection,
     check_extra,
     http_request,
-    kafka_options,
     load_connection,
-    postgres_dsn,
     spark_server,
     webhook_tls,
 )
@@ -63,17 +60,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
-
-
-def ledger_dsn(pipeline: PipelineConfig) -> str:
-    """The database of the ledger: the sink's own for PostgreSQL."""
-    key = "sink.connection" if pipeline.sink.ledger_connection else "ledger"
-    return postgres_dsn(load_named(pipeline, key, pipeline.warehouse, "postgres"))
-
-
-def source_options(pipeline: PipelineConfig) -> dict[str, str]:
-    """The checked options of the Kafka that the pipeline reads. Raises ConfigurationError."""
-    return kafka_options(load_named(pipeline, "source.connection", pipeline.source.connection, "kafka"))
 
 
 def build_platform(
@@ -108,10 +94,7 @@ def build_platform(
         )
 
     return Platform(
-        rules=pipeline.rules,
-        source=KafkaLog(kafka),
-        ledger=PostgresLedger(dsn),
-        decisions=PostgresDecisions(dsn),
+        **vars(build_outlook(pipeline)),
         presences=PostgresPresences(dsn),
         evidence=evidence,
         sink=sink,
@@ -222,6 +205,8 @@ def open_channel(connection_id: str) -> Channel:
     """Return the channel behind an Airflow connection. Raises ConfigurationError."""
     # Imported here because a pipeline rarely needs all of them.
     connection = check_extra(load_connection(connection_id, ALERT_TYPES, "alerts"))
+    if connection.type in MODULE_BY_EXTRA:
+        require_extra(connection.type, f"Connection {connection_id!r} of type {connection.type!r}")
     match connection.type:
         case "apprise":
             from batchledger.channels.apprise import AppriseChannel

@@ -12,8 +12,8 @@ from psycopg import sql
 
 from batchledger.books.history import load_batch_history
 from batchledger.interfaces.upkeep import join_history
-from batchledger.ledger.grants import RIGHTS_TO_JOIN, grant_role
-from batchledger.ledger.housekeeping import PostgresHousekeeping
+from batchledger.ledger.grants import grant_role
+from batchledger.ledger.housekeeping import RIGHTS_TO_JOIN, PostgresHousekeeping
 from batchledger.model.balance import Balance
 from batchledger.model.batch import Attempt
 from batchledger.model.erasure import ErasureKey

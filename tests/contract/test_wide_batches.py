@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from batchledger.database.transactions import ranges_as_arrays, read_sql
-from batchledger.ledger.evidence import quarantine_table, visible_table
+from batchledger.ledger.evidence_tables import quarantine_table, visible_table
 from batchledger.model.balance import WitnessedRange
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life

@@ -10,7 +10,7 @@ import pytest
 
 from batchledger.books.history import BatchSummary, DecisionRecord, list_batches, load_batch_history
 from batchledger.local.airflow_api import AirflowApi, Run
-from batchledger.wiring import ledger_dsn
+from batchledger.looking import ledger_dsn
 from tests.support import TestPipeline, wait_until
 
 # A machine that is busy with other work takes several times as long as an idle one.

@@ -15,9 +15,9 @@ from batchledger.local import downstream
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.local.demo import choose_sums
 from batchledger.local.downstream import Sums, catch_up_sums
+from batchledger.looking import ledger_dsn
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.sinks.table.datasets import name_database_table
-from batchledger.wiring import ledger_dsn
 from tests.conftest import TestServices
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, run_to_the_end, task_states, trigger
 from tests.support import TestPipeline, Workplace, wait_until

@@ -17,10 +17,10 @@ from batchledger.interfaces.page.app import build_app
 from batchledger.lifecycle import decisions, run_batch
 from batchledger.local.airflow_api import AirflowApi
 from batchledger.local.stack.home import write_private
+from batchledger.looking import ledger_dsn
 from batchledger.model.batch import BatchState, Decision
 from batchledger.model.errors import BatchBlockedError, LossError
 from batchledger.model.offsets import OffsetRange
-from batchledger.wiring import ledger_dsn
 from tests.chromium import Look, OpenPage
 from tests.conftest import Kafka, TestServices
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, switch_on, trigger

@@ -7,9 +7,9 @@ import pytest
 
 from batchledger.books.history import load_batch_history
 from batchledger.local.airflow_api import AirflowApi
+from batchledger.looking import ledger_dsn
 from batchledger.model.batch import BatchState
 from batchledger.model.errors import SetupError
-from batchledger.wiring import ledger_dsn
 from tests.conftest import TestServices
 from tests.e2e.runs import (
     DAY,

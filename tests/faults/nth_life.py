@@ -26,13 +26,14 @@ from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.at_work import hand_on
 from batchledger.lifecycle.following import follow_nothing
 from batchledger.lifecycle.platform import Platform
+from batchledger.looking import source_options
 from batchledger.model.batch import BatchState
 from batchledger.model.errors import BatchledgerError
 from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.source.kafka.records import read_share
 from batchledger.source.spark import tasks
 from batchledger.source.spark.stager import OpenedStaging, SparkStager
-from batchledger.wiring import build_platform, source_options
+from batchledger.wiring import build_platform
 from tests.faults.nth_operation import Fault, Faults
 from tests.runner import let_run
 from tests.support import SCHEMA, TestPipeline, Workplace

@@ -20,11 +20,12 @@ from batchledger.config.pipeline_file import load_pipeline
 from batchledger.ledger.presence import PostgresPresences
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
+from batchledger.looking import ledger_dsn
 from batchledger.model.batch import Batch, Decision
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.presence import Patience
 from batchledger.planning.replay import Replay
-from batchledger.wiring import build_platform, ledger_dsn
+from batchledger.wiring import build_platform
 from tests.forked import fork_server
 from tests.support import wait_until
 

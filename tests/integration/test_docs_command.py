@@ -10,8 +10,8 @@ from batchledger.books.figures import load_figures
 from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE
 from batchledger.interfaces.upkeep import audit_pipeline
 from batchledger.lifecycle import run_batch
+from batchledger.looking import ledger_dsn
 from batchledger.model.errors import BatchBlockedError
-from batchledger.wiring import ledger_dsn
 from tests.integration.test_cli import ask
 from tests.support import Workplace
 

@@ -12,7 +12,8 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter, visible_table
+from batchledger.ledger.evidence import PostgresEvidence, PostgresEvidenceWriter
+from batchledger.ledger.evidence_tables import visible_table
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt, Batch

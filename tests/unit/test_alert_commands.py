@@ -54,7 +54,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         return [OPEN, ENDED]
 
     monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", list_alerts)
-    monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
+    monkeypatch.setattr("batchledger.looking.ledger_dsn", lambda _: "")
     monkeypatch.delenv("BATCHLEDGER_PIPELINES", raising=False)
     return asked
 
@@ -142,7 +142,7 @@ def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
     monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN]))
     report = Report(PipelineHealth("flights", PipelineState.UNREAD, "", None), Told(Settlement(), 2))
     monkeypatch.setattr("batchledger.monitoring.alerting.report", lambda make, _: visit(make(), report))
-    monkeypatch.setattr("batchledger.wiring.ledger_dsn", lambda _: "")
+    monkeypatch.setattr("batchledger.looking.ledger_dsn", lambda _: "")
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda each: each.name)
     monkeypatch.setattr("batchledger.wiring.build_alerting", lambda _: None)
     done = CliRunner().invoke(app, ["alerts", command, "--json"])

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from airflow.cli import cli_parser
 
@@ -290,7 +289,7 @@ def test_the_initial_steps_are_commands_that_exist() -> None:
     for line in script[-2:]:
         program, name, *arguments = line.split()
         assert program in project["scripts"]
-        command = typer.main.get_command(cli.app).commands[name]
+        command = cli.load_command(name)
         parsed = command.make_context(name, arguments).params
         assert (DEFAULT_PIPELINES_FOLDER / f"{parsed['pipeline']}.yaml").exists()
         assert parsed["login"] == defaults.LEDGER_OWNER_CONNECTION

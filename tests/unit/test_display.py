@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
+import typer
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.logging import RichHandler
@@ -252,9 +253,19 @@ def test_only_one_place_chooses_between_text_and_json() -> None:
     }
 
 
+def test_the_list_of_commands_says_what_the_help_of_each_command_begins_with() -> None:
+    listed = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    helped = {name: cli.load_command(name).help.partition("\n\n")[0] for name in listed}
+    assert {name: each.help for name, each in listed.items()} == {
+        name: " ".join(text.split()) for name, text in helped.items()
+    }
+
+
 def test_list_of_commands_imports_nothing_that_takes_long() -> None:
     heavy = (
         "airflow",
+        "batchledger.interfaces.cli.commands",
+        "batchledger.model.batch",
         "confluent_kafka",
         "great_expectations",
         "psycopg",

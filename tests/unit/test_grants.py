@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from batchledger.ledger.grants import RIGHTS_BY_TABLE, RIGHTS_TO_JOIN, list_grants
+from batchledger.ledger.grants import RIGHTS_BY_TABLE, list_grants
+from batchledger.ledger.housekeeping import RIGHTS_TO_JOIN
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "include" / "batchledger"

@@ -15,6 +15,11 @@ from tests.conftest import ROOT
 
 PRODUCT, TESTS, TOOLS = ROOT / "requirements.txt", ROOT / "tests" / "requirements.txt", ROOT / "tests" / "tools.txt"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+RANGES = [
+    Requirement(each)
+    for extra in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
+    for each in extra
+]
 BOUNDED = {"sqlalchemy", "apache-airflow-providers-smtp"}
 """The next version of these may change what is used here."""
 _PACKAGE = re.compile(r"(?m)^([a-z0-9.-]+)(?:\[[^]]+\])?==(\S+)(.*)$")
@@ -57,17 +62,17 @@ def test_programs_that_no_code_imports_cost_no_process_of_the_environment_anythi
 
 
 def test_lock_fits_the_ranges_of_the_project() -> None:
-    locked = dict(read_lock(PRODUCT).keys())
-    ranges = [Requirement(each) for each in PROJECT["dependencies"]]
-    assert [str(each) for each in ranges if locked[canonicalize_name(each.name)] not in each.specifier] == []
+    locked = dict(read_lock(TESTS).keys()) | dict(read_lock(PRODUCT).keys())
+    assert [str(each) for each in RANGES if locked[canonicalize_name(each.name)] not in each.specifier] == []
 
 
 def test_project_leaves_the_version_of_what_airflow_brings_to_airflow() -> None:
     """A pin or an upper bound would fit no newer Airflow, or change a package of it."""
     needed = {*(metadata.requires("apache-airflow-core") or ()), *(metadata.requires("apache-airflow-task-sdk") or ())}
     brought = {canonicalize_name(Requirement(each).name) for each in needed}
-    ours = [Requirement(each) for each in PROJECT["dependencies"]]
-    shared = {canonicalize_name(each.name): each.specifier for each in ours if canonicalize_name(each.name) in brought}
+    shared = {
+        canonicalize_name(each.name): each.specifier for each in RANGES if canonicalize_name(each.name) in brought
+    }
     assert {"pydantic", "sqlalchemy"} <= shared.keys()
     assert [name for name, versions in shared.items() if any(each.operator == "==" for each in versions)] == []
     bounded = {name for name, versions in shared.items() if any(each.operator.startswith("<") for each in versions)}

@@ -70,13 +70,14 @@ def find_wrong(text: str) -> list[str]:
 
 def explain_wrong(line: str) -> str:
     """Return what is wrong with a command, or nothing. A line of a page may end in the middle of an argument."""
-    group = typer.main.get_command(cli.app)
+    top = group = typer.main.get_command(cli.app)
     words = re.split(r"\s+", line.split("  #", maxsplit=1)[0].strip())[1:]
     known = {"--help"}
     while words and hasattr(group, "commands"):
         if words[0] not in group.commands:
             return f"{words[0]} is no command"
-        group = group.commands[words.pop(0)]
+        name = words.pop(0)
+        group = cli.load_command(name) if group is top else group.commands[name]
     for parameter in group.params:
         known |= {*parameter.opts, *parameter.secondary_opts}
     options = [word.split("=")[0].rstrip(".,;:)") for word in words if word.startswith("--")]

@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from jsonschema import Draft7Validator
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from batchledger.config.documents import find_inside, read_json, read_text
@@ -103,6 +102,9 @@ class CheckEntry(BaseModel):
         return self
 
     def _require_arguments(self) -> None:
+        # Imported here because it is slow, and only pipelines with checks need it.
+        from jsonschema import Draft7Validator
+
         properties, required = _OWN.get(self.type) or _read_schema(self.type)
         found = {name: _as_json(value) for name, value in self.arguments.items()}
         for name, value in found.items():

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
 from batchledger.config.documents import read_yaml
+from batchledger.config.extras import require_extras
 from batchledger.config.places import default_pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
@@ -335,6 +336,7 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
             advice=f"Call the file {pipeline.name}.yaml, or correct the name in it.",
             subject=file,
         )
+    require_extras(content, file)
     return pipeline
 
 

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-from croniter import croniter
-
 from batchledger.settings.values import Duration, Section, lasting
 
 SCHEDULE_PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
@@ -15,6 +13,8 @@ _LONGEST_SCHEDULE = 200
 
 def check_cron(value: str) -> str:
     """Return a schedule that Airflow takes. Raises ValueError."""
+    from croniter import croniter
+
     is_short = len(value) <= _LONGEST_SCHEDULE
     if value not in SCHEDULE_PRESETS and not (is_short and croniter.is_valid(value)):
         raise ValueError(f'not a cron expression; write for example "*/5 * * * *", or {", ".join(SCHEDULE_PRESETS)}')

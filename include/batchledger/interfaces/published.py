@@ -2,9 +2,10 @@
 
 from batchledger.books.history import load_batch_history
 from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.looking import ledger_dsn, source_options
 from batchledger.model.datasets import name_topic
 from batchledger.model.published import PublishedBatch
-from batchledger.wiring import ledger_dsn, sink_context, source_options
+from batchledger.wiring import sink_context
 
 
 def describe_published(pipeline: PipelineConfig, batch_id: int) -> PublishedBatch:

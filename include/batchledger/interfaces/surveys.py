@@ -11,12 +11,12 @@ from batchledger.books.overview import list_without_file
 from batchledger.config.pipeline_file import find_pipeline_files, load_pipeline, read_pipeline_file
 from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.lifecycle.platform import Deadlines
+from batchledger.looking import build_outlook, ledger_dsn
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
 from batchledger.monitoring.health import DEFAULT_LEDGER, PipelineHealth, judge_left, survey
 from batchledger.settings.connections import find_missing_service, load_connection, postgres_dsn
-from batchledger.wiring import build_platform, ledger_dsn
 
 SURVEYS_AT_ONCE = 8
 
@@ -45,7 +45,7 @@ def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveye
     def look(path: Path) -> Surveyed:
         try:
             pipeline = read_pipeline_file(path)
-            health = survey(build_platform(pipeline), now)
+            health = survey(build_outlook(pipeline), now)
             return Surveyed(health, pipeline.deadlines.rules, ledger_dsn(pipeline), pipeline.warehouse)
         except BatchledgerError as error:
             missing = find_missing_service(error)

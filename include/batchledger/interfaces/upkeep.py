@@ -10,9 +10,9 @@ from functools import partial
 from batchledger.books.history import load_published_history
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.ledger.audits import find_window, load_work, store_audit
-from batchledger.ledger.grants import RIGHTS_TO_JOIN
-from batchledger.ledger.housekeeping import PostgresHousekeeping
+from batchledger.ledger.housekeeping import RIGHTS_TO_JOIN, PostgresHousekeeping
 from batchledger.ledger.retiring import has_freed_target
+from batchledger.looking import ledger_dsn
 from batchledger.model.batch import Decision
 from batchledger.model.checks import MOST_COMPARED
 from batchledger.model.errors import BatchledgerError, UnsettledError
@@ -32,7 +32,7 @@ from batchledger.ports import Sink
 from batchledger.proof.joining import prove_span
 from batchledger.proof.newest import Coverage, NewestHistory
 from batchledger.proof.proving import prove
-from batchledger.wiring import build_alerting, build_platform, build_sink, ledger_dsn, verify_pipeline
+from batchledger.wiring import build_alerting, build_platform, build_sink, verify_pipeline
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from batchledger.database.sessions import connect
 from batchledger.database.transactions import (
-    STAGING_SCHEMA,
     drop_staging_tables,
     handing_over,
     read_ranges,
@@ -25,6 +24,7 @@ from batchledger.database.transactions import (
     transaction,
 )
 from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.ledger.evidence_tables import about, quarantine_table, visible_table, withhold_payloads
 from batchledger.model.balance import WitnessedRange
 from batchledger.model.batch import Attempt, Batch, RecordOrigin
 from batchledger.model.checks import FailedRecord
@@ -39,16 +39,6 @@ _COLUMNS = ", ".join(f'"{each}"' for each in QUARANTINE_SCHEMA.names)
 _ROWS_AT_ONCE = 1_000
 # Headers that were read are a list. The statement publish_quarantine knows the difference.
 _NO_PAYLOAD = {"key": None, "value": None, "headers": "null"}
-
-
-def visible_table(attempt: Attempt) -> sql.Identifier:
-    """The table of the offset ranges that Kafka returned to this attempt."""
-    return sql.Identifier(STAGING_SCHEMA, f"b{attempt.batch.batch_id}_a{attempt.number}_visible")
-
-
-def quarantine_table(attempt: Attempt) -> sql.Identifier:
-    """The table of the records that this attempt could not decode."""
-    return sql.Identifier(STAGING_SCHEMA, f"b{attempt.batch.batch_id}_a{attempt.number}_quarantine")
 
 
 @dataclass(frozen=True)
@@ -148,7 +138,7 @@ class PostgresEvidence(Evidence):
     @override
     def summarise(self, attempt: Attempt) -> Sequence[WitnessedRange]:
         with transaction(self.dsn, f"summarise the evidence of {attempt.batch.label}") as cursor:
-            cursor.execute(_about("summarise_evidence", attempt), {"batch_id": attempt.batch.batch_id})
+            cursor.execute(about("summarise_evidence", attempt), {"batch_id": attempt.batch.batch_id})
             return [
                 WitnessedRange(
                     OffsetRange(TopicPartition(topic, partition), start, until),
@@ -163,7 +153,7 @@ class PostgresEvidence(Evidence):
     @override
     def summarise_quarantine(self, attempt: Attempt) -> QuarantineContent:
         with transaction(self.dsn, f"summarise what would be quarantined of {attempt.batch.label}") as cursor:
-            cursor.execute(_about("summarise_staged_quarantine", attempt))
+            cursor.execute(about("summarise_staged_quarantine", attempt))
             return summarise(
                 [
                     ErrorKind(error, records, OffsetRange(TopicPartition(topic, partition), offset, offset + 1))
@@ -174,7 +164,7 @@ class PostgresEvidence(Evidence):
     @override
     def summarise_unknown_fields(self, attempt: Attempt) -> UnknownFields:
         with transaction(self.dsn, f"count the unknown fields of {attempt.batch.label}") as cursor:
-            cursor.execute(_about("summarise_unknown_fields", attempt))
+            cursor.execute(about("summarise_unknown_fields", attempt))
             total, sightings = 0, []
             for name, records, *place in cursor:
                 if name is None:
@@ -193,7 +183,7 @@ class PostgresEvidence(Evidence):
     def count_seen(self, attempt: Attempt) -> int:
         try:
             with transaction(self.dsn, f"count what was read of {attempt.batch.label}") as cursor:
-                cursor.execute(_about("count_seen", attempt))
+                cursor.execute(about("count_seen", attempt))
                 return int(cursor.fetchall()[0][0])
         except StagingLostError:
             return 0
@@ -201,7 +191,7 @@ class PostgresEvidence(Evidence):
     @override
     def find_holes(self, attempt: Attempt) -> Sequence[OffsetRange]:
         with transaction(self.dsn, f"look for holes in {attempt.batch.label}") as cursor:
-            cursor.execute(_about("find_holes", attempt), {"batch_id": attempt.batch.batch_id})
+            cursor.execute(about("find_holes", attempt), {"batch_id": attempt.batch.batch_id})
             return read_ranges(cursor)
 
     @override
@@ -232,7 +222,7 @@ class PostgresEvidence(Evidence):
                     if each is not None:
                         copy.write_row((*(row | {"error": each.reason}).values(), list(each.checks)))
             cursor.execute("analyze batchledger_aside")
-            cursor.execute(_about("insert_set_aside", attempt))
+            cursor.execute(about("insert_set_aside", attempt))
             # A column of an erased key may be missing from the row by now, so that nothing has marked it.
             withhold_payloads(cursor, attempt)
         return ()
@@ -259,22 +249,8 @@ class PostgresEvidence(Evidence):
         return self.keeps_payloads or attempt.batch.origin is RecordOrigin.QUARANTINE
 
 
-def withhold_payloads(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-    """Take the payload from what an attempt has set aside, if it was read before an erasure that did not see it."""
-    pipeline = attempt.batch.pipeline
-    cursor.execute("select exists (select from batchledger.erased_key where pipeline = %s)", [pipeline])
-    if cursor.fetchone() == (True,):
-        cursor.execute(_about("withhold_payloads", attempt), {"pipeline": pipeline})
-
-
 def _as_rows(records: pa.Table | pa.RecordBatch, *, keeps_payloads: bool) -> Iterator[dict[str, Any]]:
     """Yield the records a few at a time, because all of them may take hundreds of megabytes."""
     for start in range(0, records.num_rows, _ROWS_AT_ONCE):
         for row in records.slice(start, _ROWS_AT_ONCE).to_pylist():
             yield row if keeps_payloads else row | _NO_PAYLOAD
-
-
-def _about(name: str, attempt: Attempt) -> sql.Composed:
-    return sql.SQL(read_statement(__package__, name).decode()).format(
-        visible=visible_table(attempt), quarantine=quarantine_table(attempt)
-    )

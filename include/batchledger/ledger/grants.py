@@ -57,15 +57,6 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
     "sequence": _REMOVE,
     "writer_schema": _ADD,
 }
-TABLES_TO_JOIN = (
-    "batchledger.attempt",
-    "batchledger.attempt_writer_schema",
-    "batchledger.batch",
-    "batchledger.batch_range",
-)
-"""Where housekeeping deletes when it joins batches."""
-RIGHTS_TO_JOIN = f"delete on {', '.join(TABLES_TO_JOIN)}"
-"""What housekeeping needs besides, to join batches. No run deletes one, so no role gets it with the others."""
 # A member may be without the rights of the other role until it says "set role".
 _FIND_UNHELD = """
 select (

@@ -20,7 +20,6 @@ from batchledger.database.transactions import (
     read_ranges,
     read_statement,
 )
-from batchledger.ledger.grants import TABLES_TO_JOIN
 from batchledger.ledger.rows import Cursor, insert_decision, require_none_committing
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.model.batch import BatchState, Decision, DecisionKind
@@ -34,6 +33,16 @@ logger = logging.getLogger(__name__)
 
 # Housekeeping waits no longer for a pipeline: a publication that comes meanwhile has to wait behind it.
 PIPELINE_IS_FREE_WITHIN = "2s"
+
+TABLES_TO_JOIN = (
+    "batchledger.attempt",
+    "batchledger.attempt_writer_schema",
+    "batchledger.batch",
+    "batchledger.batch_range",
+)
+"""Where housekeeping deletes when it joins batches."""
+RIGHTS_TO_JOIN = f"delete on {', '.join(TABLES_TO_JOIN)}"
+"""What housekeeping needs besides, to join batches. No run deletes one, so no role gets it with the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from typing_extensions import override
 
 from batchledger.database.transactions import ranges_as_arrays, read_held, read_statement
-from batchledger.ledger.evidence import withhold_payloads
+from batchledger.ledger.evidence_tables import withhold_payloads
 from batchledger.ledger.publication import (
     PostgresPublication,
     discard_batch,

@@ -17,7 +17,7 @@ from batchledger.database.transactions import (
     translate_errors,
     use_connection,
 )
-from batchledger.ledger.evidence import quarantine_table
+from batchledger.ledger.evidence_tables import quarantine_table
 from batchledger.ledger.rows import (
     await_publications,
     find_quarantined,

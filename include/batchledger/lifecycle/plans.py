@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from batchledger.lifecycle.at_work import require_left
 from batchledger.lifecycle.ownership import drop_discarded, is_published_by, load_batch
-from batchledger.lifecycle.platform import Platform, load_positions
+from batchledger.lifecycle.platform import Outlook, Platform, load_positions
 from batchledger.model.batch import Batch, BatchState, Decision, DecisionKind, LogState, Position
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import DecisionRefusedError, PositionConflictError
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 OFFSETS_SEARCHED_AT_ONCE = 5_000_000
 
 
-def preview(platform: Platform, max_records: int | None = None, min_records: int | None = None) -> Plan:
+def preview(platform: Outlook, max_records: int | None = None, min_records: int | None = None) -> Plan:
     """Return what the next live batch would take. Changes nothing. Raises LossError, TopicChangedError.
 
     ``max_records`` and ``min_records`` stand for the limits of the pipeline file.
@@ -293,7 +293,7 @@ def retake(platform: Platform, batch_id: int, run: str, decision: Decision) -> B
 
 
 def _choose_first_positions(
-    platform: Platform, stored: Mapping[TopicPartition, Position], log: LogState
+    platform: Outlook, stored: Mapping[TopicPartition, Position], log: LogState
 ) -> tuple[Position, ...]:
     rules, new = platform.rules, tuple(each for each in log.log_by_partition if each not in stored)
     starts = platform.source.find_offsets(new, rules.start_at) if rules.start_at and new else {}
@@ -306,7 +306,7 @@ def _warn_once_more(platform: Platform, batch: Batch) -> None:
         logger.warning("%s: %s", batch.label, once_more)
 
 
-def _choose_size(platform: Platform) -> BatchSize | None:
+def _choose_size(platform: Outlook) -> BatchSize | None:
     """Return how many records the pipeline's target duration allows; None when it has no target."""
     limits = platform.rules.limits
     if limits.target_duration_seconds is None:

@@ -80,7 +80,17 @@ def require_nothing(*_: Batch) -> None:
 
 
 @dataclass(frozen=True)
-class Platform:
+class Outlook:
+    """What shows how one pipeline stands, and what its next batch would take: its rules, its log, its ledger."""
+
+    rules: PipelineRules
+    source: SourceLog
+    ledger: Ledger
+    decisions: Decisions
+
+
+@dataclass(frozen=True)
+class Platform(Outlook):
     """Everything the steps of one pipeline need. ``make_stager`` is called only by the stage step: it opens Spark.
 
     ``make_row_checks`` is None if the pipeline file asks for no checks. ``follow`` tells people how far the stage
@@ -90,10 +100,6 @@ class Platform:
     the batch that this process is at work on, or the one that has started it for a step.
     """
 
-    rules: PipelineRules
-    source: SourceLog
-    ledger: Ledger
-    decisions: Decisions
     presences: Presences
     evidence: Evidence
     sink: Sink
@@ -113,7 +119,7 @@ class Platform:
 StageStep = Callable[[Platform, int, str], Batch]
 
 
-def load_positions(platform: Platform) -> dict[TopicPartition, Position]:
+def load_positions(platform: Outlook) -> dict[TopicPartition, Position]:
     """Return where the pipeline is in the topics that its file names; a topic that it read before is left out."""
     rules = platform.rules
     found = platform.ledger.load_positions(rules.name)

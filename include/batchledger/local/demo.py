@@ -25,11 +25,12 @@ from batchledger.local.run_progress import follow, measure_backlog, observe
 from batchledger.local.samples.samples import SampleOrder, produce_samples
 from batchledger.local.stack.airflow_components import ADMIN, airflow_url
 from batchledger.local.stack.home import Home, Ports
+from batchledger.looking import ledger_dsn
 from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.batch import Lane
 from batchledger.model.checks import describe_outcomes
 from batchledger.model.counting import describe_count
-from batchledger.wiring import build_platform, ledger_dsn
+from batchledger.wiring import build_platform
 
 PARTITIONS = 4
 PARSE_SECONDS = 180.0

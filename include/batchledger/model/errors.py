@@ -9,13 +9,15 @@ processes.
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from batchledger.model.batch import TopicIdentity
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import Presence
+
+if TYPE_CHECKING:
+    from batchledger.model.batch import TopicIdentity
 
 
 @dataclass(eq=False, repr=False)
@@ -237,8 +239,8 @@ class TopicChangedError(BatchledgerError):
 
     exit_code = 3
 
-    expected: TopicIdentity | None = field(default=None, kw_only=True)
-    found: TopicIdentity | None = field(default=None, kw_only=True)
+    expected: "TopicIdentity | None" = field(default=None, kw_only=True)
+    found: "TopicIdentity | None" = field(default=None, kw_only=True)
     """Set if the topic is another one."""
 
 

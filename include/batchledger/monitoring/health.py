@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from batchledger.lifecycle import plans
-from batchledger.lifecycle.platform import PipelineRules, Platform, load_positions
+from batchledger.lifecycle.platform import Outlook, PipelineRules, load_positions
 from batchledger.model.batch import (
     Batch,
     BatchState,
@@ -136,14 +136,14 @@ def find_threats(partitions: Sequence[PartitionHealth], positions: Sequence[Posi
     )
 
 
-def read_threats(platform: Platform, now: datetime, first_positions: Sequence[Position] = ()) -> Threats:
+def read_threats(platform: Outlook, now: datetime, first_positions: Sequence[Position] = ()) -> Threats:
     """Ask the source about the unread records; ``first_positions`` are those that are not stored yet."""
     concerned = [*load_positions(platform).values(), *first_positions]
     partitions = platform.source.read_health({each.partition: each.next_offset for each in concerned})
     return find_threats(partitions, concerned, now)
 
 
-def survey(platform: Platform, now: datetime) -> PipelineHealth:
+def survey(platform: Outlook, now: datetime) -> PipelineHealth:
     """Say how the pipeline stands; what cannot be asked is ``unknown``, with the error, and nothing is raised."""
     name = platform.rules.name
     try:
@@ -153,7 +153,7 @@ def survey(platform: Platform, now: datetime) -> PipelineHealth:
     return replace(_survey(platform, now), quarantine=quarantine)
 
 
-def _survey(platform: Platform, now: datetime) -> PipelineHealth:
+def _survey(platform: Outlook, now: datetime) -> PipelineHealth:
     name = platform.rules.name
     try:
         batch = platform.ledger.find_open_batch(name)

@@ -1,7 +1,7 @@
 """Airflow connections as frozen values: the same ones for Airflow's tasks and for the command line.
 
-Airflow's own lookup finds them: environment variables, secrets backends, and Airflow's database. A task asks the API
-server for the last one, and the command line opens it. So a secret has one home. ``repr`` shows no password.
+They are found as Airflow finds them: secrets backends, environment variables, and Airflow's database. A task asks the
+API server for the last one, and the command line opens it. So a secret has one home. ``repr`` shows no password.
 """
 
 import difflib
@@ -25,6 +25,7 @@ from batchledger.settings.known_settings import (
     read_headers,
 )
 from batchledger.settings.lookup import PREFIX, describe_search, plain_type
+from batchledger.settings.plain_lookup import find_plainly
 from batchledger.settings.tls_options import TLS_OPTIONS, read_tls_files
 
 LOCAL_REGISTRY = "registry_default"
@@ -80,22 +81,30 @@ def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str
     ``types`` are the types that fit, as Airflow writes them. ``asked_by`` says where the id stands, such as
     ``/etc/pipelines/orders.yaml: sink.catalog``. Both serve the message only: nothing is compared with them.
     """
+    found = find_plainly(connection_id)
+    if found is not None:
+        return Connection(
+            connection_id=connection_id,
+            type=plain_type(found["conn_type"]),
+            **{each: found.get(each) for each in ("host", "port", "login", "password", "schema")},
+            extra=found["extra"],
+        )
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
     try:
-        found = BaseHook.get_connection(connection_id)
+        asked = BaseHook.get_connection(connection_id)
     except (AirflowNotFoundException, AirflowRuntimeError) as error:
         raise _missing(connection_id, types, asked_by) from error
     return Connection(
         connection_id=connection_id,
-        type=plain_type(found.conn_type or ""),
-        host=found.host,
-        port=found.port,
-        login=found.login,
-        password=found.password,
-        schema=found.schema,
-        extra=found.extra_dejson,
+        type=plain_type(asked.conn_type or ""),
+        host=asked.host,
+        port=asked.port,
+        login=asked.login,
+        password=asked.password,
+        schema=asked.schema,
+        extra=asked.extra_dejson,
     )
 
 

@@ -1,6 +1,7 @@
 """Where Airflow looks for a connection: prepared for our own programs, and told by the error that found none.
 
-Airflow's own code does every lookup. This module itself reads ids and types only, for the words of that error.
+``plain_lookup`` reads what is plain, and Airflow's own code looks up the rest. This module itself reads ids and types
+only, for the words of that error.
 """
 
 import json

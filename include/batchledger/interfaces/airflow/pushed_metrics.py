@@ -39,7 +39,7 @@ def push_metrics(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
 def _push(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
     from batchledger.interfaces.metrics.families import Look, WatchedPipeline, build_families
     from batchledger.interfaces.metrics.totals import ask_ledgers
-    from batchledger.wiring import ledger_dsn
+    from batchledger.looking import ledger_dsn
 
     totals = ask_ledgers({pipeline.name: ledger_dsn(pipeline)}).get(pipeline.name)
     now = datetime.now(UTC)

@@ -16,6 +16,7 @@ from batchledger.books.starting import load_start_facts
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
 from batchledger.interfaces.airflow.troubles import Troubles
+from batchledger.looking import ledger_dsn
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.offsets import TopicPartition
 from batchledger.monitoring.starting import (
@@ -30,7 +31,6 @@ from batchledger.monitoring.starting import (
 )
 from batchledger.settings.connections import kafka_options, load_connection
 from batchledger.source.kafka.ends import LogEnds
-from batchledger.wiring import ledger_dsn
 
 logger = logging.getLogger(__name__)
 

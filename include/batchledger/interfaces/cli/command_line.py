@@ -53,7 +53,7 @@ def find_known(name: str, connection: str) -> "tuple[PipelineConfig | None, str]
     Raises UnknownPipelineError if neither a file nor that ledger has the name.
     """
     from batchledger.ledger.retiring import is_known
-    from batchledger.wiring import ledger_dsn
+    from batchledger.looking import ledger_dsn
 
     try:
         config = load_pipeline(name)
@@ -91,7 +91,7 @@ def find_ledger_of(pipeline: "PipelineConfig", login: str | None) -> str:
     """
     from psycopg.conninfo import conninfo_to_dict
 
-    from batchledger.wiring import ledger_dsn
+    from batchledger.looking import ledger_dsn
 
     dsn = ledger_dsn(pipeline)
     if login is None:

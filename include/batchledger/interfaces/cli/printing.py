@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from batchledger.model.balance import BALANCE_LINES
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.offsets import OffsetRange
 
@@ -109,6 +108,9 @@ def new_table(title: str, *columns: str) -> Table:
     )
     # Otherwise rich breaks the title to the width of a narrow table.
     table.min_width = min(len(title), MOST_COLUMNS)
+    # Imported here because an error is printed without it.
+    from batchledger.model.balance import BALANCE_LINES
+
     for column in columns:
         is_number = column in _NUMBERS or column.replace(" ", "_") in BALANCE_LINES
         wraps = column in _WRAPPING

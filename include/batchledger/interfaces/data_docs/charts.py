@@ -1,146 +1,112 @@
-"""The history of a pipeline as one drawing of six panels: SVG inside a page, by matplotlib.
+"""The history of a pipeline as one drawing of six panels: where each bar and each word stands, for a template of SVG.
 
 Each panel answers one question, with batches from left to right; a panel with nothing to show says so. The colours are
 by Okabe and Ito, which colour-blind people tell apart; bad values are hatched too. The drawing only names its colours,
 and the page gives them values, so that the drawing follows its light and dark look.
 """
 
-import io
-import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log10
 
-import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from batchledger.books.figures import BatchFigures
+from batchledger.interfaces.data_docs.index import find_template
 from batchledger.model.batch import Lane
 
-# The colours of the drawing, and their names in the style sheet.
-_INK, _FAINT = "#010203", "#040506"
-_GOOD, _ASIDE, _BAD, _OTHER, _QUIET = "#0072b2", "#e69f00", "#d55e00", "#56b4e9", "#999999"
-_NAMES = {
-    _INK: "ink",
-    _FAINT: "faint",
-    _GOOD: "good",
-    _ASIDE: "aside",
-    _BAD: "bad",
-    _OTHER: "other",
-    _QUIET: "quiet",
-}
-_COLOURS = re.compile("|".join(_NAMES))
-_HATCH = "////"
-_LABELS = 8
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    # Otherwise two drawings of the same figures differ.
-    "svg.hashsalt": "batchledger",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "hatch.linewidth": 0.6,
-    "text.color": _INK,
-    "axes.edgecolor": _FAINT,
-    "axes.labelcolor": _INK,
-    "axes.facecolor": "none",
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": _FAINT,
-    "grid.linewidth": 0.4,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "figure.facecolor": "none",
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-}
+WIDTH, HEIGHT = 480, 215
+"""One panel without its title and numbers, in the drawing's own units."""
+_LABELS, _STEPS_UP = 8, 4
+_ROUND = (1, 2, 2.5, 3, 4, 5, 8, 10)
+_BAR = 0.8
+_ROOM_ABOVE = 1.03
 
-Series = tuple[str, str, str, Sequence[float]]
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One value a batch, by the oldest first; None: there is none. ``colour`` and ``pattern`` name what fills it."""
+
+    label: str
+    colour: str
+    values: Sequence[float | None]
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle, from its upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    series: Series
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel: a title, lines with numbers, the batches' numbers, and bars or points.
+
+    A ``legend`` explains several series. Each text comes with its place.
+    """
+
+    title: str
+    lines: tuple[tuple[float, str], ...]
+    names: tuple[tuple[float, int], ...]
+    bars: tuple[Bar, ...] = ()
+    points: tuple[tuple[float, float], ...] = ()
+    legend: tuple[Series, ...] = ()
 
 
 def draw_history(batches: Sequence[BatchFigures]) -> Markup:
     """Return the drawing of at least one batch, the oldest at the left."""
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(11, 8.4), layout="constrained")
-        FigureCanvasSVG(figure)
-        grid = figure.subplots(3, 2).flat
-        for axes, (title, draw) in zip(grid, _PANELS.items(), strict=True):
-            axes.set_title(title)
-            draw(axes, batches)
-            _name_batches(axes, batches)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": "History"})
-    svg = text.getvalue()
-    drawing = svg[svg.index("<svg") :]
-    return Markup(_COLOURS.sub(lambda found: f"var(--{_NAMES[found[0]]})", drawing))  # noqa: S704
+    panels = [_lay_out(title, list(list_series(batches)), batches) for title, list_series in _PANELS.items()]
+    drawing = find_template("history.svg.j2").render(panels=panels, width=WIDTH, height=HEIGHT)
+    return Markup(drawing)  # noqa: S704 -- the template has escaped it
 
 
-def _rows(axes: Axes, batches: Sequence[BatchFigures]) -> None:
-    def of(lane: Lane, *, is_visible: bool) -> list[float]:
-        return [
-            (each.accepted or 0) if each.lane is lane and (each.published_at is not None) is is_visible else 0
-            for each in batches
-        ]
+def _rows(batches: Sequence[BatchFigures]) -> Iterator[Series]:
+    def of(is_shown: Callable[[BatchFigures], bool]) -> list[float]:
+        return [(each.accepted or 0) if is_shown(each) else 0 for each in batches]
 
-    hidden = [sum(pair) for pair in zip(*(of(lane, is_visible=False) for lane in Lane), strict=True)]
-    _stack(
-        axes,
-        ("published", _GOOD, "", of(Lane.LIVE, is_visible=True)),
-        ("published again", _OTHER, "", of(Lane.REPLAY, is_visible=True)),
-        ("not published", _BAD, _HATCH, hidden),
+    yield Series("published", "good", of(lambda each: each.published_at is not None and each.lane is Lane.LIVE))
+    yield Series(
+        "published again", "other", of(lambda each: each.published_at is not None and each.lane is Lane.REPLAY)
     )
+    yield Series("not published", "bad", of(lambda each: each.published_at is None), "hatched")
 
 
-def _duplicates(axes: Axes, batches: Sequence[BatchFigures]) -> None:
-    _stack(axes, ("dropped", _ASIDE, "", [each.duplicates or 0 for each in batches]))
-
-
-def _holes(axes: Axes, batches: Sequence[BatchFigures]) -> None:
-    _stack(
-        axes,
-        ("explained", _QUIET, "", [each.holes or 0 for each in batches]),
-        ("accepted as lost", _ASIDE, "", [each.accepted_loss or 0 for each in batches]),
-        ("unexplained", _BAD, _HATCH, [abs(each.unexplained or 0) for each in batches]),
-        ("missing numbers", _BAD, "....", [each.missing_numbers or 0 for each in batches]),
-    )
-
-
-def _quarantined(axes: Axes, batches: Sequence[BatchFigures]) -> None:
-    _stack(axes, ("set aside", _ASIDE, "", [each.quarantined or 0 for each in batches]))
-
-
-def _checks(axes: Axes, batches: Sequence[BatchFigures]) -> None:
+def _checks(batches: Sequence[BatchFigures]) -> Iterator[Series]:
     def share(count: Callable[[BatchFigures], int]) -> list[float]:
         return [100 * count(each) / each.checks if each.checks else 0 for each in batches]
 
-    _stack(
-        axes,
-        ("passed", _GOOD, "", share(lambda each: each.passed)),
-        ("nothing to judge", _QUIET, "", share(lambda each: each.empty)),
-        ("could not run", _ASIDE, "....", share(lambda each: each.not_run)),
-        ("failed", _BAD, _HATCH, share(lambda each: each.failed)),
-    )
-    axes.set_ylim(0, 100)
+    yield Series("passed", "good", share(lambda each: each.passed))
+    yield Series("nothing to judge", "quiet", share(lambda each: each.empty))
+    yield Series("could not run", "aside", share(lambda each: each.not_run), "dotted")
+    yield Series("failed", "bad", share(lambda each: each.failed), "hatched")
 
 
-def _duration(axes: Axes, batches: Sequence[BatchFigures]) -> None:
-    known = [(place, each.seconds) for place, each in enumerate(batches) if each.seconds is not None]
-    if not known:
-        _say_nothing(axes)
-        return
-    places, seconds = zip(*known, strict=True)
-    axes.plot(places, seconds, color=_GOOD, linewidth=1.2, marker="o", markersize=3)
-    axes.set_ylim(bottom=0)
+def _duplicates(batches: Sequence[BatchFigures]) -> Iterator[Series]:
+    yield Series("dropped", "aside", [each.duplicates or 0 for each in batches])
 
 
-_PANELS: dict[str, Callable[[Axes, Sequence[BatchFigures]], None]] = {
+def _quarantined(batches: Sequence[BatchFigures]) -> Iterator[Series]:
+    yield Series("set aside", "aside", [each.quarantined or 0 for each in batches])
+
+
+def _holes(batches: Sequence[BatchFigures]) -> Iterator[Series]:
+    yield Series("explained", "quiet", [each.holes or 0 for each in batches])
+    yield Series("accepted as lost", "aside", [each.accepted_loss or 0 for each in batches])
+    yield Series("unexplained", "bad", [abs(each.unexplained or 0) for each in batches], "hatched")
+    yield Series("missing numbers", "bad", [each.missing_numbers or 0 for each in batches], "dotted")
+
+
+def _duration(batches: Sequence[BatchFigures]) -> Iterator[Series]:
+    yield Series("", "good", [each.seconds for each in batches], "points")
+
+
+_PANELS: Mapping[str, Callable[[Sequence[BatchFigures]], Iterator[Series]]] = {
     "Rows": _rows,
     "Checks, % of those asked for": _checks,
     "Duplicates": _duplicates,
@@ -150,42 +116,48 @@ _PANELS: dict[str, Callable[[Axes, Sequence[BatchFigures]], None]] = {
 }
 
 
-def _stack(axes: Axes, *series: Series) -> None:
-    """Draw bars on top of each other; a series that is 0 everywhere is left out."""
-    drawn = [each for each in series if any(each[3])]
-    if not drawn:
-        _say_nothing(axes)
-        return
-    below = [0.0] * len(drawn[0][3])
-    for label, colour, hatch, values in drawn:
-        is_bad = bool(hatch)
-        axes.bar(
-            range(len(values)),
-            values,
-            bottom=below,
-            width=0.8,
-            color=colour,
-            label=label,
-            hatch=hatch or None,
-            edgecolor=_INK if is_bad else colour,
-            linewidth=0.4,
-        )
-        below = [low + value for low, value in zip(below, values, strict=True)]
-    if len(series) > 1:
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(drawn), borderpad=0, handlelength=1.2)
-
-
-def _say_nothing(axes: Axes) -> None:
-    axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", va="center", fontsize=11, color=_INK)
-    axes.set_yticks([])
-
-
-def _name_batches(axes: Axes, batches: Sequence[BatchFigures]) -> None:
-    axes.set_xlim(-0.7, len(batches) - 0.3)
+def _lay_out(title: str, series: Sequence[Series], batches: Sequence[BatchFigures]) -> Panel:
+    """Place everything of a panel. A series that is 0 everywhere is left out; if all are, the panel has no lines."""
+    across = WIDTH / len(batches)
     step = max(1, -(-len(batches) // _LABELS))
     # Counted from the newest batch, which always has its number.
-    places = [len(batches) - 1 - back for back in range(0, len(batches), step)]
-    axes.set_xticks(places, [str(batches[place].batch_id) for place in places])
-    if axes.get_yticks().size:
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    named = range(len(batches) - 1, -1, -step)
+    names = tuple((round((place + 0.5) * across, 1), batches[place].batch_id) for place in named)
+    drawn = [each for each in series if any(each.values)]
+    if not drawn:
+        return Panel(title, (), names)
+    highest = max(sum(value or 0 for value in values) for values in zip(*(each.values for each in drawn), strict=True))
+    up = HEIGHT / (highest if "%" in title else highest * _ROOM_ABOVE)
+    lines = tuple((round(HEIGHT - value * up, 1), _shorten(value)) for value in _choose_lines(highest))
+    if drawn[0].pattern == "points":
+        known = [(place, value) for place, value in enumerate(drawn[0].values) if value is not None]
+        points = tuple((round((place + 0.5) * across, 1), round(HEIGHT - value * up, 1)) for place, value in known)
+        return Panel(title, lines, names, points=points)
+    return Panel(title, lines, names, tuple(_stack(drawn, across, up)), legend=tuple(drawn) if len(series) > 1 else ())
+
+
+def _stack(drawn: Sequence[Series], across: float, up: float) -> Iterator[Bar]:
+    """Yield the bars of each batch on top of each other."""
+    for place, values in enumerate(zip(*(each.values for each in drawn), strict=True)):
+        y = float(HEIGHT)
+        for series, value in zip(drawn, values, strict=True):
+            if value:
+                y -= value * up
+                x = (place + (1 - _BAR) / 2) * across
+                yield Bar(round(x, 1), round(y, 1), round(across * _BAR, 1), round(value * up, 1), series)
+
+
+def _choose_lines(highest: float) -> Iterator[int]:
+    """Yield 0 and up to four round, whole numbers above it that are no higher. Example: 1290 gives 400, 800, 1200."""
+    power = 10.0 ** floor(log10(max(highest / _STEPS_UP, 1)))
+    steps = (int(each * power) for each in _ROUND if (each * power).is_integer())
+    step = next(each for each in steps if highest / each <= _STEPS_UP)
+    yield from range(0, floor(highest) + 1, step)
+
+
+def _shorten(value: int) -> str:
+    """Return a number with as few digits as it has. Example: 1200 is 1.2k."""
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return str(value)

@@ -1,6 +1,6 @@
 """Bring the pages up to date: batches that have changed, the histories, and the page over all pipelines.
 
-Pages that are still true stay. Great Expectations and matplotlib take seconds to import, so they are imported only if
+Pages that are still true stay. Great Expectations takes seconds to import, so it is imported only if
 there is a page to write: if nothing has happened, a pipeline costs one query. Nothing is changed but the folder of the
 pages.
 """
@@ -19,15 +19,15 @@ from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files
 from batchledger.interfaces.data_docs.folder import DocsFolder, write_page
 from batchledger.interfaces.data_docs.index import write_index
 from batchledger.ledger.audits import StoredAudit, load_newest_audit
+from batchledger.looking import ledger_dsn
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError
-from batchledger.wiring import ledger_dsn
 
 logger = logging.getLogger(__name__)
 
 BATCHES_KEPT = 200
 # Part of each stamp: another number makes all pages anew, because they look different.
-_LOOK = 7
+_LOOK = 8
 MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 

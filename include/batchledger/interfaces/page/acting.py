@@ -34,10 +34,11 @@ from batchledger.lifecycle import execution
 from batchledger.lifecycle.orders import AtOnce, Retake
 from batchledger.lifecycle.plans import require_possible
 from batchledger.lifecycle.written_orders import needs_second_person
+from batchledger.looking import ledger_dsn
 from batchledger.model.batch import Decided, Decision, DecisionKind
 from batchledger.model.errors import DecisionRefusedError, ServiceUnavailableError
 from batchledger.planning.replay import Quarantined, Replay
-from batchledger.wiring import build_platform, ledger_dsn
+from batchledger.wiring import build_platform
 
 logger = logging.getLogger(__name__)
 

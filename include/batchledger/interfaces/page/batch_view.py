@@ -13,7 +13,7 @@ from batchledger.books.history import (
 )
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.page.paging import Paging, turn_to
-from batchledger.wiring import ledger_dsn
+from batchledger.looking import ledger_dsn
 
 RANGES_ON_PAGE = 50
 QUARANTINE_ON_PAGE = 20

@@ -8,10 +8,10 @@ from batchledger.books.overview import Held, load_books, load_held
 from batchledger.config.pipeline_file import load_pipeline
 from batchledger.interfaces.page.overview import Overview, OverviewFinder, date_unread, find_lagging
 from batchledger.interfaces.page.watch import Watch
+from batchledger.looking import ledger_dsn, source_options
 from batchledger.model.batch import LogState, PartitionHealth, Position
 from batchledger.model.offsets import TopicPartition
 from batchledger.source.kafka.log import KafkaLog
-from batchledger.wiring import ledger_dsn, source_options
 
 FRESH_SECONDS = 4.0
 

@@ -18,6 +18,7 @@ from batchledger.database.transactions import keep_connections
 from batchledger.interfaces.page.airflow_state import find_active_runs, find_switched_off
 from batchledger.interfaces.surveys import find_left
 from batchledger.lifecycle.platform import Deadlines, PipelineRules
+from batchledger.looking import ledger_dsn
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.findings import PipelineState
@@ -26,7 +27,6 @@ from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, fi
 from batchledger.monitoring.messages import COMMAND_LINE_RUN
 from batchledger.settings.connections import kafka_options, load_connection
 from batchledger.source.kafka.log import KafkaLog
-from batchledger.wiring import ledger_dsn
 
 # The oldest unread records are looked for in so many partitions at a time, of pipelines that a person looks at.
 PARTITIONS_DATED = 500

@@ -31,13 +31,13 @@ from batchledger.interfaces.page.ribbon import COLUMNS, Piece, draw_ribbon, plac
 from batchledger.interfaces.page.watch import Sight
 from batchledger.ledger.ledger import PostgresLedger
 from batchledger.ledger.requests import list_requests
+from batchledger.looking import ledger_dsn
 from batchledger.model.batch import BatchState, DecisionRecord, PartitionHealth, PartitionLog, Position
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, judge, look
 from batchledger.planning.live import find_losses
 from batchledger.proof.coverage import Accounted, Kind, Segment, choose_frame, count_by_kind, cover, find_missing
-from batchledger.wiring import ledger_dsn
 
 HOLDERS_SHOWN = 200
 SEGMENTS_SHOWN = 200

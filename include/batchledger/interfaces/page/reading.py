@@ -47,6 +47,7 @@ from batchledger.interfaces.page.rights import VERBS, Verb
 from batchledger.ledger.looks import record_look
 from batchledger.ledger.record_schemas import list_schemas
 from batchledger.ledger.writer_schemas import list_used_schemas
+from batchledger.looking import ledger_dsn
 from batchledger.model.actors import Actor
 from batchledger.model.batch import BatchState, DecisionKind
 from batchledger.model.checks import Severity
@@ -57,7 +58,7 @@ from batchledger.model.records.columns import write_columns
 from batchledger.model.records.contract import SchemaChange, list_changes
 from batchledger.model.refusals import may_be_accepted
 from batchledger.proof.coverage import Kind
-from batchledger.wiring import compare_schema, ledger_dsn
+from batchledger.wiring import compare_schema
 
 PIPELINES_ON_PAGE = 50
 URGENT = [each.row.state for each in IncidentKind if each.row.state and each.row.severity is Severity.CRITICAL]

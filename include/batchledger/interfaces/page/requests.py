@@ -22,10 +22,11 @@ from batchledger.interfaces.wording import list_changes
 from batchledger.ledger.requests import list_requests, load_request
 from batchledger.lifecycle import execution
 from batchledger.lifecycle.platform import Platform
+from batchledger.looking import ledger_dsn
 from batchledger.model.actors import Actor
 from batchledger.model.batch import Decided, Decision, DecisionKind, DecisionRecord
 from batchledger.model.requests import VALID_FOR, explain_same
-from batchledger.wiring import build_platform, ledger_dsn
+from batchledger.wiring import build_platform
 
 _STEPS: Mapping[str, Callable[[Platform, DecisionRecord, Decision], Decided]] = {
     "confirm": execution.confirm,

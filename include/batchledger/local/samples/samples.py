@@ -17,9 +17,9 @@ from batchledger.local.samples.flights import FLIGHT_COUNT, read_flights, read_f
 from batchledger.local.samples.guarantee import Guarantee, Transactions
 from batchledger.local.samples.producer import ReportProgress, SampleRecord, feed
 from batchledger.local.samples.synthetic import synthesize_records
+from batchledger.looking import source_options
 from batchledger.model.errors import ConfigurationError
 from batchledger.reading import open_registry
-from batchledger.wiring import source_options
 
 DEFAULT_RECORDS = 10_000
 

@@ -11,7 +11,6 @@ import json
 import sys
 from datetime import datetime
 
-import httpx
 import psycopg
 
 from batchledger.local.stack import processes
@@ -179,6 +178,8 @@ def _launch(home: Home, command: tuple[str, ...]) -> Launch:
 
 
 def _is_healthy(ports: Ports, component: str, record: ServiceRecord) -> bool:
+    import httpx
+
     try:
         answer = httpx.get(f"{airflow_url(ports)}/api/v2/monitor/health", timeout=5, trust_env=False)
     except httpx.TransportError:

@@ -62,7 +62,11 @@ def down(as_json: AsJson = False) -> None:
 
 
 def look() -> Shown:
-    """Look at the local services of this project."""
+    """Look at the local services of this project; there are none without the extra ``local``."""
+    from batchledger.config.extras import has_extra
+
+    if not has_extra("local"):
+        return Shown({"services": []})
     from batchledger.local.stack.status import look_at_stack
 
     home = Home.of_project()

@@ -13,7 +13,6 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
@@ -177,6 +176,8 @@ class Credentials:
 
 def settings(home: Home, ports: Ports) -> dict[str, Any]:
     """What ``up`` stores for ``status``, ``down`` and the command line, until ``down`` removes it."""
+    from importlib import metadata
+
     version = metadata.version("batchledger")
     return {"version": version, "ports": dataclasses.asdict(ports), "pipelines": str(home.pipelines)}
 

@@ -9,8 +9,6 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-import httpx
-
 from batchledger.local.stack.defaults import REGISTRY_VERSION
 from batchledger.local.stack.home import Home, Ports, private_folder, write_private
 from batchledger.local.stack.jars import fetch_jars
@@ -90,6 +88,8 @@ def _unpack(home: Home) -> Path:
 
 
 def _answers(ports: Ports) -> bool:
+    import httpx
+
     try:
         with httpx.Client(trust_env=False, timeout=2.0) as client:
             return client.get(f"http://{HOST}:{ports.registry}/health/ready").is_success

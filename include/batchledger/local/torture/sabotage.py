@@ -22,11 +22,12 @@ from batchledger.ledger.ledger import PostgresLedger
 from batchledger.ledger.publication import PostgresPublication
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.torture.schedule import PLAN_CHOSEN, Protection
+from batchledger.looking import ledger_dsn
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, DeliveryMode, HeldRange, Staged
 from batchledger.planning.live import Plan
 from batchledger.ports import CrashHook, Stager, no_crash
 from batchledger.sinks.table.sink import PostgresSink
-from batchledger.wiring import build_platform, ledger_dsn
+from batchledger.wiring import build_platform
 
 _CONSTRAINTS = ("batch_range_disjoint", "batch_range_held_once")
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from confluent_kafka import Consumer, TopicCollection
 from confluent_kafka.admin import AdminClient
 from typing_extensions import override
@@ -21,7 +21,6 @@ from batchledger.model.records.times import Searched, TimeSpan, to_milliseconds
 from batchledger.ports import SourceLog
 from batchledger.source.kafka import health, second_read, time_search
 from batchledger.source.kafka.clients import REQUEST_TIMEOUT_SECONDS, client_options
-from batchledger.source.kafka.records import read_bytes
 from batchledger.source.kafka.requests import (
     kafka_call,
     list_bounds,
@@ -32,6 +31,9 @@ from batchledger.source.kafka.requests import (
     wait,
     wait_if_present,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OFFSETS_IN_COMMIT = 500
 
@@ -88,7 +90,10 @@ class KafkaLog(SourceLog):
         return second_read.look_into(self.options, holes)
 
     @override
-    def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> pa.Table:
+    def read_records(self, records: Sequence[OffsetRange], limit_bytes: int) -> "pa.Table":
+        # Imported here because what only looks at a log needs no records.
+        from batchledger.source.kafka.records import read_bytes
+
         return read_bytes(self.options, records, limit_bytes)
 
     @override

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
-import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from typing_extensions import override
 
@@ -147,6 +146,9 @@ class RangeReader:
         """Yield the messages in runs of one partition; within a run the offsets increase."""
         if not messages:
             return
+        # Imported here because what only looks at a log reads no record, or one.
+        import numpy as np
+
         numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
         is_other = numbers[1:] != numbers[:-1]
         if self._has_topics:

@@ -13,7 +13,6 @@ from batchledger.model.balance import HoleEvidence
 from batchledger.model.errors import ServiceUnavailableError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
 from batchledger.source.kafka.requests import Isolation, describe_topic_configs, kafka_call, list_bounds
-from batchledger.source.kafka.second_client import find_visible
 
 READING_SECONDS = 60.0
 OFFSETS_PER_SECOND = 100_000
@@ -21,6 +20,9 @@ OFFSETS_PER_SECOND = 100_000
 
 def look_into(options: Mapping[str, str], holes: Sequence[OffsetRange]) -> HoleEvidence:
     """See ``SourceLog.look_into``."""
+    # Imported here because only holes need the second client.
+    from batchledger.source.kafka.second_client import find_visible
+
     holes = merge_ranges(holes)
     partitions = sorted({each.partition for each in holes})
     topics = sorted({each.topic for each in partitions})

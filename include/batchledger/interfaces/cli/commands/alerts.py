@@ -37,7 +37,9 @@ class _ListByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(help="The incidents and the messages about them: list, send, test.", cls=_ListByDefault)
+app = typer.Typer(
+    help="The incidents and the messages about them: list, send, test.", cls=_ListByDefault, add_completion=False
+)
 
 
 @app.command("list")
@@ -51,7 +53,7 @@ def list_incidents(
     Exit code 1 if a ledger does not answer.
     """
     from batchledger.ledger.incidents import list_alerts
-    from batchledger.wiring import ledger_dsn
+    from batchledger.looking import ledger_dsn
 
     found, failures = _visit(pipeline, lambda each: list_alerts(ledger_dsn(each), each.name, limit))
     alerts = [describe_alert(alert) for of_pipeline in found.values() for alert in of_pipeline]

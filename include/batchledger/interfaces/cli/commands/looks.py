@@ -20,7 +20,7 @@ def looks(
 ) -> None:
     """List who has looked at keys and values of a pipeline's records, and at errors in full."""
     from batchledger.ledger.looks import list_looks
-    from batchledger.wiring import ledger_dsn
+    from batchledger.looking import ledger_dsn
 
     found = list_looks(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
     show(describe_looks(pipeline, found), as_json)

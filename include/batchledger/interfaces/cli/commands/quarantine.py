@@ -29,7 +29,11 @@ from batchledger.planning.replay import Quarantined, Replay, require_payloads, s
 if TYPE_CHECKING:
     from batchledger.books.history import BatchHistory, QuarantineLine, QuarantineList
 
-app = typer.Typer(help="Records that could not be decoded: list them, replay them, drop them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Records that could not be decoded: list them, replay them, drop them.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 Ranges = Annotated[
     list[str] | None, typer.Argument(metavar="[RANGE]...", help='Which offsets, for example "orders[3] 1200..1201".')
@@ -51,7 +55,7 @@ def list_records(
 ) -> None:
     """List the records that a pipeline has in quarantine: coordinates, error, batch and size."""
     from batchledger.books.history import list_quarantine
-    from batchledger.wiring import ledger_dsn
+    from batchledger.looking import ledger_dsn
 
     dsn = ledger_dsn(load_pipeline(pipeline))
     found = list_quarantine(dsn, pipeline, limit)

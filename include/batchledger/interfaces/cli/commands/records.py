@@ -39,7 +39,8 @@ def records(
     A value in Avro or Protobuf is shown as JSON of all its fields, with its
     bytes below. The ledger keeps who has looked: see batchledger looks.
     """
-    from batchledger.wiring import find_records, ledger_dsn
+    from batchledger.looking import ledger_dsn
+    from batchledger.wiring import find_records
 
     config = load_pipeline(pipeline)
     found = find_records(config, [_parse(each) for each in ranges], limit)

@@ -87,7 +87,7 @@ def publish_again(pipeline: str, requests: Sequence[Replay], decision: Decision)
     """Publish each request as a batch of its own; return the histories of these batches. An empty request has none."""
     from batchledger.books.history import load_batch_history
     from batchledger.lifecycle import plans, run_batch
-    from batchledger.wiring import ledger_dsn
+    from batchledger.looking import ledger_dsn
 
     config = load_pipeline(pipeline)
     platform, stage = build_followed(config)
@@ -120,7 +120,7 @@ def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) ->
     """Show what a replay would do. Exit code 3 if it would not be published."""
     from batchledger.books.history import load_batch_history
     from batchledger.lifecycle.dry_run import dry_run_replay
-    from batchledger.wiring import ledger_dsn
+    from batchledger.looking import ledger_dsn
 
     config = load_pipeline(pipeline)
     platform, stage = build_followed(config)

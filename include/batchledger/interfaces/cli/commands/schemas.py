@@ -33,8 +33,9 @@ def schema(
     """
     from batchledger.ledger.record_schemas import list_schemas
     from batchledger.ledger.writer_schemas import list_used_schemas
+    from batchledger.looking import ledger_dsn
     from batchledger.reading import sample_topics
-    from batchledger.wiring import compare_schema, ledger_dsn
+    from batchledger.wiring import compare_schema
 
     if (pipeline is None) is (topic is None):
         raise typer.BadParameter("name a pipeline, or a topic by --topic")

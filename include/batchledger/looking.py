@@ -1,0 +1,30 @@
+"""Wires what looks at a pipeline: its log and its ledger. It imports no sink and no format: commands start fast."""
+
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.ledger.decisions import PostgresDecisions
+from batchledger.ledger.ledger import PostgresLedger
+from batchledger.lifecycle.platform import Outlook
+from batchledger.settings.connections import Connection, kafka_options, load_connection, postgres_dsn
+from batchledger.source.kafka.log import KafkaLog
+
+
+def load_named(pipeline: PipelineConfig, key: str, connection_id: str, *types: str) -> Connection:
+    """Return the connection that ``key`` of the pipeline's file names."""
+    return load_connection(connection_id, types, f"{pipeline.file}: {key}")
+
+
+def ledger_dsn(pipeline: PipelineConfig) -> str:
+    """The database of the ledger: the sink's own for PostgreSQL."""
+    key = "sink.connection" if pipeline.sink.ledger_connection else "ledger"
+    return postgres_dsn(load_named(pipeline, key, pipeline.warehouse, "postgres"))
+
+
+def source_options(pipeline: PipelineConfig) -> dict[str, str]:
+    """The checked options of the Kafka that the pipeline reads. Raises ConfigurationError."""
+    return kafka_options(load_named(pipeline, "source.connection", pipeline.source.connection, "kafka"))
+
+
+def build_outlook(pipeline: PipelineConfig) -> Outlook:
+    """Build what shows how the pipeline stands. Opens nothing yet. Raises ConfigurationError."""
+    kafka, dsn = source_options(pipeline), ledger_dsn(pipeline)
+    return Outlook(pipeline.rules, KafkaLog(kafka), PostgresLedger(dsn), PostgresDecisions(dsn))

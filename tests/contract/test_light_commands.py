@@ -1,0 +1,66 @@
+"""What commands that look may import for a pipeline of JSON into a table. An import costs CPU in every command."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, SERVICES
+from tests.support import Workplace
+
+PROGRAM = """
+import json, sys
+from batchledger.cli import main
+try:
+    main()
+finally:
+    with open({told!r}, "w") as told:
+        json.dump(sorted({{each.partition(".")[0] for each in sys.modules}}), told)
+"""
+COMMAND_LINE = {"annotated_doc", "batchledger", "rich", "shellingham", "typer", "typing_extensions"}
+HELP = {"attr", "linkify_it", "markdown_it", "mdurl", "pygments"}
+"""What typer shows a list with."""
+PIPELINE_FILE = {"annotated_types", "pydantic", "pydantic_core", "typing_inspection", "yaml"}
+LEDGER, KAFKA, SERVICES_HERE = (
+    {"cython_runtime", "psycopg", "psycopg_binary"},
+    {"confluent_kafka", "msgspec", "tenacity"},
+    {"psutil"},
+)
+ROWS = {"google", "numpy", "pgpq", "pyarrow"}
+"""The table, and the columns that are compared with it."""
+LOOK = COMMAND_LINE | PIPELINE_FILE | LEDGER
+NEVER = {"airflow", "great_expectations", "matplotlib", "pandas", "pyiceberg", "pyspark", "sqlalchemy"}
+
+
+def load(folder: Path, *arguments: str) -> set[str]:
+    """Return the packages outside of Python that a command imports in a new interpreter. It has to succeed."""
+    told = folder / "loaded.json"
+    command = [sys.executable, "-c", PROGRAM.format(told=str(told)), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(told.read_text())
+    return {each for each in found if each not in sys.stdlib_module_names and not each.startswith("_")}
+
+
+def test_commands_that_look_import_only_what_a_pipeline_of_json_into_a_table_needs(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace.create()
+    pipeline.send(4)
+    monkeypatch.setenv("BATCHLEDGER_LOCAL", str(SERVICES.home.local))
+    monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(pipeline.path.parent))
+    allowed_by_command = {
+        ("--help",): COMMAND_LINE | HELP,
+        # The time of an unread record is looked up in an array.
+        ("status", "--json"): LOOK | KAFKA | SERVICES_HERE | {"numpy"},
+        ("batches", pipeline.name, "--json"): LOOK | KAFKA,
+        ("verify", pipeline.name, "--json"): LOOK | KAFKA | ROWS,
+        ("plan", pipeline.name, "--json"): LOOK | KAFKA | ROWS,
+    }
+    found = {command: load(tmp_path, *command) for command in allowed_by_command}
+    assert {command: found[command] - allowed for command, allowed in allowed_by_command.items()} == {
+        command: set() for command in found
+    }
+    assert not NEVER & set.union(*allowed_by_command.values())
