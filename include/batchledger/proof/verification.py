@@ -74,11 +74,13 @@ class PublishedRange:
         No offset of appended rows is counted as two things: of 45 rows one was erased, 0..30 were published again, and
         15 rows are left in 30..45. So the erased one was published again.
         """
-        others = self.left.rows + self.left.quarantined + self.left.duplicates if mode is SinkMode.APPEND else 0
-        return min(self.rows_erased, max(0, sum(map(len, self.held)) - others))
+        left = self.left
+        others = left.rows + left.quarantined + left.duplicates if mode is SinkMode.APPEND else 0
+        return self._at_most_held(self.rows_erased, others)
 
-    def _at_most_held(self, offsets: int) -> int:
-        return min(offsets, sum(map(len, self.held)))
+    def _at_most_held(self, offsets: int, others: int = 0) -> int:
+        """``others`` are held offsets that are something else."""
+        return min(offsets, max(0, sum(map(len, self.held)) - others))
 
     @property
     def left(self) -> "Removed":
