@@ -73,6 +73,8 @@ def test_replay_and_rewind_do_not_bring_the_rows_back(warehouse: Warehouse) -> N
     erase(warehouse)
     for number, range_ in enumerate([FIRST, OffsetRange(ORDERS_0, 1, 2)]):
         life.publish(warehouse, life.take_replay_to_audited(warehouse, range_, run=f"again-{number}"))
+        proved = warehouse.prove()
+        assert (proved.rows, proved.rows_erased, proved.offsets_without_row) == (4, 1, 0)
         assert life.target_coordinates(warehouse) == WITHOUT
         assert_proved(warehouse)
     rewind(warehouse, {ORDERS_0: 0})

@@ -29,6 +29,11 @@ def open_terminal() -> Iterator[TextIOWrapper]:
         yield file
 
 
+def open_console(output: StringIO, width: int) -> Console:
+    """A terminal that moves its cursor, whatever the one is that the tests were started from."""
+    return Console(file=output, force_terminal=True, color_system=None, width=width, _environ={"TERM": "xterm"})
+
+
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(
     ("progress", "text"),
@@ -40,7 +45,7 @@ def open_terminal() -> Iterator[TextIOWrapper]:
 )
 def test_the_bar_is_one_line_that_a_terminal_holds(progress: Progress, text: str, width: int) -> None:
     output = StringIO()
-    console = Console(file=output, force_terminal=True, color_system=None, width=width)
+    console = open_console(output, width)
     with show_bar(console, ATTEMPT) as tell:
         tell(progress)
     shown = [line.rstrip() for line in re.split(r"\x1b\[\S*?[A-Za-z]|\s*[\r\n]", output.getvalue()) if text in line]
@@ -51,7 +56,7 @@ def test_the_bar_is_one_line_that_a_terminal_holds(progress: Progress, text: str
 
 def test_the_bar_is_gone_when_the_step_is_over() -> None:
     output = StringIO()
-    console = Console(file=output, force_terminal=True, color_system=None, width=80)
+    console = open_console(output, 80)
     with show_bar(console, ATTEMPT) as tell:
         tell(Progress(1, 2, 1.0))
     erase_line = "\x1b[2K"

@@ -13,7 +13,7 @@ from batchledger.model.batch import Lane, Position, TopicIdentity
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import SinkMode
 from batchledger.proof.proving import prove
-from batchledger.proof.verification import PublishedHistory, PublishedRange, TargetKey, Verification
+from batchledger.proof.verification import PublishedHistory, PublishedRange, Removed, TargetKey, Verification
 
 FIRST = TopicPartition("orders", 0)
 IDENTITY = TopicIdentity("cluster", "topic")
@@ -73,9 +73,12 @@ def test_erased_rows_are_not_missed_and_no_others_are() -> None:
         assert [each.invariant for each in wrong.findings] == ["target"]
 
 
-def test_erased_rows_count_until_their_offsets_are_published_again() -> None:
-    taken = replace(GOOD.published[1], rows_erased=2, replaced=(OffsetRange(FIRST, 10, 14),))
-    assert replace(GOOD, published=(GOOD.published[0], taken)).verify().rows_erased == 1
+@pytest.mark.parametrize("left", [0, 1])
+def test_erased_row_counts_until_its_own_offset_is_published_again(left: int) -> None:
+    """One of two erased rows, or both, lie in the part that a replay has taken over."""
+    removed = Removed(rows=1 + left, quarantined=1)
+    taken = replace(GOOD.published[1], rows_erased=2, replaced=(OffsetRange(FIRST, 10, 14),), removed=removed)
+    assert replace(GOOD, published=(GOOD.published[0], taken)).verify().rows_erased == left
 
 
 def test_offsets_count_once_however_often_they_were_published_and_a_loss_ends_where_a_replay_brings_records() -> None:

@@ -68,13 +68,19 @@ class PublishedRange:
         """How many records dropped from quarantine were not published again since, at most."""
         return self._at_most_held(self.quarantine_dropped)
 
-    @property
-    def rows_erased_left(self) -> int:
-        """How many erased rows were not published again since, at most."""
-        return self._at_most_held(self.rows_erased)
+    def count_erased_left(self, mode: SinkMode) -> int:
+        """How many erased rows were not published again since, at most.
 
-    def _at_most_held(self, offsets: int) -> int:
-        return min(offsets, sum(map(len, self.held)))
+        No offset of appended rows is counted as two things: of 45 rows one was erased, 0..30 were published again, and
+        15 rows are left in 30..45. So the erased one was published again.
+        """
+        left = self.left
+        others = left.rows + left.quarantined + left.duplicates if mode is SinkMode.APPEND else 0
+        return self._at_most_held(self.rows_erased, others)
+
+    def _at_most_held(self, offsets: int, others: int = 0) -> int:
+        """``others`` are held offsets that are something else."""
+        return min(offsets, max(0, sum(map(len, self.held)) - others))
 
     @property
     def left(self) -> "Removed":
@@ -259,7 +265,7 @@ def conclude(
         quarantine_dropped=sum(each.quarantine_dropped_left for each in history.ranges),
         decisions=len(history.decisions.decisions),
         chain_end=history.decisions.end,
-        rows_erased=sum(each.rows_erased_left for each in history.ranges),
+        rows_erased=sum(each.count_erased_left(mode) for each in history.ranges),
         not_compared=not_compared,
     )
 
