@@ -208,7 +208,7 @@ def load_batch_history(dsn: str, batch_id: int, pipeline: str | None = None) -> 
     ledger = PostgresLedger(dsn)
     with transaction(dsn, f"look for batch {batch_id}") as cursor:
         spans = find_spans(cursor, batch_id, pipeline)
-    # Of several, load_batch names each.
+    # If there are several, load_batch names each.
     batch_id = spans[0][0] if len(spans) == 1 else batch_id
     batch = ledger.load_batch(batch_id, pipeline)
     with transaction(dsn, f"load the history of batch {batch_id}") as cursor:

@@ -133,14 +133,14 @@ def _account() -> SystemUser | None:
     if os.geteuid() != 0:
         return None
     try:
-        nobody = pwd.getpwnam("nobody")
+        user = pwd.getpwnam("nobody")
     except KeyError:
         raise SetupError(
             "PostgreSQL cannot be started.",
             why="It does not run as root, and this machine has no user `nobody` to run it as.",
             advice="Start the services as another user than root, or create the user `nobody`.",
         ) from None
-    return SystemUser(nobody.pw_uid, nobody.pw_gid)
+    return SystemUser(user.pw_uid, user.pw_gid)
 
 
 def _find_folder(home: Home, account: SystemUser | None) -> Path:
