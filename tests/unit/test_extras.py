@@ -55,7 +55,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, *extras: str) -> None:
 
 
 def test_the_base_has_what_json_into_a_table_needs_and_no_more(tmp_path: Path) -> None:
-    """The metadata are those of the wheel: the same program writes them from the same file."""
+    """The wheel has the same metadata: the same program writes them from the same file."""
     for each in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / each, tmp_path)
     (tmp_path / "include" / "batchledger").mkdir(parents=True)
