@@ -137,6 +137,7 @@ def test_everything_but_the_workshop_is_imported_without_any_extra() -> None:
     program = (
         f"import sys\nsys.modules |= dict.fromkeys({hidden})\n"
         "from batchledger import cli, wiring\nfrom batchledger.interfaces import upkeep, published\n"
+        "import batchledger.jobs.python_workers\n"
         "from batchledger.interfaces.data_docs import charts, site\n"
         "workshop = cli._COMMANDS['Develop']\n"
         "for listed in cli._COMMANDS.values(): [cli.load_command(each) for each in listed if each not in workshop]"
