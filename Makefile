@@ -23,7 +23,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses $(or $(WORKERS),3
 INSTALL = -m pip install --disable-pip-version-check --require-hashes
 
 .PHONY: help setup up down demo torture machine mutants calls bench screenshots docs dist sbom audit changelog test proof \
-	programs lint
+	programs lint house
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made.
@@ -99,11 +99,15 @@ audit: $(TOOLS)/.stamp  ## Ask PyPI for known weaknesses of the packages of requ
 changelog: $(TOOLS)/.stamp  ## Join the fragments of changelog.d into CHANGELOG.md: VERSION=0.3.0.
 	@$(TOOLS)/bin/towncrier build --yes --version $(or $(VERSION),$(error name the version: make changelog VERSION=0.3.0))
 
+house: setup  ## Measure how large the project is and what its commands cost, and fail beyond the bounds of pyproject.toml.
+	@$(BIN)/python -m tests.house
+
 # mypy and Sphinx take one core each, and most of the time.
 lint: $(STAMPS)/project  ## Check style, types, the direction of imports, and the documentation.
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.house --fast
 	@$(BIN)/mypy & types=$$!; $(SITE); site=$$?; wait $$types && exit $$site
 
 $(STAMPS)/environment:

@@ -52,7 +52,8 @@ def _find_all(page: Path, line: str) -> Iterator[str]:
 
 
 def test_what_a_page_names_is_there_and_none_says_that_something_is_not_there_yet() -> None:
-    assert [fault for page in PAGES for fault in find_faults(page, page.read_text(encoding="utf-8"))] == []
+    faults = [fault for page in PAGES for fault in find_faults(page, page.read_text(encoding="utf-8"))]
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,8 @@ def find_faults_of_decision(text: str) -> Iterator[str]:
 def test_every_decision_says_what_was_measured_and_what_would_break_it_in_400_words() -> None:
     decisions = {path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("docs/adr/0*.md")}
     assert decisions
-    assert {name: faults for name, text in decisions.items() if (faults := list(find_faults_of_decision(text)))} == {}
+    faults = [f"{name}: {fault}" for name, text in decisions.items() for fault in find_faults_of_decision(text)]
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize(

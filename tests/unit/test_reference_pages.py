@@ -83,8 +83,8 @@ def explain_wrong(line: str) -> str:
 
 
 def test_every_command_that_a_page_names_exists_with_its_options() -> None:
-    wrong = {str(page.relative_to(ROOT)): find_wrong(page.read_text(encoding="utf-8")) for page in PAGES}
-    assert {page: found for page, found in wrong.items() if found} == {}
+    wrong = [f"{page.relative_to(ROOT)}: {each}" for page in PAGES for each in find_wrong(page.read_text("utf-8"))]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_wrong_commands_and_options_are_found() -> None:
