@@ -2,13 +2,15 @@
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "meaning.md"
 
+Row = TypeVar("Row")
 _ROW = re.compile(r"\| (?P<cells>.+) \|")
 _QUARANTINED = "quarantined: "
 
@@ -79,3 +81,22 @@ def literal(written: str) -> bytes:
     """The bytes that a cell has as Python writes them."""
     value: bytes = ast.literal_eval(written)
     return value
+
+
+def at_each_row(rows: Sequence[Row]) -> Callable[[Callable[[Row], None]], Callable[[], None]]:
+    """Make one test of a test of a row: it fails with each of the rows that it does not hold for."""
+
+    def join(test: Callable[[Row], None]) -> Callable[[], None]:
+        def test_all() -> None:
+            faults = []
+            for row in rows:
+                try:
+                    test(row)
+                except AssertionError as error:
+                    faults.append(f"{row}: {error}")
+            assert not faults, "\n".join(faults)
+
+        test_all.__name__, test_all.__doc__, test_all.__module__ = test.__name__, test.__doc__, test.__module__
+        return test_all
+
+    return join

@@ -78,5 +78,7 @@ def test_commands_that_look_import_only_what_a_pipeline_of_json_into_a_table_nee
     }
     assert not NEVER & set.union(*allowed_by_command.values())
     if path := os.environ.get(MEASURED_VARIABLE):
-        # The file cache is warm by now.
-        Path(path).write_text(json.dumps({command[0]: asdict(run(tmp_path, *command)) for command in taken}))
+        # The file cache is warm by now; what else the machine does only adds to what a command takes.
+        again = {command[0]: [run(tmp_path, *command) for _ in range(3)] for command in taken}
+        least = {name: min(each, key=lambda one: one.cpu_seconds) for name, each in again.items()}
+        Path(path).write_text(json.dumps({name: asdict(each) for name, each in least.items()}))

@@ -182,4 +182,4 @@ def test_any_sequence_of_decisions_keeps_the_invariants_and_ends_in_the_table_of
     make_world: Callable[[], World],
 ) -> None:
     machine = type("OfThisWorld", (Decisions,), {"make_world": staticmethod(make_world)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=15, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=15, deadline=None))

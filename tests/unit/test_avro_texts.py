@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -69,23 +69,28 @@ def nested(draw: st.DrawFn, inner: st.SearchStrategy[Typed]) -> Typed:
     return record, declared, st.fixed_dictionaries({name: typed[2] for name, typed in fields})
 
 
+# Each run draws other documents: what these do not meet, the next run may meet.
+FEW = settings(max_examples=60, deadline=None)
 TYPES = st.recursive(st.sampled_from(SCALARS), nested, max_leaves=4)
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[Column, ...], list[dict[str, Any]]]:
-    """A writer's schema, columns of some of its fields, and records."""
+def documents(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[Column, ...], list[dict[str, Any]], list[bytes]]:
+    """A writer's schema, columns of some of its fields, records, and each of them as fastavro writes it."""
     fields = draw(st.lists(st.tuples(names(), TYPES), min_size=1, max_size=5, unique_by=lambda each: each[0]))
     schema = {"type": "record", "name": "Top", "fields": [{"name": name, "type": typed[0]} for name, typed in fields]}
     kept = draw(st.lists(st.sampled_from(fields), unique_by=lambda each: each[0], min_size=1, max_size=5))
-    records = st.lists(st.fixed_dictionaries({name: typed[2] for name, typed in fields}), max_size=6)
-    return schema, tuple(Column(name, parse_type(typed[1])) for name, typed in kept), draw(records)
+    records = draw(st.lists(st.fixed_dictionaries({name: typed[2] for name, typed in fields}), max_size=6))
+    columns = tuple(Column(name, parse_type(typed[1])) for name, typed in kept)
+    return schema, columns, records, list(write(schema, records))
 
 
-def write(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(dict(schema)), record)
-    return out.getvalue()
+def write(schema: Mapping[str, Any], records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    parsed = fastavro.parse_schema(dict(schema))
+    for record in records:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, record)
+        yield out.getvalue()
 
 
 def read_singly(decoder: AvroDecoder, value: bytes) -> dict[str, Any] | str:
@@ -146,12 +151,12 @@ def left_of(value: Any, declared: pa.DataType) -> Any:
     return None
 
 
-@settings(max_examples=300, deadline=None)
+@FEW
 @given(documents())
 def test_what_no_column_declares_is_kept_at_its_place(document: Any) -> None:
-    schema, columns, records = document
+    schema, columns, records, written = document
     decoder = AvroDecoder(json.dumps(schema), (), (*columns, REST))
-    values = pa.array([write(schema, record) for record in records], pa.binary())
+    values = pa.array(written, pa.binary())
     rows, is_decoded, errors = decoder.decode(values)
     rows.validate(full=True)
     assert (is_decoded.all(), errors) == (True, {})
@@ -162,39 +167,38 @@ def test_what_no_column_declares_is_kept_at_its_place(document: Any) -> None:
     assert found == [left_of(record, declared) for record in records]
 
 
-@settings(max_examples=200, deadline=None)
+@FEW
 @given(documents())
 def test_kept_fields_have_the_texts_of_columns_of_jsonb(document: Any) -> None:
-    schema, _, records = document
+    schema, _, _, written = document
     names = [field["name"] for field in schema["fields"]]
-    values = pa.array([write(schema, record) for record in records], pa.binary())
+    values = pa.array(written, pa.binary())
     texts, _, _ = AvroDecoder(json.dumps(schema), (), tuple(Column(name, Json.JSONB) for name in names)).decode(values)
     kept, _, _ = AvroDecoder(json.dumps(schema), (), (*parse_columns("absent date"), REST)).decode(values)
     expected = [",".join(f'"{name}":{row[name] or "null"}' for name in names) for row in texts.to_pylist()]
     assert kept["_rest"].to_pylist() == [f"{{{each}}}" for each in expected]
 
 
-@settings(max_examples=300, deadline=None)
+@FEW
 @given(documents())
 def test_both_ways_of_reading_give_what_was_written(document: Any) -> None:
-    schema, columns, records = document
+    schema, columns, records, written = document
     decoder = AvroDecoder(json.dumps(schema), (), columns)
-    values = [write(schema, record) for record in records]
-    rows, is_decoded, errors = decoder.decode(pa.array(values, pa.binary()))
+    rows, is_decoded, errors = decoder.decode(pa.array(written, pa.binary()))
     rows.validate(full=True)
     assert is_decoded.all()
     assert errors == {}
     found = rows.to_pylist()
-    assert found == [read_singly(decoder, value) for value in values]
+    assert found == [read_singly(decoder, value) for value in written]
     for record, row in zip(records, found, strict=True):
         assert row == {field.name: as_written(record[field.name], field.type) for field in rows.schema}
 
 
-def spoil(schema: Mapping[str, Any], records: list[dict[str, Any]], data: st.DataObject) -> list[bytes]:
-    """The values of records, some of them cut off, lengthened or changed."""
+def spoil(written: list[bytes], data: st.DataObject) -> list[bytes]:
+    """The values, some of them cut off, lengthened or changed."""
     values = []
-    for record in records:
-        value = bytearray(write(schema, record))
+    for each in written:
+        value = bytearray(each)
         change = data.draw(st.sampled_from(["none", "cut", "longer", "other"]))
         if change == "cut":
             del value[data.draw(st.integers(0, len(value))) :]
@@ -206,14 +210,14 @@ def spoil(schema: Mapping[str, Any], records: list[dict[str, Any]], data: st.Dat
     return values
 
 
-@settings(max_examples=300, deadline=None)
+@FEW
 @given(documents(), st.data())
 def test_what_is_cut_off_lengthened_or_changed_is_judged_as_by_the_reference(
     document: Any, data: st.DataObject
 ) -> None:
-    schema, columns, records = document
+    schema, columns, _, written = document
     decoder = AvroDecoder(json.dumps(schema), (), columns)
-    values = spoil(schema, records, data)
+    values = spoil(written, data)
     rows, is_decoded, errors = decoder.decode(pa.array(values, pa.binary()))
     rows.validate(full=True)
     left = iter(rows.to_pylist())
@@ -222,12 +226,12 @@ def test_what_is_cut_off_lengthened_or_changed_is_judged_as_by_the_reference(
     assert found == [each if isinstance(each, str) else repr(each) for each in expected]
 
 
-@settings(max_examples=300, deadline=None)
+@FEW
 @given(documents(), st.data())
 def test_what_is_cut_off_lengthened_or_changed_is_kept_the_same_alone(document: Any, data: st.DataObject) -> None:
-    schema, columns, records = document
+    schema, columns, _, written = document
     keeping = AvroDecoder(json.dumps(schema), (), (*columns, REST))
-    values = spoil(schema, records, data)
+    values = spoil(written, data)
     rows, is_decoded, errors = keeping.decode(pa.array(values, pa.binary()))
     rows.validate(full=True)
     left = iter(rows.to_pylist())
@@ -239,10 +243,10 @@ def test_what_is_cut_off_lengthened_or_changed_is_kept_the_same_alone(document: 
     assert plain == {place: why for place, why in errors.items() if not why.startswith("_rest (jsonb) cannot hold ")}
 
 
-@settings(max_examples=300, deadline=None)
+@FEW
 @given(documents(), st.binary(max_size=40))
 def test_no_bytes_do_more_than_be_refused(document: Any, value: bytes) -> None:
-    schema, columns, _ = document
+    schema, columns, _, _ = document
     decoder = AvroDecoder(json.dumps(schema), (), columns)
     rows, is_decoded, errors = decoder.decode(pa.array([value, value], pa.binary()))
     rows.validate(full=True)

@@ -21,6 +21,7 @@ from batchledger.formats.decoding.avro.schema import AvroSchemaError
 from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.model.records.columns import Column, parse_columns
 from tests.avro import encode
+from tests.meaning import at_each_row
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "avro.md"
 NEIGHBOURS = 200
@@ -99,7 +100,7 @@ def test_page_has_rows() -> None:
     assert len(NEVER) > 10
 
 
-@pytest.mark.parametrize("meaning", VALUES, ids=str)
+@at_each_row(VALUES)
 def test_value_becomes_what_the_page_says(meaning: AvroMeaning) -> None:
     decoder = AvroDecoder(meaning.schema, (), meaning.columns)
     rows, _, errors = decoder.decode(pa.array([meaning.value], pa.binary()))
@@ -107,7 +108,7 @@ def test_value_becomes_what_the_page_says(meaning: AvroMeaning) -> None:
     check(meaning, rows["field"][0].as_py() if rows.num_rows else None, errors.get(0))
 
 
-@pytest.mark.parametrize("meaning", VALUES, ids=str)
+@at_each_row(VALUES)
 def test_value_becomes_the_same_when_it_is_read_by_itself(meaning: AvroMeaning) -> None:
     """Without the fast path, so that neither of the two ways of reading can hide behind the other."""
     decoder = AvroDecoder(meaning.schema, (), meaning.columns)
@@ -120,7 +121,7 @@ def test_value_becomes_the_same_when_it_is_read_by_itself(meaning: AvroMeaning) 
         check(meaning, decoder._gather([row])["field"][0].as_py(), None)
 
 
-@pytest.mark.parametrize("meaning", VALUES, ids=str)
+@at_each_row(VALUES)
 def test_value_becomes_the_same_among_others(meaning: AvroMeaning) -> None:
     """Beside another column, and behind a union that most records have another branch of."""
     field = {"name": "field", "type": json.loads(meaning.writer)}
@@ -140,7 +141,7 @@ def test_value_becomes_the_same_among_others(meaning: AvroMeaning) -> None:
     assert is_decoded.sum() == len(values) - len(errors)
 
 
-@pytest.mark.parametrize("meaning", NEVER, ids=str)
+@at_each_row(NEVER)
 def test_type_that_never_fits_is_refused_when_the_decoder_is_made(meaning: AvroMeaning) -> None:
     with pytest.raises(AvroSchemaError) as refused:
         AvroDecoder(meaning.schema, (), meaning.columns)

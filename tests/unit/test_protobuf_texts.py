@@ -3,10 +3,10 @@
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from google.protobuf.json_format import MessageToDict, MessageToJson
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,6 +83,13 @@ def microseconds(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
+# Each run draws other messages: what these do not meet, the next run may meet.
+FEW = settings(max_examples=60, deadline=None)
+# A schema is compiled once, and read by one decoder.
+open_decoder = cache(ProtobufDecoder)
+
+
+@cache
 def open_class(text: str, name: str = "Top") -> Any:
     return make_class(load_message(compile_files(text, ()), name))
 
@@ -103,22 +110,22 @@ def decode(decoder: ProtobufDecoder, values: list[bytes]) -> list[dict[str, Any]
     return list(rows.to_pylist())
 
 
-@settings(max_examples=200, deadline=None)
+@FEW
 @given(st.lists(SCALAR_VALUES, max_size=8))
 def test_scalars_become_what_was_written(records: list[dict[str, Any]]) -> None:
-    class_, decoder = open_class(SCALARS), ProtobufDecoder(SCALARS, (), (0,), parse_columns(SCALAR_COLUMNS))
+    class_, decoder = open_class(SCALARS), open_decoder(SCALARS, (), (0,), parse_columns(SCALAR_COLUMNS))
     messages = [class_(**{**each, "n": f"{each['n']:f}", "o": microseconds(each["o"])}) for each in records]
     absent = {"j": None, "k": None, "l": None, "m": None}
     expected = [{**absent, **each, "c": Decimal(each["c"])} for each in records]
     assert decode(decoder, [each.SerializeToString() for each in messages]) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@FEW
 @given(st.lists(NESTED_VALUES, max_size=5), st.sampled_from(["proto2", "proto3"]))
 def test_nested_values_become_what_was_written(records: list[dict[str, Any]], syntax: str) -> None:
     text = NESTED.format(syntax=syntax, optional="optional" if syntax == "proto2" else "")
     absent = {"count": None, "text": None} if syntax == "proto2" else {"count": 0, "text": ""}
-    class_, decoder = open_class(text), ProtobufDecoder(text, (), (0,), parse_columns(NESTED_COLUMNS))
+    class_, decoder = open_class(text), open_decoder(text, (), (0,), parse_columns(NESTED_COLUMNS))
     expected = [
         {
             "numbers": each.get("numbers", []),
@@ -134,12 +141,12 @@ def test_nested_values_become_what_was_written(records: list[dict[str, Any]], sy
     assert decode(decoder, [write_nested(class_, each).SerializeToString() for each in records]) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@FEW
 @given(NESTED_VALUES)
 def test_message_as_text_is_the_json_of_the_runtime(record: dict[str, Any]) -> None:
     text = NESTED.format(syntax="proto3", optional="") + "message Whole { Top top = 1; }"
     message = write_nested(open_class(text), record)
-    decoder = ProtobufDecoder(text, (), "Whole", parse_columns("top jsonb"))
+    decoder = open_decoder(text, (), "Whole", parse_columns("top jsonb"))
     value = open_class(text, "Whole")(top=message).SerializeToString()
     (row,) = decode(decoder, [value])
     expected = json.loads(MessageToJson(message, preserving_proto_field_name=True))
@@ -171,13 +178,13 @@ def without(document: dict[str, Any], declared: str) -> dict[str, Any] | None:
     return {name: each for name, each in document.items() if name != declared} or None
 
 
-@settings(max_examples=200, deadline=None)
+@FEW
 @given(st.lists(NESTED_VALUES, max_size=5), st.sampled_from(["proto2", "proto3"]))
 def test_what_no_column_declares_is_kept_at_its_place(records: list[dict[str, Any]], syntax: str) -> None:
     text = NESTED.format(syntax=syntax, optional="optional" if syntax == "proto2" else "")
     messages = [write_nested(open_class(text), each) for each in records]
     rows = decode(
-        ProtobufDecoder(text, (), (0,), (*PARTLY_DECLARED, REST)), [each.SerializeToString() for each in messages]
+        open_decoder(text, (), (0,), (*PARTLY_DECLARED, REST)), [each.SerializeToString() for each in messages]
     )
     for message, row in zip(messages, rows, strict=True):
         document = MessageToDict(message, preserving_proto_field_name=True)
@@ -186,15 +193,15 @@ def test_what_no_column_declares_is_kept_at_its_place(records: list[dict[str, An
         assert (row["_rest"] and json.loads(row["_rest"])) == left_of(document)
 
 
-@settings(max_examples=100, deadline=None)
+@FEW
 @given(NESTED_VALUES)
 def test_all_of_a_message_is_kept_with_the_text_of_a_column_of_jsonb(record: dict[str, Any]) -> None:
     text = NESTED.format(syntax="proto3", optional="") + "message Whole { Top top = 1; }"
     message = write_nested(open_class(text), record)
     whole = open_class(text, "Whole")(top=message).SerializeToString()
-    (column,) = decode(ProtobufDecoder(text, (), "Whole", parse_columns("top jsonb")), [whole])
+    (column,) = decode(open_decoder(text, (), "Whole", parse_columns("top jsonb")), [whole])
     absent = (*parse_columns("absent date"), REST)
-    (kept,) = decode(ProtobufDecoder(text, (), "Top", absent), [message.SerializeToString()])
+    (kept,) = decode(open_decoder(text, (), "Top", absent), [message.SerializeToString()])
     assert (kept["_rest"] or "{}") == column["top"]
 
 
@@ -214,22 +221,16 @@ def spoil(class_: Any, records: list[dict[str, Any]], data: st.DataObject) -> li
     return values
 
 
-@pytest.fixture(scope="module")
-def spoiled() -> tuple[Any, list[ProtobufDecoder]]:
-    """The class of messages that are spoiled, and what decodes them: all fields, and some beside what is kept."""
-    text = NESTED.format(syntax="proto2", optional="optional")
-    columns = [parse_columns(NESTED_COLUMNS), (*PARTLY_DECLARED, REST)]
-    return open_class(text), [ProtobufDecoder(text, (), (0,), each) for each in columns]
-
-
-@settings(max_examples=300, deadline=None)
+@FEW
 @given(records=st.lists(NESTED_VALUES, min_size=1, max_size=5), data=st.data())
 def test_what_is_cut_off_lengthened_or_changed_is_judged_the_same_alone(
-    spoiled: tuple[Any, list[ProtobufDecoder]], records: list[dict[str, Any]], data: st.DataObject
+    records: list[dict[str, Any]], data: st.DataObject
 ) -> None:
-    class_, decoders = spoiled
-    values = spoil(class_, records, data)
-    for decoder in decoders:
+    """By a decoder of all fields, and by one of some beside what is kept."""
+    text = NESTED.format(syntax="proto2", optional="optional")
+    values = spoil(open_class(text), records, data)
+    for columns in (parse_columns(NESTED_COLUMNS), (*PARTLY_DECLARED, REST)):
+        decoder = open_decoder(text, (), (0,), columns)
         rows, is_decoded, errors = decoder.decode(pa.array(values, pa.binary()))
         rows.validate(full=True)
         found = iter(rows.to_pylist())

@@ -20,6 +20,7 @@ from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError,
 from batchledger.formats.decoding.protobuf.decoder import MALFORMED, NO_MESSAGE, ProtobufDecoder
 from batchledger.formats.decoding.protobuf.schema import load_message, make_class
 from batchledger.model.records.columns import Column, parse_columns
+from tests.meaning import at_each_row
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "protobuf.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -125,7 +126,7 @@ def test_page_has_rows() -> None:
     assert set(DEFINITIONS) == {"proto2", "proto3"}
 
 
-@pytest.mark.parametrize("meaning", VALUES, ids=str)
+@at_each_row(VALUES)
 def test_value_becomes_what_the_page_says(meaning: ProtobufMeaning) -> None:
     found, errors = decode(ProtobufDecoder(meaning.schema, (), "Top", meaning.columns), meaning.value)
     if meaning.errors:
@@ -135,7 +136,7 @@ def test_value_becomes_what_the_page_says(meaning: ProtobufMeaning) -> None:
         assert show(found[0]["field"]) == meaning.becomes
 
 
-@pytest.mark.parametrize("meaning", VALUES, ids=str)
+@at_each_row(VALUES)
 def test_value_becomes_the_same_among_others(meaning: ProtobufMeaning) -> None:
     """Within another message, and beside many in which that message is absent."""
     columns = (*parse_columns("id bigint"), Column("field", meaning.columns[0].type, ("body", "field")))
@@ -151,7 +152,7 @@ def test_value_becomes_the_same_among_others(meaning: ProtobufMeaning) -> None:
         assert show(found[NEIGHBOURS]["field"]) == meaning.becomes
 
 
-@pytest.mark.parametrize("meaning", NEVER, ids=str)
+@at_each_row(NEVER)
 def test_type_that_never_fits_is_refused_when_the_decoder_is_made(meaning: ProtobufMeaning) -> None:
     with pytest.raises(ProtobufSchemaError) as refused:
         ProtobufDecoder(meaning.schema, (), "Top", meaning.columns)

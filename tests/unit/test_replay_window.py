@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -30,6 +30,8 @@ from tests.fakes.world import ORDERS_0, World, assert_exactly_once
 ANA = Decision("ana", "the amounts of these days were wrong")
 START = datetime(2026, 11, 21, tzinfo=UTC)
 MINUTES = 30
+# Each run draws other logs, and each log is a life of batches.
+FEW = settings(max_examples=40)
 
 HOLE, ROW, FILTERED, UNDECODABLE = "hole", "row", "filtered", "undecodable"
 VALUES = {ROW: b'{"message_id": "keep"}', FILTERED: b'{"message_id": "drop"}', UNDECODABLE: b"{poison"}
@@ -168,6 +170,7 @@ def sorted_if(stamps: list[int | None], is_ordered: bool) -> list[int | None]:
     return sorted(stamps) if is_ordered else stamps  # type: ignore[type-var]
 
 
+@FEW
 @given(log=logs(can_expire=True), window=windows)
 def test_every_published_record_of_a_window_that_kafka_still_has_is_published_again(log: Log, window: Window) -> None:
     """In any order, without a timestamp, beside records that were dropped, and in batches of unknown times."""
@@ -177,6 +180,7 @@ def test_every_published_record_of_a_window_that_kafka_still_has_is_published_ag
     assert not intersect(planned.ranges, log.expired)
 
 
+@FEW
 @given(log=logs(), window=windows)
 def test_what_comes_along_lies_between_records_of_the_window_in_its_own_range(log: Log, window: Window) -> None:
     world = log.build()
@@ -192,6 +196,7 @@ def test_what_comes_along_lies_between_records_of_the_window_in_its_own_range(lo
             assert after
 
 
+@FEW
 @given(log=logs(is_ordered=True), window=windows)
 def test_window_on_timestamps_in_order_is_its_part_of_the_log_as_ever(log: Log, window: Window) -> None:
     """No record more, none less; also those that a transform has dropped, and those that were never published."""
@@ -206,6 +211,7 @@ def test_window_on_timestamps_in_order_is_its_part_of_the_log_as_ever(log: Log, 
     assert not any("come along" in each for each in planned.notes)
 
 
+@FEW
 @given(log=logs(can_expire=True), boundaries=st.lists(minutes, min_size=2, max_size=6, unique=True).map(sorted))
 def test_intervals_of_a_backfill_part_the_log_and_none_ends_empty_where_published_records_lie_in_it(
     log: Log, boundaries: list[int]
@@ -221,6 +227,7 @@ def test_intervals_of_a_backfill_part_the_log_and_none_ends_empty_where_publishe
     assert not find_overlaps(taken)
 
 
+@FEW
 @given(log=logs(), window=windows)
 def test_times_that_were_unknown_are_known_after_a_window_was_looked_for(log: Log, window: Window) -> None:
     world = log.build()

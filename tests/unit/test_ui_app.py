@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.pages import HTML, OWN_PAGE, User, let_in, open_browser
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
+@cache
 def list_routes() -> list[tuple[str, str]]:
     """Every method and address that the application knows, with something in the place of each parameter."""
     return sorted(
