@@ -7,7 +7,9 @@ JARS := .local/cache/jars.stamp
 # Programs that no code imports.
 TOOLS := .local/tools
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
-PROOF := tests/machine tests/e2e tests/faults tests/integration tests/browser
+# Files of other folders have a mark where a test takes long.
+PROOF := tests/machine tests/e2e tests/faults tests/integration tests/browser \
+	$(shell grep --files-with-matches 'mark.proof' tests/unit/*.py tests/contract/*.py)
 TESTS := $(wildcard tests/unit tests/machine tests/contract tests/dags tests/e2e tests/faults tests/integration)
 
 SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-going --nitpicky --quiet docs .local/site

@@ -1,7 +1,7 @@
 """The services of one test run: real ones, on free ports, started once and only when a test asks for them.
 
 With several workers each has services of its own, so that a file may kill, fill or stop what it likes; all tests of
-Airflow, whose four components are the most expensive, are one worker's.
+the stack's Airflow, whose four components are the most expensive, are one worker's.
 
 Airflow reads its settings when it is first imported, so they are written when this file is loaded.
 """
@@ -43,6 +43,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / ".local" / "test"
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 SHORT_RUN_SECONDS = 300
+DURATIONS = ROOT / ".local" / "durations"
+WITH_AN_AIRFLOW_OF_ITS_OWN = ("tests/e2e/test_installed_package.py",)
 
 
 class FileByFile(LoadScopeScheduling):
@@ -50,7 +52,7 @@ class FileByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "tests/e2e" if path.startswith("tests/e2e/") else path
+        return "tests/e2e" if path.startswith("tests/e2e/") and path not in WITH_AN_AIRFLOW_OF_ITS_OWN else path
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -158,17 +160,27 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         shutil.rmtree(SERVICES.home.local)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which files took longest: seconds of their worker, with the services that they were first to ask for."""
-    seconds = defaultdict[str, float](float)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Keep how long each file and test took: seconds of its worker, with the services that it was first to ask for.
+
+    A short run keeps nothing. `.ci/run` prints the head of the two lists.
+    """
+    by_file, by_test = defaultdict[str, float](float), defaultdict[str, float](float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds[report.nodeid.partition("::")[0]] += report.duration
-    if sum(seconds.values()) > SHORT_RUN_SECONDS:
+                by_file[report.nodeid.partition("::")[0]] += report.duration
+                by_test[report.nodeid] += report.duration
+    if sum(by_file.values()) > SHORT_RUN_SECONDS:
+        lines = [
+            f"{taken:6.0f} s {name}"
+            for seconds in (by_file, by_test)
+            for name, taken in sorted(seconds.items(), key=itemgetter(1), reverse=True)
+        ]
+        DURATIONS.mkdir(parents=True, exist_ok=True)
+        (DURATIONS / ("proof.txt" if config.option.markexpr == "proof" else "test.txt")).write_text("\n".join(lines))
         terminalreporter.section("slowest files")
-        for path, taken in sorted(seconds.items(), key=itemgetter(1), reverse=True)[:20]:
-            terminalreporter.line(f"{taken:6.0f} s {path}")
+        terminalreporter.write_line("\n".join(lines[: min(20, len(by_file))]))
 
 
 @pytest.fixture(scope="session")

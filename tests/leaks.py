@@ -2,9 +2,9 @@
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import psycopg
@@ -12,6 +12,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from tests.support import find_secret
+
+ROWS_AT_ONCE = 10_000
 
 
 def find_leaks(words: Mapping[str, str], local: Path, dsn: str) -> dict[str, set[str]]:
@@ -68,5 +70,12 @@ def _read_rows(dsn: str) -> Iterator[tuple[str, bytes]]:
                     connection.transaction(),
                     connection.cursor().copy(copied) as rows,
                 ):
-                    for chunk in rows:
-                        yield place, bytes(chunk)
+                    for chunk in _in_chunks(rows):
+                        yield place, chunk
+
+
+def _in_chunks(rows: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Join lines to chunks: looking through hundreds of thousands of rows one after the other takes a minute."""
+    lines = iter(rows)
+    while chunk := b"".join(islice(lines, ROWS_AT_ONCE)):
+        yield chunk

@@ -70,6 +70,7 @@ def airflow(tmp_path: Path) -> Airflow:
     return Airflow(url, key.decode(), tmp_path)
 
 
+@pytest.mark.proof
 def test_a_command_finds_the_connection_that_a_person_made_in_airflow(airflow: Airflow) -> None:
     shown = airflow.run(*LOOK, MADE)
     assert 'connection to server at "127.0.0.1", port 9 failed: Connection refused' in shown.stderr

@@ -85,6 +85,7 @@ def test_first_batch_that_died_is_settled_without_looking_at_the_records_of_othe
     assert_once(warehouse, attempt)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("point", ["announced", "sink_committed"])
 def test_batch_whose_group_was_forgotten_is_searched_for_longer_than_the_ledger_lets_a_transaction_be_idle(
     warehouse: TopicWarehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, point: str

@@ -378,6 +378,7 @@ def test_whole_texts_of_errors_go_after_a_week_and_the_errors_stay(warehouse: Po
     assert execute(warehouse, kept) == [("old", None), ("young", "young\\0 value")]
 
 
+@pytest.mark.proof
 def test_housekeeping_without_a_break_beside_runs_that_supersede_each_other_takes_nothing_from_them(
     warehouse: PostgresWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

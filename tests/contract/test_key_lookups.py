@@ -37,6 +37,7 @@ def publish(warehouse: PostgresWarehouse, attempt: Attempt) -> int:
         return life.apply(warehouse, publication)
 
 
+@pytest.mark.proof
 def test_batches_of_a_pipeline_that_is_newer_than_the_statistics_are_published_in_time(
     warehouse: PostgresWarehouse,
 ) -> None:

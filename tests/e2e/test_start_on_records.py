@@ -105,7 +105,7 @@ def test_what_arrives_during_a_run_is_taken_by_the_next_and_nothing_piles_up(
 ) -> None:
     """With a schedule beside it, which Airflow shows as well, and a person who triggers a run in between."""
     pipeline = begin(airflow, workplace, schedule="0 0 1 1 *")
-    for _ in range(5):
+    for _ in range(3):
         pipeline.send(20)
         wait_until(lambda: any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS, every=0.1)
         pipeline.send(20)
@@ -277,8 +277,8 @@ def test_two_schedulers_and_two_triggerers_publish_every_record_once_and_one_tha
     airflow: AirflowApi, workplace: Workplace, services: TestServices
 ) -> None:
     with second(services, "scheduler"), second(services, "triggerer"):
-        pipelines = begin_together(airflow, *[(workplace, {})] * 3)
-        for _ in range(4):
+        pipelines = begin_together(airflow, *[(workplace, {})] * 2)
+        for _ in range(2):
             for each in pipelines:
                 each.send(10)
             for each in pipelines:

@@ -71,6 +71,7 @@ def _decode_and_count(outcome: Connection) -> None:
     outcome.send(gc.get_stats()[0]["collections"] - before)
 
 
+@pytest.mark.proof
 def test_decoding_alone_collects_garbage_as_rarely_as_a_worker_of_spark() -> None:
     """With the thresholds of Python each block is visited some ten times."""
     ours, theirs = fork_server().Pipe(duplex=False)
