@@ -20,6 +20,7 @@ from batchledger.interfaces.page.access import list_readable, list_rights, requi
 from batchledger.interfaces.page.airflow_state import find_switched_off
 from batchledger.interfaces.page.batch_list import BATCHES_ARRANGED, COMPARED, NEWEST_FIRST, BatchColumn, BatchQuery
 from batchledger.interfaces.page.batch_view import BatchView, look_at_batch
+from batchledger.interfaces.page.forms import OFFERS
 from batchledger.interfaces.page.lookout import Lookout
 from batchledger.interfaces.page.ordering import count_found, read_order, write_query
 from batchledger.interfaces.page.paging import turn_to
@@ -43,7 +44,7 @@ from batchledger.interfaces.page.pipeline_view import (
     look_at_pipeline,
 )
 from batchledger.interfaces.page.rendering import show
-from batchledger.interfaces.page.rights import VERBS, Verb
+from batchledger.interfaces.page.rights import Verb
 from batchledger.ledger.looks import record_look
 from batchledger.ledger.record_schemas import list_schemas
 from batchledger.ledger.writer_schemas import list_used_schemas
@@ -251,7 +252,7 @@ def show_batch(
         can_see_payloads=Verb.SEE_PAYLOADS in rights,
         has_payloads=payloads,
         to_payloads=f"?{urlencode({**pages, 'payloads': 'yes'})}",
-        ways={text: kind for text, kind in _ways_on(view).items() if VERBS[kind] in rights},
+        ways={text: kind for text, kind in _ways_on(view).items() if OFFERS[kind].verb in rights},
         has_docs=_has_docs(dag_id, batch_id),
         to_page=lambda number: f"?{urlencode({**pages, 'page': number})}#balance",
         to_quarantine_page=lambda number: f"?{urlencode({**pages, 'quarantine': number})}#quarantine",

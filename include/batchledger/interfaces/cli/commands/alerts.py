@@ -37,9 +37,12 @@ class _ListByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    help="The incidents and the messages about them: list, send, test.", cls=_ListByDefault, add_completion=False
-)
+app = typer.Typer(cls=_ListByDefault, add_completion=False)
+
+
+@app.callback()
+def alerts() -> None:
+    """The incidents and the messages about them: list, send, test."""
 
 
 @app.command("list")

@@ -29,11 +29,8 @@ from batchledger.planning.replay import Quarantined, Replay, require_payloads, s
 if TYPE_CHECKING:
     from batchledger.books.history import BatchHistory, QuarantineLine, QuarantineList
 
-app = typer.Typer(
-    help="Records that could not be decoded: list them, replay them, drop them.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
 
 Ranges = Annotated[
     list[str] | None, typer.Argument(metavar="[RANGE]...", help='Which offsets, for example "orders[3] 1200..1201".')
@@ -42,6 +39,11 @@ All = Annotated[bool, typer.Option("--all", help="All records that the pipeline 
 
 _NOT_KEPT = "(not kept: the pipeline file protects columns)"
 _NOTHING_THERE = "no such record is in quarantine."
+
+
+@app.callback()
+def quarantine() -> None:
+    """Records that could not be decoded: list them, replay them, drop them."""
 
 
 @app.command("list")
