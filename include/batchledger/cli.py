@@ -136,7 +136,9 @@ def load_command(name: str) -> Any:
     found = import_module(_find_module(name))
     group = getattr(found, "app", None)
     if group is None:
-        group = typer.Typer(add_completion=False)
+        from batchledger.interfaces.cli.command_line import Commands
+
+        group = Commands(add_completion=False)
         group.command(name)(getattr(found, name.replace("-", "_")))
     return typer.main.get_command(group)
 
