@@ -16,10 +16,12 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.text import Text
+from typer.testing import CliRunner
 
 from batchledger import cli
 from batchledger.books.history import RangeRecord
 from batchledger.interfaces import markup
+from batchledger.interfaces.cli.command_line import Commands
 from batchledger.interfaces.cli.display.batches import (
     balance_table,
     checks_parts,
@@ -240,6 +242,18 @@ def test_people_see_each_of_several_before_the_next_is_made(capsys: pytest.Captu
 
     show(make(), as_json=False)
     assert seen == ["", "first\n"]
+
+
+def test_command_that_returns_what_it_shows_has_json_and_ends_with_the_lowest_exit_code_that_is_not_0() -> None:
+    group = Commands(add_completion=False)
+
+    @group.command("look")
+    def look(name: str) -> list[Shown]:
+        return [Shown(name, [name], exit_code=3), Shown(2, ["two"], exit_code=1), Shown(3, ["three"])]
+
+    told, written = (CliRunner().invoke(group, ["orders", *more]) for more in ((), ("--json",)))
+    assert (told.exit_code, told.stdout) == (1, "orders\ntwo\nthree\n")
+    assert (written.exit_code, json.loads(written.stdout)) == (1, ["orders", 2, 3])
 
 
 def test_only_one_place_chooses_between_text_and_json() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import load_pipeline
+from batchledger.interfaces.cli.command_line import MaybeName, load_pipeline
 from batchledger.interfaces.cli.display.alerts import describe_failures
 from batchledger.interfaces.cli.display.batches import checks_parts
 from batchledger.interfaces.cli.printing import Part, Shown, new_table, pick
@@ -16,9 +16,6 @@ from batchledger.model.errors import BatchledgerError
 from batchledger.model.housekeeping import Housekeeping, Leftover
 from batchledger.monitoring.ledger_audit import LedgerAudit
 
-Pipeline = Annotated[
-    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all pipelines of the folder.")
-]
 Newest = Annotated[
     int | None,
     typer.Option(
@@ -30,7 +27,7 @@ Newest = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing.")]
 
 
-def audit(pipeline: Pipeline = None, newest: Newest = None) -> list[Shown]:
+def audit(pipeline: MaybeName = None, newest: Newest = None) -> list[Shown]:
     """Prove ledger and target, and look for what is stuck or left behind. Stores the results and sends alerts.
 
     Exit code 1 if something is wrong or could not be judged,
