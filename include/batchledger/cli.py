@@ -7,10 +7,12 @@ standard error.
 
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,141 +29,67 @@ from batchledger.settings.lookup import prepare_command
 
 INTERRUPTED = 130
 
-_COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+_COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Run it": {
-        "plan": (
-            "batches",
-            "Print the ranges that the next run would take: the open batch, else a new plan. Changes nothing.",
-        ),
-        "run": ("batches", "Plan, stage, audit and publish without Airflow."),
-        "replay": ("replays", "Publish offsets again. One transaction replaces their rows, and no position moves."),
-        "migrate": ("batches", "Bring the ledger's tables in the pipeline's warehouse up to date."),
-        "grant": (
-            "grants",
-            "Print what a role needs to run a pipeline, and to see no other one; execute it with --apply.",
-        ),
-        "rekey": (
-            "keys",
-            (
-                "Hash the keys of all pipelines of the ledger with the secret of the connection batchledger_keys, "
-                "from now on."
-            ),
-        ),
+        "plan": "batches",
+        "run": "batches",
+        "replay": "replays",
+        "migrate": "batches",
+        "grant": "grants",
+        "rekey": "keys",
     },
     "Look": {
-        "status": ("local.commands", "Show the local services, the state of each pipeline, and the open incidents."),
-        "metrics": (
-            "metrics",
-            "Print the metrics of the pipelines in Prometheus' text format, as the page in Airflow serves them.",
-        ),
-        "batches": ("batches", "List the batches of a pipeline and the decisions about them, the newest first."),
-        "batch": ("batches", "Show one batch: its ranges and their balance, its attempts and its checks."),
-        "records": ("records", "Show records with key, value and headers, from Kafka or from quarantine."),
-        "looks": ("looks", "List who has looked at keys and values of a pipeline's records, and at errors in full."),
-        "requests": (
-            "requests",
-            "List what waits for a second person: who asked for it, why, and what it would change.",
-        ),
-        "schema": (
-            "schemas",
-            "Compare the declared columns with the table, and with the newest records. Changes nothing.",
-        ),
-        "verify": (
-            "batches",
-            "Prove I1, I2, I7 and I8 over the whole history, and compare the target with the ledger.",
-        ),
-        "audit": (
-            "upkeep",
-            "Prove ledger and target, and look for what is stuck or left behind. Stores the results and sends alerts.",
-        ),
-        "docs": (
-            "docs",
-            "Write the history and the newest 200 batches of each pipeline as pages, as Airflow does after each run.",
-        ),
-        "alerts": ("alerts", "The incidents and the messages about them: list, send, test."),
+        "status": "local.commands",
+        "metrics": "metrics",
+        "batches": "batches",
+        "batch": "batches",
+        "records": "records",
+        "looks": "looks",
+        "requests": "requests",
+        "schema": "schemas",
+        "verify": "batches",
+        "audit": "upkeep",
+        "docs": "docs",
+        "alerts": "alerts",
     },
     "Decide": {
-        "accept": (
-            "decisions",
-            "Publish a blocked batch as it is staged. Offsets without an explanation become an accepted loss.",
-        ),
-        "discard": (
-            "decisions",
-            "Close a batch that is not published. The next run plans its offsets again, unless it is a replay.",
-        ),
-        "skip": ("decisions", "Give up offsets that Kafka still has. Moves the position of their partitions only."),
-        "accept-loss": (
-            "decisions",
-            "Give up offsets that Kafka removed before they were read. Moves the position of their partitions only.",
-        ),
-        "rewind": (
-            "decisions",
-            "Read again from further back. In a table, the new rows replace the old ones: nothing is there twice.",
-        ),
-        "erase": (
-            "decisions",
-            (
-                "Delete the rows of a key for good, with what quarantine and the ledger hold of it (PostgreSQL "
-                "tables only)."
-            ),
-        ),
-        "pause": ("decisions", "Plan nothing new until `resume`. A run that has begun may finish its batch."),
-        "resume": ("decisions", "End a pause, or take up a retired pipeline again where it stood."),
-        "retire": (
-            "decisions",
-            (
-                "End a pipeline, also after its file was removed. Its history stays and can be verified; its "
-                "incidents end."
-            ),
-        ),
-        "confirm": (
-            "requests",
-            "Carry out what another person has asked for, exactly as it was shown. The ledger keeps both names.",
-        ),
-        "withdraw": (
-            "requests",
-            "End a request without carrying it out: your own, or another person's that you do not agree with.",
-        ),
+        "accept": "decisions",
+        "discard": "decisions",
+        "skip": "decisions",
+        "accept-loss": "decisions",
+        "rewind": "decisions",
+        "erase": "decisions",
+        "pause": "decisions",
+        "resume": "decisions",
+        "retire": "decisions",
+        "confirm": "requests",
+        "withdraw": "requests",
     },
-    "Repair": {
-        "adopt-target": (
-            "adoption",
-            "Go on with a target that was restored from a backup or moved. `verify` has to hold against it.",
-        ),
-        "housekeeping": (
-            "upkeep",
-            "Remove staging of ended attempts, expired message keys and quarantine, and old validations and audits.",
-        ),
-        "quarantine": ("quarantine", "Records that could not be decoded: list them, replay them, drop them."),
-    },
+    "Repair": {"adopt-target": "adoption", "housekeeping": "upkeep", "quarantine": "quarantine"},
     "Develop": {
-        "up": (
-            "local.stack.commands",
-            "Start the local services that do not run yet, and bring the ledger's tables up to date.",
-        ),
-        "down": ("local.stack.commands", "End every process that `up` has started. Data and logs stay."),
-        "produce": (
-            "local.samples.commands",
-            "Write sample records to the pipeline's topic. An interrupted data set goes on where it stopped.",
-        ),
-        "demo": (
-            "local.commands",
-            "Write 336,776 flights into Kafka, trigger the pipeline in Airflow, and follow it until it has caught up.",
-        ),
-        "torture": (
-            "local.torture.commands",
-            "Kill, pause and cut off real services at random, then compare log and target.",
-        ),
+        "up": "local.stack.commands",
+        "down": "local.stack.commands",
+        "produce": "local.samples.commands",
+        "demo": "local.commands",
+        "torture": "local.torture.commands",
     },
 }
-"""The commands in their panels: the module that has each, and the first words of its help.
+"""The commands in their panels, and the module that has each: of ``interfaces.cli.commands``, unless it has a dot.
 
-A module of ``interfaces.cli.commands``, unless it has a dot. None is imported in order to list the commands.
+A command is a function of its name, or a group that the module calls ``app``. None is imported in order to list the
+commands.
 """
 
 
 class _Commands(TyperGroup):
     """Imports the module of a command that runs, and none in order to list them."""
+
+    @override
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.help = _read_help(cmd_name)
+        return command
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -186,17 +114,31 @@ def _stand_in() -> None:
 
 
 for _panel, _listed in _COMMANDS.items():
-    for _name, (_, _help) in _listed.items():
-        app.command(_name, help=_help, rich_help_panel=_panel)(_stand_in)
+    for _name in _listed:
+        app.command(_name, rich_help_panel=_panel)(_stand_in)
+
+
+def _find_module(name: str) -> str:
+    (module,) = (listed[name] for listed in _COMMANDS.values() if name in listed)
+    return f"batchledger.{module if '.' in module else f'interfaces.cli.commands.{module}'}"
+
+
+def _read_help(name: str) -> str:
+    """Return the first paragraph of the command's own text, from the source: importing all modules takes seconds."""
+    source = Path(__file__).parent.joinpath(*_find_module(name).split(".")[1:]).with_suffix(".py").read_text("utf-8")
+    text = rf'^def {name.replace("-", "_")}\(.*?^    """(.+?)(?:"""|\n\n)'
+    found = re.search(text, source, re.DOTALL | re.MULTILINE)
+    return " ".join(found[1].split()) if found else ""
 
 
 def load_command(name: str) -> Any:
     """Return the command, with its options; or the group of commands that its module calls ``app``."""
-    (module,) = (listed[name][0] for listed in _COMMANDS.values() if name in listed)
-    found = import_module(f"batchledger.{module if '.' in module else f'interfaces.cli.commands.{module}'}")
+    found = import_module(_find_module(name))
     group = getattr(found, "app", None)
     if group is None:
-        group = typer.Typer(add_completion=False)
+        from batchledger.interfaces.cli.command_line import Commands
+
+        group = Commands(add_completion=False)
         group.command(name)(getattr(found, name.replace("-", "_")))
     return typer.main.get_command(group)
 

@@ -10,8 +10,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 
-from batchledger.interfaces.page.overview import Overview, Standing
+from batchledger.interfaces.page.overview import Overview
 from batchledger.interfaces.page.watch import Watch
+from batchledger.interfaces.surveys import Standing
 from batchledger.model.findings import PipelineState
 from batchledger.monitoring.health import PipelineHealth, Threats
 from tests.chromium import Look, OpenPage

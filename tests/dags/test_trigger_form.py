@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import ParamValidationError
 
-from batchledger.interfaces.airflow.triggers import LABEL_BY_ACTION, make_form
+from batchledger.interfaces.airflow.triggers import make_form
 from batchledger.interfaces.trigger_form import Action, Field
 from batchledger.model.offsets import OffsetRange
 
@@ -78,7 +78,7 @@ def test_every_field_has_a_title_and_a_description_and_every_action_a_label() ->
     for param in make_form().values():
         assert param.schema["title"]
         assert param.description or param.schema["description_md"]
-    assert list(LABEL_BY_ACTION) == list(Action)
+    assert all(each.label for each in Action)
 
 
 def test_form_offers_to_publish_records_from_quarantine_again_and_says_what_its_ranges_mean() -> None:

@@ -9,10 +9,10 @@ from markupsafe import escape
 
 from batchledger.interfaces.page import lookout, pipeline_view
 from batchledger.interfaces.page.batch_list import BatchQuery
-from batchledger.interfaces.page.overview import Standing
 from batchledger.interfaces.page.partition_list import PartitionQuery
 from batchledger.interfaces.page.pipeline_view import PipelineView, look_at_pipeline
 from batchledger.interfaces.page.ribbon import COLUMNS
+from batchledger.interfaces.surveys import Standing
 from batchledger.ledger.looks import list_looks
 from batchledger.lifecycle import decisions, plans, run_batch
 from batchledger.lifecycle.erasing import erase

@@ -18,10 +18,9 @@ from batchledger.books.history import (
     RangeRecord,
     ReplacementRecord,
 )
+from batchledger.interfaces.batch_view import BatchView, turn_to
 from batchledger.interfaces.cli.display.batches import describe_batch
 from batchledger.interfaces.data_docs.pages import write_batch
-from batchledger.interfaces.page.batch_view import BatchView
-from batchledger.interfaces.page.paging import turn_to
 from batchledger.interfaces.page.rendering import show
 from batchledger.model.batch import Batch, BatchState, DecisionRecord, Lane
 from batchledger.model.checks import CheckResult, OnFailure, Outcome, Severity, Suite

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from batchledger.books.history import AttemptRecord, RangeRecord
-from batchledger.interfaces.batch_parts import list_steps, sum_balance
+from batchledger.interfaces.batch_view import list_steps, sum_balance
 from tests.fakes.docs import NOON
 
 

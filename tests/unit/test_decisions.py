@@ -1,11 +1,14 @@
 """What a person may decide: exact, recorded, harmless to repeat, and nothing else is changed by it."""
 
+import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from typer.testing import CliRunner
 
+from batchledger import cli
 from batchledger.interfaces.cli.commands import decisions as commands
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept_loss, rehearse, skip
@@ -306,3 +309,22 @@ def test_advice_of_a_refused_retirement_names_the_connection_that_was_given(monk
             commands.retire(PIPELINE, reason="it is over", connection=connection)
         assert f"batchledger batch 1{named}\n" in refused.value.advice
         assert f"batchledger retire {PIPELINE}{named} --discard-batch 1 --reason WHY" in refused.value.advice
+
+
+def test_order_of_the_command_line_needs_a_reason_and_a_dry_run_of_it_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``@decision`` gives what the function of a command returns, and nothing else."""
+    monkeypatch.delenv("BATCHLEDGER_PIPELINES", raising=False)
+    monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
+
+    def pause(*more: str) -> tuple[int, str]:
+        done = CliRunner().invoke(cli.app, ["pause", "flights", *more])
+        return done.exit_code, done.stdout
+
+    assert pause() == (2, "")
+    code, told = pause("--reason", "the topic moves", "--dry-run", "--json")
+    assert (code, json.loads(told)["dry_run"], world.process().decisions.find_pause(PIPELINE)) == (0, True, None)
+    code, told = pause("--reason", "the topic moves", "--json")
+    stored = world.process().decisions.find_pause(PIPELINE)
+    assert (code, json.loads(told)["is_new"], stored and stored.reason) == (0, True, "the topic moves")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import typer
@@ -15,10 +16,12 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.text import Text
+from typer.testing import CliRunner
 
 from batchledger import cli
 from batchledger.books.history import RangeRecord
 from batchledger.interfaces import markup
+from batchledger.interfaces.cli.command_line import Commands
 from batchledger.interfaces.cli.display.batches import (
     balance_table,
     checks_parts,
@@ -241,6 +244,18 @@ def test_people_see_each_of_several_before_the_next_is_made(capsys: pytest.Captu
     assert seen == ["", "first\n"]
 
 
+def test_command_that_returns_what_it_shows_has_json_and_ends_with_the_lowest_exit_code_that_is_not_0() -> None:
+    group = Commands(add_completion=False)
+
+    @group.command("look")
+    def look(name: str) -> list[Shown]:
+        return [Shown(name, [name], exit_code=3), Shown(2, ["two"], exit_code=1), Shown(3, ["three"])]
+
+    told, written = (CliRunner().invoke(group, ["orders", *more]) for more in ((), ("--json",)))
+    assert (told.exit_code, told.stdout) == (1, "orders\ntwo\nthree\n")
+    assert (written.exit_code, json.loads(written.stdout)) == (1, ["orders", 2, 3])
+
+
 def test_only_one_place_chooses_between_text_and_json() -> None:
     """``status`` and ``up`` of a developer's machine tell people something more."""
     choice = re.compile(r"\bif (?:not )?as_json\b")
@@ -254,7 +269,8 @@ def test_only_one_place_chooses_between_text_and_json() -> None:
 
 
 def test_the_list_of_commands_says_what_the_help_of_each_command_begins_with() -> None:
-    listed = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(cli.app)
+    listed = {name: group.get_command(None, name) for name in group.commands}
     helped = {name: cli.load_command(name).help.partition("\n\n")[0] for name in listed}
     assert {name: each.help for name, each in listed.items()} == {
         name: " ".join(text.split()) for name, text in helped.items()

@@ -2,8 +2,9 @@
 
 import pytest
 
-from batchledger.interfaces.page.overview import Overview, Standing
+from batchledger.interfaces.page.overview import Overview
 from batchledger.interfaces.page.watch import Watch
+from batchledger.interfaces.surveys import Standing
 from batchledger.model.findings import PipelineState
 from batchledger.monitoring.health import LeftPipeline, PipelineHealth, judge_left
 from tests.pages import PATIENT_SECONDS, User, let_in, open_browser, words

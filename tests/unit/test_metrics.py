@@ -17,11 +17,11 @@ from batchledger.cli import app
 from batchledger.interfaces.metrics.families import (
     Families,
     Look,
-    WatchedPipeline,
     build_families,
     build_partition_families,
 )
 from batchledger.interfaces.metrics.shipped import BOARD, RULES, read_shipped
+from batchledger.interfaces.surveys import Standing
 from batchledger.ledger.totals import NO_TOTALS, OFFSET_KINDS, PipelineTotals
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import BatchState, PartitionHealth, Step
@@ -57,7 +57,7 @@ HEALTH = PipelineHealth(
     find_threats(UNREAD, (), NOON),
     summarise([ErrorKind(f"no number: {CANARY}", 3)]),
 )
-ORDERS = WatchedPipeline(HEALTH, Deadlines(lag=10 * MINUTE, blocked=4 * HOUR), TOTALS)
+ORDERS = Standing(HEALTH, deadlines=Deadlines(lag=10 * MINUTE, blocked=4 * HOUR), totals=TOTALS)
 LOOK = Look((ORDERS,), NOON - MINUTE, is_current=True)
 
 Series = Mapping[str, Mapping[tuple[str, ...], float]]
@@ -77,7 +77,7 @@ def read_series(look: Look) -> Series:
     return found
 
 
-def change(**health: object) -> WatchedPipeline:
+def change(**health: object) -> Standing:
     return replace(ORDERS, health=replace(HEALTH, **health))
 
 
@@ -187,7 +187,7 @@ def make_many(pipelines: int, partitions: int) -> Look:
             for each in range(partitions)
         ]
         health = replace(HEALTH, pipeline=name, threats=find_threats(unread, (), NOON))
-        found.append(WatchedPipeline(health, Deadlines(HOUR, HOUR, HOUR), TOTALS))
+        found.append(Standing(health, deadlines=Deadlines(HOUR, HOUR, HOUR), totals=TOTALS))
     return Look(tuple(found), NOON, is_current=True)
 
 

@@ -13,8 +13,9 @@ from fastapi.testclient import TestClient
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from batchledger.interfaces.page import metrics
-from batchledger.interfaces.page.overview import Overview, Standing
+from batchledger.interfaces.page.overview import Overview
 from batchledger.interfaces.page.watch import Watch
+from batchledger.interfaces.surveys import Standing
 from batchledger.ledger.totals import PipelineTotals, load_totals
 from batchledger.model.errors import ServiceUnavailableError
 from tests.pages import User, let_in, open_browser

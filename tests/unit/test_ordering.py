@@ -25,7 +25,6 @@ from batchledger.interfaces.page.ordering import (
     read_order,
     write_query,
 )
-from batchledger.interfaces.page.overview import Standing
 from batchledger.interfaces.page.partition_list import (
     BY_NUMBER,
     PartitionColumn,
@@ -41,6 +40,7 @@ from batchledger.interfaces.page.pipeline_list import (
     count_states,
     sort_standings,
 )
+from batchledger.interfaces.surveys import Standing
 from batchledger.model.batch import PartitionLog, Position, TopicIdentity
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.findings import PipelineState

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.interfaces.page.paging import turn_to
+from batchledger.interfaces.batch_view import turn_to
 
 
 @given(st.integers(0, 200), st.integers(1, 60))

@@ -11,7 +11,8 @@ import pytest
 
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.interfaces.page import requests
-from batchledger.interfaces.page.acting import CHANGES_SHOWN, HINTS, TITLES
+from batchledger.interfaces.page.acting import CHANGES_SHOWN
+from batchledger.interfaces.page.forms import OFFERS
 from batchledger.interfaces.page.pipeline_view import StateView
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.requests import WaitingRequest, list_waiting
@@ -59,8 +60,7 @@ def words(text: str) -> str:
 def show_requests(name: str, rights: Collection[Verb] = ALL, opened: str | None = None) -> str:
     return show_text(
         "decisions.html.j2",
-        titles=TITLES,
-        hints=HINTS,
+        offers=OFFERS,
         opened=opened,
         batch_id=None,
         ranges="",
@@ -85,7 +85,7 @@ def test_link_to_one_decision_shows_that_one_alone_and_the_way_to_all() -> None:
     assert re.findall(r'<details id="([a-z-]+)"( open)?>', alone) == [("accept", " open")]
     assert 'href="/batchledger/pipelines/flights/decisions">All decisions</a>' in alone
     everything = show_requests("ben")
-    assert len(re.findall(r'<details id="[a-z-]+">', everything)) == len(TITLES)
+    assert len(re.findall(r'<details id="[a-z-]+">', everything)) == len(OFFERS)
     assert "All decisions" not in everything
 
 

@@ -12,10 +12,10 @@ from fastapi.testclient import TestClient
 
 from batchledger.interfaces.page import access, app, approval
 from batchledger.interfaces.page.access import list_rights
-from batchledger.interfaces.page.acting import TITLES
 from batchledger.interfaces.page.app import build_app
 from batchledger.interfaces.page.approval import Approval
-from batchledger.interfaces.page.rights import VERBS, Resource, Right, Verb, list_verbs, parse_right
+from batchledger.interfaces.page.forms import list_verbs
+from batchledger.interfaces.page.rights import Resource, Right, Verb, parse_right
 from batchledger.model.batch import DecisionKind
 from batchledger.model.errors import ConfigurationError
 from tests.conftest import ROOT
@@ -60,10 +60,6 @@ def post(role: str, address: str, **fields: str) -> int:
 def sign(kind: DecisionKind, fields: dict[str, str]) -> str:
     """What a page has shown to ana, when she still had the right."""
     return approval.sign(Approval("ana", "flights", kind, fields, ""), str(conf.get("api", "secret_key")))
-
-
-def test_every_order_of_the_page_has_its_verb() -> None:
-    assert VERBS.keys() == TITLES.keys()
 
 
 def test_rewind_that_empties_the_target_decides_and_destroys() -> None:

@@ -9,6 +9,7 @@ system refuses a file, for example because there is none, the error is an OSErro
 import json
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +111,6 @@ class _BoundedLoader(yaml.SafeLoader):
             seen.add(key.value)
         return node
 
-    def construct_integer(self, node: yaml.ScalarNode) -> Any:
-        """See ``construct_yaml_int``, which raises other errors."""
-        return _construct(super().construct_yaml_int, node, "a whole number")
-
-    def construct_decimal(self, node: yaml.ScalarNode) -> Any:
-        """See ``construct_yaml_float``, which raises other errors."""
-        return _construct(super().construct_yaml_float, node, "a number")
-
-    def construct_moment(self, node: yaml.ScalarNode) -> Any:
-        """See ``construct_yaml_timestamp``, which raises other errors."""
-        return _construct(super().construct_yaml_timestamp, node, "a date or a moment")
-
     def _measure(self, node: yaml.Node) -> tuple[int, int]:
         if isinstance(node, yaml.ScalarNode):
             measure = (1 + len(node.value), 0)
@@ -133,19 +122,19 @@ class _BoundedLoader(yaml.SafeLoader):
         return measure
 
 
-_BoundedLoader.add_constructor("tag:yaml.org,2002:int", _BoundedLoader.construct_integer)
-_BoundedLoader.add_constructor("tag:yaml.org,2002:float", _BoundedLoader.construct_decimal)
-_BoundedLoader.add_constructor("tag:yaml.org,2002:timestamp", _BoundedLoader.construct_moment)
-
-
-def _construct(construct: Callable[[yaml.ScalarNode], Any], node: yaml.ScalarNode, kind: str) -> Any:
+def _construct(construct: Callable[..., Any], kind: str, loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
     """Construct what looks like a number or a moment, and may be too long for Python, or not in the calendar."""
     try:
         if len(node.value) <= _LONGEST_NUMBER:
-            return construct(node)
+            return construct(loader, node)
     except (ValueError, OverflowError):
         pass
     raise _fault(f"what looks like {kind} is none that can be read; if it is text, put it in quotes", node.start_mark)
+
+
+for _type, _kind in (("int", "a whole number"), ("float", "a number"), ("timestamp", "a date or a moment")):
+    _usual = getattr(yaml.SafeLoader, f"construct_yaml_{_type}")
+    _BoundedLoader.add_constructor(f"tag:yaml.org,2002:{_type}", partial(_construct, _usual, _kind))
 
 
 def _fault(problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:

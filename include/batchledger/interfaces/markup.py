@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from batchledger.interfaces.batch_parts import list_steps, sum_balance
+from batchledger.interfaces.batch_view import list_steps, sum_balance
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME, escape, summarise_changes
 from batchledger.model.checks import Outcome
 from batchledger.model.counting import describe_count

@@ -10,6 +10,7 @@ from pathlib import Path
 from batchledger.books.overview import list_without_file
 from batchledger.config.pipeline_file import find_pipeline_files, load_pipeline, read_pipeline_file
 from batchledger.ledger.incidents import PostgresIncidents
+from batchledger.ledger.totals import PipelineTotals
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.looking import build_outlook, ledger_dsn
 from batchledger.model.errors import BatchledgerError, ConfigurationError
@@ -22,34 +23,41 @@ SURVEYS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
-    """How a pipeline stands, its deadlines, and its ledger: connection and database, None if its file is refused.
+class Standing:
+    """One pipeline: how it stands, and what else is known of it.
 
-    ``advice`` is there if its file is gone.
+    ``dsn`` is None if its file is refused, or its ledger does not answer. ``ledger`` is the connection of the ledger.
+    ``totals`` are there for metrics, and None if the ledger does not answer.
     """
 
     health: PipelineHealth
-    deadlines: Deadlines = field(default_factory=Deadlines)
+    notes: tuple[str, ...] = ()
     dsn: str | None = field(default=None, repr=False)
+    deadlines: Deadlines = field(default_factory=Deadlines)
     ledger: str = DEFAULT_LEDGER
-    advice: str = ""
+    totals: PipelineTotals | None = None
+
+    @property
+    def name(self) -> str:
+        """The pipeline, by the id of its DAG."""
+        return self.health.pipeline
 
 
-def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveyed]:
+def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Standing]:
     """Return how each pipeline of the folder stands, or of these ``names``; a refused file is ``unknown``.
 
     Without ``names``, also the pipelines whose file is gone, in the ledgers of the other files and of the usual
     connection.
     """
 
-    def look(path: Path) -> Surveyed:
+    def look(path: Path) -> Standing:
         try:
             pipeline = read_pipeline_file(path)
             health = survey(build_outlook(pipeline), now)
-            return Surveyed(health, pipeline.deadlines.rules, ledger_dsn(pipeline), pipeline.warehouse)
+            return Standing(health, (), ledger_dsn(pipeline), pipeline.deadlines.rules, pipeline.warehouse)
         except BatchledgerError as error:
             missing = find_missing_service(error)
-            return Surveyed(PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None, missing_service=missing))
+            return Standing(PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None, missing_service=missing))
 
     files = [each for each in find_pipeline_files() if not names or each.stem in names]
     with ThreadPoolExecutor(SURVEYS_AT_ONCE) as pool:
@@ -57,10 +65,10 @@ def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Surveye
     if names:
         return found
     ledgers = {each.ledger: each.dsn for each in found if each.dsn}
-    return [*found, *find_left(ledgers, [each.health.pipeline for each in found])]
+    return [*found, *find_left(ledgers, [each.name for each in found])]
 
 
-def find_left(dsn_by_connection: Mapping[str, str], named: Collection[str]) -> list[Surveyed]:
+def find_left(dsn_by_connection: Mapping[str, str], named: Collection[str]) -> list[Standing]:
     """Return the pipelines without a file, in these ledgers and behind the usual connection.
 
     A ledger that cannot be asked adds none: the pipelines with a file say what is wrong.
@@ -68,23 +76,22 @@ def find_left(dsn_by_connection: Mapping[str, str], named: Collection[str]) -> l
     ledgers = dict(dsn_by_connection)
     with suppress(ConfigurationError):
         ledgers.setdefault(DEFAULT_LEDGER, postgres_dsn(load_connection(DEFAULT_LEDGER, ("postgres",))))
-    left: dict[str, Surveyed] = {}
+    left: dict[str, Standing] = {}
     for ledger, dsn in ledgers.items():
         with suppress(BatchledgerError):
             for each in list_without_file(dsn, named):
                 health, advice = judge_left(each, ledger)
-                left.setdefault(each.name, Surveyed(health, dsn=dsn, ledger=ledger, advice=advice))
+                left.setdefault(each.name, Standing(health, (advice,), dsn, ledger=ledger))
     return list(left.values())
 
 
-def list_open_incidents(surveyed: Sequence[Surveyed]) -> list[Incident]:
+def list_open_incidents(surveyed: Sequence[Standing]) -> list[Incident]:
     """Return the open incidents of these pipelines. A ledger that cannot be asked adds none."""
 
-    def look(each: Surveyed) -> Sequence[Incident]:
-        name = each.health.pipeline
+    def look(each: Standing) -> Sequence[Incident]:
         try:
-            dsn = each.dsn or ledger_dsn(load_pipeline(name))
-            return PostgresIncidents(dsn).list_open(name)
+            dsn = each.dsn or ledger_dsn(load_pipeline(each.name))
+            return PostgresIncidents(dsn).list_open(each.name)
         except BatchledgerError:
             # The survey says what is wrong with the pipeline.
             return []

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.actors import UNKNOWN_USER
@@ -19,17 +19,6 @@ from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, describe_ranges, find_overlaps
 from batchledger.model.quoting import quote, shorten
 from batchledger.planning.replay import Interval, Quarantined, Replay, Window
-
-
-class Action(StrEnum):
-    """What the form offers."""
-
-    CATCH_UP = "catch_up"
-    ONE_BATCH = "one_batch"
-    REPLAY_WINDOW = "replay_window"
-    REPLAY_RANGES = "replay_ranges"
-    REPLAY_QUARANTINE = "replay_quarantine"
-    RETRY_BATCH = "retry_batch"
 
 
 class Field(StrEnum):
@@ -46,22 +35,36 @@ class Field(StrEnum):
     BATCH_ID = "batch_id"
 
 
-NEEDED: Mapping[Action, Collection[Field]] = {
-    Action.CATCH_UP: (),
-    Action.ONE_BATCH: (Field.MAX_RECORDS, Field.REASON),
-    Action.REPLAY_WINDOW: (Field.WINDOW_SINCE, Field.WINDOW_UNTIL, Field.REASON),
-    Action.REPLAY_RANGES: (Field.RANGES, Field.REASON),
-    Action.REPLAY_QUARANTINE: (Field.RANGES, Field.REASON),
-    Action.RETRY_BATCH: (Field.BATCH_ID, Field.REASON),
-}
-OPTIONAL: Mapping[Action, Collection[Field]] = {
-    Action.CATCH_UP: (Field.REASON,),
-    Action.ONE_BATCH: (),
-    Action.REPLAY_WINDOW: (Field.ALLOW_EXPIRED, Field.DRY_RUN),
-    Action.REPLAY_RANGES: (Field.ALLOW_EXPIRED, Field.DRY_RUN),
-    Action.REPLAY_QUARANTINE: (Field.DRY_RUN,),
-    Action.RETRY_BATCH: (),
-}
+class Action(StrEnum):
+    """What the form offers: each with its label, and the fields that it needs and may have."""
+
+    label: str
+    needed: Collection[Field]
+    optional: Collection[Field]
+
+    CATCH_UP = "catch_up", "Catch up now", (), (Field.REASON,)
+    ONE_BATCH = "one_batch", "Take one batch with another record limit", (Field.MAX_RECORDS, Field.REASON)
+    REPLAY_WINDOW = (
+        "replay_window", "Replay a time window",
+        (Field.WINDOW_SINCE, Field.WINDOW_UNTIL, Field.REASON), (Field.ALLOW_EXPIRED, Field.DRY_RUN),
+    )  # fmt: skip
+    REPLAY_RANGES = (
+        "replay_ranges", "Replay offset ranges", (Field.RANGES, Field.REASON), (Field.ALLOW_EXPIRED, Field.DRY_RUN),
+    )  # fmt: skip
+    REPLAY_QUARANTINE = (
+        "replay_quarantine", "Publish records from quarantine again", (Field.RANGES, Field.REASON), (Field.DRY_RUN,),
+    )  # fmt: skip
+    RETRY_BATCH = "retry_batch", "Try a blocked batch again", (Field.BATCH_ID, Field.REASON)
+
+    def __new__(
+        cls, name: str, label: str = "", needed: Collection[Field] = (), optional: Collection[Field] = ()
+    ) -> Self:
+        """Return an action by its name in the configuration of a run."""
+        action = str.__new__(cls, name)
+        action._value_, action.label, action.needed, action.optional = name, label, needed, optional
+        return action
+
+
 TEXTS = (Field.ACTION, Field.REASON, Field.WINDOW_SINCE, Field.WINDOW_UNTIL)
 NUMBERS = (Field.MAX_RECORDS, Field.BATCH_ID)
 SWITCHES = (Field.ALLOW_EXPIRED, Field.DRY_RUN)
@@ -115,7 +118,7 @@ def read_request(configuration: Mapping[str, Any], run: RunFacts, topics: Sequen
         given.setdefault(Field.REASON, REASON_OF_DRY_RUN)
     if run.is_backfill:
         return _order_of_backfill(action, given, run)
-    _check_fields(given, NEEDED[action], OPTIONAL[action], f"{Field.ACTION} {action}")
+    _check_fields(given, action.needed, action.optional, f"{Field.ACTION} {action}")
     match action:
         case Action.CATCH_UP:
             known = run.created_by or Field.REASON in given

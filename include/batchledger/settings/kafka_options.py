@@ -11,6 +11,7 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from batchledger.model.errors import ConfigurationError
+from batchledger.settings.known_settings import refuse_extra
 
 CONNECTION_OPTIONS = (
     "bootstrap.servers", "client.id", "security.protocol",
@@ -110,12 +111,7 @@ def check_connection_options(
                 f"\nOr, if the endpoint may have the client's secret, add it to {ALLOWED_ENDPOINTS} in the environment "
                 "of Airflow and of the command line, and start Airflow anew."
             )
-        raise ConfigurationError(
-            f"Connection {connection!r} cannot be used. Nothing was opened.",
-            why=f"{fault}.".replace("?.", "?"),
-            advice=advice,
-            subject=connection,
-        )
+        raise refuse_extra(connection, fault, advice)
     if not given.get("bootstrap.servers"):
         raise ConfigurationError(
             f"Connection {connection!r} names no broker. Nothing was opened.",

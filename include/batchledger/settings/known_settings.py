@@ -80,12 +80,13 @@ def read_headers(connection: str, extra: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in extra.items()}
 
 
-def refuse_extra(connection: str, why: str) -> ConfigurationError:
-    """Return the error of a connection whose extra cannot be used."""
+def refuse_extra(connection: str, why: str, advice: str = "") -> ConfigurationError:
+    """Return the error of a connection whose extra cannot be used; ``why`` may be a fault without its full stop."""
     return ConfigurationError(
         f"Connection {connection!r} cannot be used. Nothing was opened.",
-        why=why,
-        advice=f"Correct the extra of connection {connection!r}. The documentation lists what it may have: "
+        why=why if why.endswith((".", "?")) else f"{why}.",
+        advice=advice
+        or f"Correct the extra of connection {connection!r}. The documentation lists what it may have: "
         "reference/connections",
         subject=connection,
     )

@@ -5,9 +5,9 @@ import math
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.registry_settings import DEFAULT_TIMEOUT_SECONDS, RegistrySettings
 from batchledger.settings.connections import Connection, require_type
+from batchledger.settings.known_settings import refuse_extra
 from batchledger.settings.tls_options import find_faults_of_certificates
 
 REGISTRY_OPTIONS = (
@@ -33,13 +33,8 @@ def registry_settings(connection: Connection) -> RegistrySettings:
     options = {option: str(value) for option, value in connection.extra.items() if value is not None}
     fault = next(_find_faults(connection, url, options), None)
     if fault is not None:
-        raise ConfigurationError(
-            f"Connection {connection.connection_id!r} cannot be used. Nothing was opened.",
-            why=f"{fault}.".replace("?.", "?"),
-            advice=f"Correct connection {connection.connection_id!r}. The documentation shows one: "
-            "reference/connections",
-            subject=connection.connection_id,
-        )
+        advice = f"Correct connection {connection.connection_id!r}. The documentation shows one: reference/connections"
+        raise refuse_extra(connection.connection_id, fault, advice)
     return RegistrySettings(
         url=url,
         login=login or None,

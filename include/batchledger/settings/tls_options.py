@@ -16,7 +16,7 @@ def read_tls_files(connection: str, extra: Mapping[str, object], unencrypted: st
     options = {name: str(extra[name]) for name in TLS_OPTIONS if extra.get(name) not in (None, "")}
     fault = next(find_faults_of_certificates(options, unencrypted), None)
     if fault is not None:
-        raise refuse_extra(connection, f"{fault}.")
+        raise refuse_extra(connection, fault)
     return TlsFiles(*(options.get(name) for name in TLS_OPTIONS))
 
 

@@ -37,13 +37,15 @@ def push_metrics(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
 
 
 def _push(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
-    from batchledger.interfaces.metrics.families import Look, WatchedPipeline, build_families
+    from batchledger.interfaces.metrics.families import Look, build_families
     from batchledger.interfaces.metrics.totals import ask_ledgers
+    from batchledger.interfaces.surveys import Standing
     from batchledger.looking import ledger_dsn
 
     totals = ask_ledgers({pipeline.name: ledger_dsn(pipeline)}).get(pipeline.name)
     now = datetime.now(UTC)
-    send(build_families(Look((WatchedPipeline(health, pipeline.deadlines.rules, totals),), now, is_current=True), now))
+    standing = Standing(health, deadlines=pipeline.deadlines.rules, totals=totals)
+    send(build_families(Look((standing,), now, is_current=True), now))
 
 
 def send(families: "Iterable[Metric]") -> None:

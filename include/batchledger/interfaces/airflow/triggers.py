@@ -13,15 +13,6 @@ from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL
 from batchledger.interfaces.airflow.records_trigger import RecordsTrigger
 from batchledger.interfaces.trigger_form import Action, Field
 
-LABEL_BY_ACTION = {
-    Action.CATCH_UP: "Catch up now",
-    Action.ONE_BATCH: "Take one batch with another record limit",
-    Action.REPLAY_WINDOW: "Replay a time window",
-    Action.REPLAY_RANGES: "Replay offset ranges",
-    Action.REPLAY_QUARANTINE: "Publish records from quarantine again",
-    Action.RETRY_BATCH: "Try a blocked batch again",
-}
-
 # Airflow checks the format date-time only if an optional package is installed; the pattern is checked everywhere.
 MOMENT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
 # Also the empty line that is left when one presses Enter behind the last range.
@@ -53,14 +44,14 @@ def make_form() -> dict[str, Param]:
     Those without a section stand open at the top, each section is folded. Each DAG needs params of its own, because
     Airflow keeps values in them.
     """
-    one_batch, replay = LABEL_BY_ACTION[Action.ONE_BATCH], "Replay, also for backfills"
-    window, ranges = LABEL_BY_ACTION[Action.REPLAY_WINDOW], "Replay offset ranges, also from quarantine"
+    one_batch, replay = Action.ONE_BATCH.label, "Replay, also for backfills"
+    window, ranges = Action.REPLAY_WINDOW.label, "Replay offset ranges, also from quarantine"
     return {
         Field.ACTION: Param(
             Action.CATCH_UP.value,
             type="string",
             enum=[action.value for action in Action],
-            values_display={action.value: label for action, label in LABEL_BY_ACTION.items()},
+            values_display={action.value: action.label for action in Action},
             title="What to do",
             description_md="What is not a plain catch-up needs a **reason**, and the fields of its section below.",
         ),
@@ -118,7 +109,7 @@ def make_form() -> dict[str, Param]:
         Field.BATCH_ID: _optional(
             "integer",
             minimum=1,
-            section=LABEL_BY_ACTION[Action.RETRY_BATCH],
+            section=Action.RETRY_BATCH.label,
             title="Batch",
             description="The number of a blocked batch, as the failed task's log and the ledger name it.",
         ),

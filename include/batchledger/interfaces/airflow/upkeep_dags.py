@@ -5,8 +5,9 @@ No pipeline can have the name of one of them, because the name of a pipeline has
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import DAG, Param, dag, task
+from airflow.sdk import DAG, Param, task
 
 from batchledger.config.pipeline_file import find_pipeline_files, name_in_airflow
 from batchledger.interfaces.airflow import tasks
@@ -27,19 +28,9 @@ NEWEST = Param(
 
 def build_ledger_audit() -> DAG:
     """Prove every pipeline every 15 minutes, and look for what is stuck, lost or left behind."""
-
-    @dag(
-        dag_id=LEDGER_AUDIT,
-        schedule="*/15 * * * *",
-        params={"newest": NEWEST},
-        catchup=False,
-        max_active_runs=1,
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
-        tags=TAGS,
-        description="Proves the ledger against the target, and looks for what is stuck or left behind",
-    )
-    def ledger_audit() -> None:
-        """Audit each pipeline by itself; none waits for another."""
+    told = "Proves the ledger against the target, and looks for what is stuck or left behind"
+    doc = "Audit each pipeline by itself; none waits for another."
+    with _open(LEDGER_AUDIT, "*/15 * * * *", timedelta(seconds=30), told, doc, params={"newest": NEWEST}) as dag:
 
         @task
         def audit(name: str, params: dict[str, int | None]) -> None:
@@ -47,56 +38,50 @@ def build_ledger_audit() -> DAG:
 
         for path in find_pipeline_files():
             audit.override(task_id=name_in_airflow(path))(path.stem)
-
-    return ledger_audit()
+    return dag
 
 
 def build_housekeeping() -> DAG:
     """Remove every day what runs have left behind: orphaned staging, expired keys and quarantine, old results."""
-
-    @dag(
-        dag_id=HOUSEKEEPING,
-        schedule="@daily",
-        catchup=False,
-        max_active_runs=1,
-        default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},
-        tags=TAGS,
-        description="Removes orphaned staging, expired keys and quarantine, and old results; keeps Iceberg tables fit",
-    )
-    def housekeeping() -> None:
-        """One bounded pass over the ledgers of all pipelines, and one over their sinks."""
+    told = "Removes orphaned staging, expired keys and quarantine, and old results; keeps Iceberg tables fit"
+    doc = "One bounded pass over the ledgers of all pipelines, and one over their sinks."
+    with _open(HOUSEKEEPING, "@daily", timedelta(minutes=5), told, doc) as dag:
 
         @task
         def tidy() -> None:
             tasks.keep_house()
 
         tidy()
-
-    return housekeeping()
+    return dag
 
 
 def build_data_docs() -> DAG:
     """Bring Data Docs up to date, in a run that the last task of a pipeline's run starts and does not wait for."""
-
-    @dag(
-        dag_id=DATA_DOCS,
-        schedule=None,
-        catchup=False,
-        max_active_runs=1,
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
-        tags=TAGS,
-        description="Writes the pages of batches and pipelines that have changed",
-    )
-    def data_docs() -> None:
-        """One pass over all pipelines; reports that come while a run waits are this run together."""
+    told = "Writes the pages of batches and pipelines that have changed"
+    doc = "One pass over all pipelines; reports that come while a run waits are this run together."
+    with _open(DATA_DOCS, None, timedelta(seconds=30), told, doc) as dag:
 
         @task
         def write() -> None:
             tasks.write_docs()
 
         write()
+    return dag
 
-    return data_docs()
+
+def _open(dag_id: str, schedule: str | None, retry_delay: timedelta, description: str, doc: str, **more: Any) -> DAG:
+    """Return a DAG of upkeep, of which one run goes on at a time."""
+    return DAG(
+        dag_id,
+        schedule=schedule,
+        catchup=False,
+        max_active_runs=1,
+        default_args={"retries": 2, "retry_delay": retry_delay},
+        tags=TAGS,
+        description=description,
+        doc_md=doc,
+        **more,
+    )
 
 
 BUILDERS: Mapping[str, Callable[[], DAG]] = {

@@ -1,16 +1,19 @@
 """What several commands share: their arguments, who calls, and how to read what a person wrote."""
 
+import inspect
 import os
 import pwd
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typing_extensions import override
 
 from batchledger.interfaces import notation
+from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.actors import UNKNOWN_USER, Actor
 from batchledger.model.batch import Decision
 from batchledger.model.errors import ConfigurationError, UnknownPipelineError
@@ -37,7 +40,57 @@ OwnersLogin = Annotated[
         help="Log in by this Airflow connection, as the owner of the ledger, instead of the pipeline's.",
     ),
 ]
+Result = TypeVar("Result")
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+class Commands(typer.Typer):
+    """Commands that return what they show: each has the option ``--json``, and is printed here.
+
+    One that returns nothing prints for itself.
+    """
+
+    @override
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        register = super().command(name, **settings)
+
+        def add(function: Callable[..., Shown | Iterable[Shown] | None]) -> Any:
+            register(_printing(function))
+            return function
+
+        return add
+
+
+def _printing(function: Callable[..., Shown | Iterable[Shown] | None]) -> Callable[..., None]:
+    """Return a function of the same arguments, and ``--json``, that prints the result and ends with its exit code."""
+    said = inspect.signature(function)
+    if said.return_annotation is None:
+        return function  # type: ignore[return-value] # It returns nothing.
+
+    def run(as_json: bool = False, **given: Any) -> None:
+        shown = function(**given)
+        if shown is not None and (code := show(shown, as_json)):
+            raise typer.Exit(code)
+
+    return take_more(run, function, as_json=(AsJson, False))
+
+
+def take_more(
+    run: Callable[..., Result], function: Callable[..., Any], **more: tuple[Any, Any]
+) -> Callable[..., Result]:
+    """Let ``run`` be a command with the text and the arguments of a function, and ``more``: annotation and default.
+
+    Those without a default come first, as typer lists them.
+    """
+    said = list(inspect.signature(function).parameters.values())
+    kind = inspect.Parameter.KEYWORD_ONLY
+    said += [inspect.Parameter(name, kind, annotation=type_, default=usual) for name, (type_, usual) in more.items()]
+    said.sort(key=lambda each: each.default is not each.empty)
+    returned = inspect.signature(run).return_annotation
+    run.__signature__ = inspect.Signature([each.replace(kind=kind) for each in said], return_annotation=returned)  # type: ignore[attr-defined]
+    run.__doc__, run.__annotations__ = function.__doc__, {}
+    return run
 
 
 def load_pipeline(name: str) -> "PipelineConfig":

@@ -38,27 +38,36 @@ _WRAPPING = (
 class Shown:
     """What a command shows: scripts get the document, people get the parts in order. A part that is None is left out.
 
-    In the document, dataclasses become objects, and times ISO text.
+    In the document, dataclasses become objects, and times ISO text. ``exit_code`` is what the command ends with.
     """
 
     document: Any
     parts: Sequence[Part] = ()
+    exit_code: int = 0
 
 
-def show(shown: Shown | Iterable[Shown], as_json: bool) -> None:
-    """Print to standard output. People see each value as it comes; scripts get one list of all at the end.
+def show(shown: Shown | Iterable[Shown], as_json: bool) -> int:
+    """Print to standard output, and return the exit code: of several values, the lowest that is not 0.
 
-    A text without wrapping stays one line, however narrow the terminal is.
+    People see each value as it comes; scripts get one list of all at the end. A text without wrapping stays one line,
+    however narrow the terminal is.
     """
+    several = [shown] if isinstance(shown, Shown) else shown
     if as_json:
-        document = shown.document if isinstance(shown, Shown) else [each.document for each in shown]
-        json.dump(document, sys.stdout, indent=2, default=_to_json)
+        found = list(several)
+        documents = [each.document for each in found]
+        json.dump(documents[0] if isinstance(shown, Shown) else documents, sys.stdout, indent=2, default=_to_json)
         sys.stdout.write("\n")
-        return
-    for each in [shown] if isinstance(shown, Shown) else shown:
-        for part in each.parts:
-            if part is not None:
-                Console().print(part, highlight=False, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
+    else:
+        found = list(map(_print, several))
+    return min({each.exit_code for each in found} - {0}, default=0)
+
+
+def _print(shown: Shown) -> Shown:
+    for part in shown.parts:
+        if part is not None:
+            Console().print(part, highlight=False, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
+    return shown
 
 
 def print_error(error: BatchledgerError) -> None:

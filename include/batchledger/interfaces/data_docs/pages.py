@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from batchledger.books.figures import BatchFigures
 from batchledger.books.history import BatchHistory
+from batchledger.interfaces.batch_view import BatchView
 from batchledger.interfaces.data_docs.charts import draw_history
 from batchledger.interfaces.data_docs.expectations import render_results
 from batchledger.interfaces.data_docs.index import find_template
@@ -22,11 +23,13 @@ def write_batch(history: BatchHistory, figures: BatchFigures, stamp: str) -> str
         suite: render_results([each for each in history.checks if each.suite is suite], suite.value) for suite in suites
     }
     return find_template("batch.html.j2").render(
-        batch=history.batch,
+        view=BatchView(history, history.ranges),
+        root=None,
+        now=None,
+        can_see_payloads=False,
         figures=figures,
-        history=history,
         stamp=stamp,
-        tables={suite: table for suite, table in rendered.items() if table is not None},
+        suites={suite: table for suite, table in rendered.items() if table is not None},
     )
 
 

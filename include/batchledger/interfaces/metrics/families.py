@@ -4,34 +4,20 @@ Pure. A label holds a name or a word of a closed list: no offset, no error, no v
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from batchledger.interfaces.surveys import Standing
 from batchledger.ledger.totals import PipelineTotals
-from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.batch import PartitionHealth
 from batchledger.model.findings import PipelineState
-from batchledger.monitoring.health import PipelineHealth, Threats
+from batchledger.monitoring.health import Threats
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedPipeline:
-    """One pipeline: how it stands, and the totals of the ledger; None if the ledger does not answer."""
-
-    health: PipelineHealth
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    totals: PipelineTotals | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the pipeline."""
-        return self.health.pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +27,7 @@ class Look:
     ``is_current``: no later look has failed.
     """
 
-    pipelines: tuple[WatchedPipeline, ...] = ()
+    pipelines: tuple[Standing, ...] = ()
     found_at: datetime | None = None
     is_current: bool = False
 
@@ -85,7 +71,7 @@ def build_partition_families(look: Look, now: datetime) -> list[Metric]:
     ]
 
 
-def _of_health(pipelines: Sequence[WatchedPipeline], now: datetime) -> Iterator[Metric]:
+def _of_health(pipelines: Sequence[Standing], now: datetime) -> Iterator[Metric]:
     """Yield what positions, Kafka and the pipeline files say."""
     threats = list(_list_threats(pipelines))
     yield _gauge(
@@ -182,11 +168,11 @@ def _of_ledger(known: Sequence[tuple[str, PipelineTotals]], now: datetime) -> It
     )
 
 
-def _list_threats(pipelines: Sequence[WatchedPipeline]) -> Iterator[tuple[str, Threats]]:
+def _list_threats(pipelines: Sequence[Standing]) -> Iterator[tuple[str, Threats]]:
     return ((each.name, each.health.threats) for each in pipelines if each.health.threats is not None)
 
 
-def _list_deadlines(pipeline: WatchedPipeline) -> Iterator[tuple[str, timedelta]]:
+def _list_deadlines(pipeline: Standing) -> Iterator[tuple[str, timedelta]]:
     if pipeline.health.state is PipelineState.RETIRED:
         return
     for kind in ("lag", "freshness", "blocked"):

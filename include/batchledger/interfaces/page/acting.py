@@ -23,15 +23,14 @@ from batchledger.interfaces.page.access import list_rights, require
 from batchledger.interfaces.page.airflow_state import find_run_state, find_switched_off
 from batchledger.interfaces.page.answering import Form, tell_answer
 from batchledger.interfaces.page.approval import Approval
-from batchledger.interfaces.page.forms import Fields, read_order, write_run
+from batchledger.interfaces.page.forms import OFFERS, Fields, Order, list_verbs, read_order, write_run
 from batchledger.interfaces.page.pipeline_view import look_at_state
 from batchledger.interfaces.page.reading import Offset, Pipeline, load
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.requests import list_waiting
-from batchledger.interfaces.page.rights import VERBS, list_verbs
 from batchledger.interfaces.wording import as_sentence, list_changes
 from batchledger.lifecycle import execution
-from batchledger.lifecycle.orders import AtOnce, Retake
+from batchledger.lifecycle.orders import Retake
 from batchledger.lifecycle.plans import require_possible
 from batchledger.lifecycle.written_orders import needs_second_person
 from batchledger.looking import ledger_dsn
@@ -45,40 +44,6 @@ logger = logging.getLogger(__name__)
 # How a run of Airflow ends.
 OVER = ("success", "failed")
 CHANGES_SHOWN = 50
-TITLES: Mapping[DecisionKind, str] = {
-    DecisionKind.REPLAY: "Publish records again",
-    DecisionKind.RETRY: "Take a batch again",
-    DecisionKind.ACCEPT: "Accept a blocked batch",
-    DecisionKind.DISCARD: "Discard a batch",
-    DecisionKind.QUARANTINE_REPLAY: "Publish records of quarantine again",
-    DecisionKind.QUARANTINE_DROP: "Drop records of quarantine",
-    DecisionKind.ACCEPT_LOSS: "Accept a loss",
-    DecisionKind.SKIP: "Skip records",
-    DecisionKind.REWIND: "Rewind",
-    DecisionKind.PAUSE: "Pause",
-    DecisionKind.RESUME: "Resume",
-}
-"""What can be decided here, in the order of the page."""
-HINTS: dict[DecisionKind, str] = {
-    DecisionKind.REPLAY: "Reads these offsets from Kafka again, and replaces exactly their rows in one transaction.",
-    DecisionKind.RETRY: "When its cause is removed: the same offsets are read and audited by a new attempt.",
-    DecisionKind.ACCEPT: "Publishes it as it is staged, although checks have failed. Take it again instead if you can.",
-    DecisionKind.DISCARD: "Closes it. The next run plans the offsets of a live batch again; a replay is over.",
-    DecisionKind.QUARANTINE_REPLAY: "Decodes the kept bytes again, with the pipeline of today; what fails again stays.",
-    DecisionKind.QUARANTINE_DROP: "Removes them for good; the balance keeps how many there were.",
-    DecisionKind.ACCEPT_LOSS: "Goes on without offsets that Kafka removed before they were read; recorded for ever.",
-    DecisionKind.SKIP: "Goes on without offsets that could be read; recorded for ever.",
-    DecisionKind.REWIND: "Reads again from further back. What is read replaces the rows that are there.",
-    DecisionKind.PAUSE: "No batch is planned, by Airflow or by hand, until a person resumes. A planned batch may end.",
-    DecisionKind.RESUME: "Ends the pause, or takes a retired pipeline up again.",
-}
-"""What each of them does, in a line."""
-HINTS_WHERE_NOTHING_IS_REPLACED: Mapping[DecisionKind, str] = HINTS | {
-    DecisionKind.REPLAY: "Reads these offsets from Kafka again. A topic replaces nothing: readers see them once more.",
-    DecisionKind.REWIND: "Reads again from further back. A topic replaces nothing: readers see that once more.",
-}
-"""The same if the target is a topic."""
-
 Kind = DecisionKind
 
 
@@ -93,7 +58,7 @@ class _Asked:
     fields: Fields
 
     @property
-    def order(self) -> Replay | Retake | AtOnce:
+    def order(self) -> Order:
         """What was asked for. Raises ConfigurationError."""
         return read_order(self.kind, self.fields)
 
@@ -134,8 +99,7 @@ def show_decisions(
         request,
         "decisions.html.j2",
         config=config,
-        titles={kind: title for kind, title in TITLES.items() if kind is not pausing and VERBS[kind] in rights},
-        hints=HINTS if config.sink.sink_mode.can_replace else HINTS_WHERE_NOTHING_IS_REPLACED,
+        offers={kind: each for kind, each in OFFERS.items() if kind is not pausing and each.verb in rights},
         opened=do,
         batch_id=asked.batch.batch_id if asked else open_batch,
         ranges="\n".join(map(str, asked.batch.ranges)) if asked else "",
@@ -254,7 +218,7 @@ def _show_effect(request: Request, asked: _Asked, decided: Decided, *, has_chang
         "effect.html.j2",
         config=asked.config,
         kind=asked.kind,
-        title=TITLES[asked.kind],
+        title=OFFERS[asked.kind].title,
         decided=decided,
         changes=_changes(decided),
         changes_shown=CHANGES_SHOWN,
@@ -274,7 +238,7 @@ def _show_dry_run(request: Request, asked: _Asked, run_id: str) -> HTMLResponse:
         "dry_run.html.j2",
         config=asked.config,
         kind=asked.kind,
-        title=TITLES[asked.kind],
+        title=OFFERS[asked.kind].title,
         run_id=run_id,
         seen=seen,
         found=found,
@@ -347,7 +311,7 @@ def _show_progress(request: Request, config: PipelineConfig, run_id: str) -> HTM
 
 
 def _known(kind: DecisionKind) -> DecisionKind:
-    if kind not in TITLES:
+    if kind not in OFFERS:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{kind} is not decided here")
     return kind
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from typing_extensions import override
-
 from batchledger.books.history import BatchSummary, list_batches
+from batchledger.interfaces.batch_view import Paging, turn_to
 from batchledger.interfaces.page.ordering import SortColumn, SortOrder, arrange
-from batchledger.interfaces.page.paging import Paging, turn_to
 
 BATCHES_ON_PAGE = 20
 BATCHES_ARRANGED = 1000
@@ -23,20 +21,15 @@ COMPARED = "compared"
 class BatchColumn(SortColumn):
     """The columns of the list."""
 
-    BATCH = "batch"
+    BATCH = "batch", True
     LANE = "lane"
     STATE = "state"
-    OFFSETS = "offsets"
-    ROWS = "rows"
-    QUARANTINED = "quarantined"
-    ATTEMPTS = "attempts"
-    TOOK = "took"
-    PLANNED = "planned"
-
-    @property
-    @override
-    def is_largest_first(self) -> bool:
-        return self not in (BatchColumn.LANE, BatchColumn.STATE)
+    OFFSETS = "offsets", True
+    ROWS = "rows", True
+    QUARANTINED = "quarantined", True
+    ATTEMPTS = "attempts", True
+    TOOK = "took", True
+    PLANNED = "planned", True
 
 
 NEWEST_FIRST = SortOrder(BatchColumn.BATCH, is_descending=True)

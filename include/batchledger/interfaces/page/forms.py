@@ -1,11 +1,16 @@
-"""What a person asks for in a form, read into an order, or refused by the name of the field. Pure."""
+"""The orders that the page offers, each as one value; and what a person asks for in a form, read into an order. Pure.
+
+What cannot be read is refused by the name of its field.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from batchledger.interfaces.notation import parse_moment, parse_target
+from batchledger.interfaces.page.rights import Verb
 from batchledger.interfaces.trigger_form import RunFacts, read_request, write_request
 from batchledger.lifecycle.orders import (
     Accept,
@@ -26,17 +31,44 @@ from batchledger.planning.replay import Quarantined, Replay, Window
 from batchledger.planning.rewind import Rewind
 
 Fields = Mapping[str, str]
+Order = Replay | Retake | AtOnce
 
 
-def read_order(kind: DecisionKind, fields: Fields) -> Replay | Retake | AtOnce:
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An order as the page offers it: its title, a line on what it does, its verb, and how its form is read.
+
+    ``controls`` are the macros of ``decisions.html.j2`` that make the form. ``hint_of_topic`` takes the place of the
+    hint if the target replaces nothing. ``has_dry_run``: a run of Airflow shows what would change.
+    """
+
+    title: str
+    hint: str
+    verb: Verb
+    controls: tuple[str, ...]
+    read: Callable[[Fields], Order]
+    hint_of_topic: str = ""
+    has_dry_run: bool = False
+
+
+def list_verbs(kind: DecisionKind, fields: Fields) -> tuple[Verb, ...]:
+    """Return the verbs that an order with these fields of its form needs, all of them.
+
+    A rewind that empties the target destroys, too.
+    """
+    verb, empties = OFFERS[kind].verb, kind is DecisionKind.REWIND and "truncate" in fields
+    return (verb, Verb.DESTROY) if empties else (verb,)
+
+
+def read_order(kind: DecisionKind, fields: Fields) -> Order:
     """Return the order that a form of that kind is. Raises ConfigurationError."""
-    if kind not in _READERS:
+    if kind not in OFFERS:
         raise ConfigurationError(
             f"{kind} is no order of this page. Nothing was changed.",
             advice="Choose an order that the page offers.",
             subject="kind",
         )
-    return _READERS[kind](fields)
+    return OFFERS[kind].read(fields)
 
 
 def write_run(
@@ -142,16 +174,83 @@ def _lines(fields: Fields, name: str) -> list[str]:
     return [line.strip() for line in fields.get(name, "").splitlines() if line.strip()]
 
 
-_READERS: Mapping[DecisionKind, Callable[[Fields], Replay | Retake | AtOnce]] = {
-    DecisionKind.REPLAY: _read_replay,
-    DecisionKind.QUARANTINE_REPLAY: lambda fields: Replay(Quarantined(_read_ranges(fields))),
-    DecisionKind.RETRY: lambda fields: Retake(read_batch(fields)),
-    DecisionKind.ACCEPT: lambda fields: Accept(read_batch(fields)),
-    DecisionKind.DISCARD: lambda fields: Discard(read_batch(fields)),
-    DecisionKind.ACCEPT_LOSS: lambda fields: AcceptLoss(_read_ranges(fields), _read_discarded(fields)),
-    DecisionKind.SKIP: lambda fields: Skip(_read_ranges(fields), _read_discarded(fields)),
-    DecisionKind.REWIND: _read_rewind,
-    DecisionKind.PAUSE: lambda _: Pause(),
-    DecisionKind.RESUME: lambda _: Resume(),
-    DecisionKind.QUARANTINE_DROP: lambda fields: DropQuarantined(_read_ranges(fields)),
+OFFERS: Mapping[DecisionKind, Offer] = {
+    DecisionKind.REPLAY: Offer(
+        "Publish records again",
+        "Reads these offsets from Kafka again, and replaces exactly their rows in one transaction.",
+        Verb.OPERATE,
+        ("replayed",),
+        _read_replay,
+        hint_of_topic="Reads these offsets from Kafka again. A topic replaces nothing: readers see them once more.",
+        has_dry_run=True,
+    ),
+    DecisionKind.RETRY: Offer(
+        "Take a batch again",
+        "When its cause is removed: the same offsets are read and audited by a new attempt.",
+        Verb.OPERATE,
+        ("batch",),
+        lambda fields: Retake(read_batch(fields)),
+    ),
+    DecisionKind.ACCEPT: Offer(
+        "Accept a blocked batch",
+        "Publishes it as it is staged, although checks have failed. Take it again instead if you can.",
+        Verb.DECIDE,
+        ("batch",),
+        lambda fields: Accept(read_batch(fields)),
+    ),
+    DecisionKind.DISCARD: Offer(
+        "Discard a batch",
+        "Closes it. The next run plans the offsets of a live batch again; a replay is over.",
+        Verb.DECIDE,
+        ("batch",),
+        lambda fields: Discard(read_batch(fields)),
+    ),
+    DecisionKind.QUARANTINE_REPLAY: Offer(
+        "Publish records of quarantine again",
+        "Decodes the kept bytes again, with the pipeline of today; what fails again stays.",
+        Verb.OPERATE,
+        ("set_aside",),
+        lambda fields: Replay(Quarantined(_read_ranges(fields))),
+        has_dry_run=True,
+    ),
+    DecisionKind.QUARANTINE_DROP: Offer(
+        "Drop records of quarantine",
+        "Removes them for good; the balance keeps how many there were.",
+        Verb.DESTROY,
+        ("set_aside",),
+        lambda fields: DropQuarantined(_read_ranges(fields)),
+    ),
+    DecisionKind.ACCEPT_LOSS: Offer(
+        "Accept a loss",
+        "Goes on without offsets that Kafka removed before they were read; recorded for ever.",
+        Verb.DECIDE,
+        ("lost", "given_up"),
+        lambda fields: AcceptLoss(_read_ranges(fields), _read_discarded(fields)),
+    ),
+    DecisionKind.SKIP: Offer(
+        "Skip records",
+        "Goes on without offsets that could be read; recorded for ever.",
+        Verb.DECIDE,
+        ("unread", "given_up"),
+        lambda fields: Skip(_read_ranges(fields), _read_discarded(fields)),
+    ),
+    DecisionKind.REWIND: Offer(
+        "Rewind",
+        "Reads again from further back. What is read replaces the rows that are there.",
+        Verb.DECIDE,
+        ("target",),
+        _read_rewind,
+        hint_of_topic="Reads again from further back. A topic replaces nothing: readers see that once more.",
+    ),
+    DecisionKind.PAUSE: Offer(
+        "Pause",
+        "No batch is planned, by Airflow or by hand, until a person resumes. A planned batch may end.",
+        Verb.OPERATE,
+        (),
+        lambda _: Pause(),
+    ),
+    DecisionKind.RESUME: Offer(
+        "Resume", "Ends the pause, or takes a retired pipeline up again.", Verb.OPERATE, (), lambda _: Resume()
+    ),
 }
+"""What can be decided on the page, in its order. A form asks for the reason of each by itself."""

@@ -4,6 +4,7 @@ A request asks the ledgers for their totals, and Kafka for nothing: it takes the
 the next one begin. So counters never go back, also if several workers of the API server answer in turn.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -14,7 +15,6 @@ from prometheus_client.exposition import choose_encoder
 from batchledger.interfaces.metrics.families import (
     Families,
     Look,
-    WatchedPipeline,
     build_families,
     build_partition_families,
 )
@@ -41,7 +41,7 @@ def show_metrics(request: Request, user: GetUserDep, *, partitions: bool = False
         sight = lookout.overview.look(FIRST_LOOK_SECONDS)
     mine = [each for each in (sight.value.standings if sight.value else ()) if each.name in readable]
     totals = ask_ledgers({each.name: each.dsn for each in mine if each.dsn}, CONNECT_SECONDS)
-    pipelines = tuple(WatchedPipeline(each.health, each.deadlines, totals.get(each.name)) for each in mine)
+    pipelines = tuple(replace(each, totals=totals.get(each.name)) for each in mine)
     look = Look(pipelines, sight.found_at, is_current=sight.value is not None and sight.error is None)
     now = datetime.now(UTC)
     families = build_families(look, now) + (build_partition_families(look, now) if partitions else [])

@@ -7,7 +7,7 @@ of a table are a closed enum. An address can name nothing else, and no name from
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from urllib.parse import urlencode
 
 from typing_extensions import override
@@ -19,12 +19,18 @@ Line = TypeVar("Line")
 
 
 class SortColumn(StrEnum):
-    """The columns that a table can be sorted by; each table has an enum of its own."""
+    """The columns that a table can be sorted by; each table has an enum of its own.
 
-    @property
-    def is_largest_first(self) -> bool:
-        """Whether the first press of its button shows the largest value first."""
-        return False
+    ``is_largest_first``: the first press of its button shows the largest value first.
+    """
+
+    is_largest_first: bool
+
+    def __new__(cls, name: str, is_largest_first: bool = False) -> Self:
+        """Return a column by its name in an address."""
+        column = str.__new__(cls, name)
+        column._value_, column.is_largest_first = name, is_largest_first
+        return column
 
 
 Key = TypeVar("Key", bound=SortColumn)

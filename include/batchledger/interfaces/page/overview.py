@@ -16,8 +16,8 @@ from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
 from batchledger.database.transactions import keep_connections
 from batchledger.interfaces.page.airflow_state import find_active_runs, find_switched_off
-from batchledger.interfaces.surveys import find_left
-from batchledger.lifecycle.platform import Deadlines, PipelineRules
+from batchledger.interfaces.surveys import Standing, find_left
+from batchledger.lifecycle.platform import PipelineRules
 from batchledger.looking import ledger_dsn
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog
 from batchledger.model.errors import BatchledgerError
@@ -31,21 +31,6 @@ from batchledger.source.kafka.log import KafkaLog
 # The oldest unread records are looked for in so many partitions at a time, of pipelines that a person looks at.
 PARTITIONS_DATED = 500
 _WANTED_SECONDS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One pipeline: how it stands, and what else is known of it; ``dsn`` is None if its ledger does not answer."""
-
-    health: PipelineHealth
-    notes: tuple[str, ...] = ()
-    dsn: str | None = field(default=None, repr=False)
-    deadlines: Deadlines = field(default_factory=Deadlines)
-
-    @property
-    def name(self) -> str:
-        """The pipeline, by the id of its DAG."""
-        return self.health.pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +85,7 @@ class OverviewFinder:
         standings = [
             *(Standing(PipelineHealth(name, PipelineState.UNKNOWN, error, None)) for name, error in refused.items()),
             *(_stand(each, found) for each in configs),
-            *(Standing(each.health, (each.advice,), each.dsn) for each in left),
+            *left,
         ]
         return Overview(tuple(sorted(standings, key=_urgency)), tuple(dict.fromkeys(found.ledgers.problems.values())))
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from typing_extensions import override
-
 from batchledger.interfaces.page.ordering import SortColumn, SortOrder, arrange, holds_text
 from batchledger.model.batch import PartitionHealth, PartitionLog, Position
 
@@ -18,15 +16,10 @@ class PartitionColumn(SortColumn):
     """The columns of the list."""
 
     PARTITION = "partition"
-    POSITION = "position"
-    END = "end"
-    UNREAD = "unread"
+    POSITION = "position", True
+    END = "end", True
+    UNREAD = "unread", True
     EXPIRES = "expires"
-
-    @property
-    @override
-    def is_largest_first(self) -> bool:
-        return self in (PartitionColumn.POSITION, PartitionColumn.END, PartitionColumn.UNREAD)
 
 
 BY_NUMBER = SortOrder(PartitionColumn.PARTITION)

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from typing_extensions import override
-
 from batchledger.books.overview import LastBatch, Volume, load_last_batches, load_volumes
 from batchledger.database.transactions import keep_connections
 from batchledger.interfaces.page.ordering import SortColumn, SortOrder, arrange, holds_text
-from batchledger.interfaces.page.overview import Standing
 from batchledger.interfaces.page.ribbon import draw_bars
+from batchledger.interfaces.surveys import Standing
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.findings import PipelineState
 from batchledger.monitoring.health import Threats, describe_quarantine, describe_threats
@@ -30,15 +28,10 @@ class PipelineColumn(SortColumn):
 
     NAME = "name"
     STATE = "state"
-    UNREAD = "unread"
+    UNREAD = "unread", True
     OLDEST = "oldest"
-    LAST = "last"
-    ROWS = "rows"
-
-    @property
-    @override
-    def is_largest_first(self) -> bool:
-        return self in (PipelineColumn.UNREAD, PipelineColumn.LAST, PipelineColumn.ROWS)
+    LAST = "last", True
+    ROWS = "rows", True
 
 
 WORST_FIRST = SortOrder(PipelineColumn.STATE)

@@ -17,10 +17,10 @@ from batchledger.books.overview import (
     load_last_batches,
 )
 from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.interfaces.batch_view import Paging, turn_to
 from batchledger.interfaces.page.batch_list import BatchList, BatchQuery, load_batches
 from batchledger.interfaces.page.lookout import Lookout, Source
 from batchledger.interfaces.page.overview import for_page, note_runs
-from batchledger.interfaces.page.paging import Paging, turn_to
 from batchledger.interfaces.page.partition_list import (
     PARTITIONS_ON_PAGE,
     PartitionLine,

@@ -12,17 +12,18 @@ from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import BeforeValidator, Field
 
+from batchledger.books.history import list_quarantine, load_batch_history, load_quoted
 from batchledger.books.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
 from batchledger.database.transactions import keep_connections
+from batchledger.interfaces.batch_view import BatchView, turn_to
 from batchledger.interfaces.data_docs.folder import DocsFolder
 from batchledger.interfaces.page.access import list_readable, list_rights, require
 from batchledger.interfaces.page.airflow_state import find_switched_off
 from batchledger.interfaces.page.batch_list import BATCHES_ARRANGED, COMPARED, NEWEST_FIRST, BatchColumn, BatchQuery
-from batchledger.interfaces.page.batch_view import BatchView, look_at_batch
+from batchledger.interfaces.page.forms import OFFERS
 from batchledger.interfaces.page.lookout import Lookout
 from batchledger.interfaces.page.ordering import count_found, read_order, write_query
-from batchledger.interfaces.page.paging import turn_to
 from batchledger.interfaces.page.partition_list import BY_NUMBER, FILTERED_FROM, PartitionColumn, PartitionQuery
 from batchledger.interfaces.page.pipeline_list import (
     NEEDS_LEDGER,
@@ -43,7 +44,7 @@ from batchledger.interfaces.page.pipeline_view import (
     look_at_pipeline,
 )
 from batchledger.interfaces.page.rendering import show
-from batchledger.interfaces.page.rights import VERBS, Verb
+from batchledger.interfaces.page.rights import Verb
 from batchledger.ledger.looks import record_look
 from batchledger.ledger.record_schemas import list_schemas
 from batchledger.ledger.writer_schemas import list_used_schemas
@@ -61,6 +62,8 @@ from batchledger.proof.coverage import Kind
 from batchledger.wiring import compare_schema
 
 PIPELINES_ON_PAGE = 50
+RANGES_ON_PAGE = 50
+QUARANTINE_ON_PAGE = 20
 URGENT = [each.row.state for each in IncidentKind if each.row.state and each.row.severity is Severity.CRITICAL]
 RECORDS_COMPARED = 1_000
 _PATIENCE_SECONDS = 0.2
@@ -235,7 +238,7 @@ def show_batch(
         require(user, dag_id, [Verb.SEE_PAYLOADS])
     config = load(dag_id)
     with keep_connections():
-        view = look_at_batch(config, batch_id, page, quarantine)
+        view = _look_at_batch(config, batch_id, page, quarantine)
     batch_id = view.history.batch.batch_id
     if payloads:
         places = [each.place for each in view.quarantine.lines]
@@ -251,10 +254,29 @@ def show_batch(
         can_see_payloads=Verb.SEE_PAYLOADS in rights,
         has_payloads=payloads,
         to_payloads=f"?{urlencode({**pages, 'payloads': 'yes'})}",
-        ways={text: kind for text, kind in _ways_on(view).items() if VERBS[kind] in rights},
+        ways={text: kind for text, kind in _ways_on(view).items() if OFFERS[kind].verb in rights},
         has_docs=_has_docs(dag_id, batch_id),
         to_page=lambda number: f"?{urlencode({**pages, 'page': number})}#balance",
         to_quarantine_page=lambda number: f"?{urlencode({**pages, 'quarantine': number})}#quarantine",
+    )
+
+
+def _look_at_batch(config: PipelineConfig, batch_id: int, page: int = 1, quarantine_page: int = 1) -> BatchView:
+    """Return a batch of this pipeline, or its span. Raises UnknownBatchError, ServiceUnavailableError."""
+    dsn = ledger_dsn(config)
+    history = load_batch_history(dsn, batch_id, config.name)
+    batch_id = history.batch.batch_id
+    paging = turn_to(page, len(history.ranges), RANGES_ON_PAGE)
+    total = list_quarantine(dsn, config.name, 0, batch_id).total
+    quarantine_paging = turn_to(quarantine_page, total, QUARANTINE_ON_PAGE)
+    skip = quarantine_paging.shown.start
+    return BatchView(
+        history=history,
+        ranges=history.ranges[paging.shown],
+        paging=paging,
+        quarantine=list_quarantine(dsn, config.name, QUARANTINE_ON_PAGE, batch_id, skip),
+        quarantine_paging=quarantine_paging,
+        quoted=load_quoted(dsn, batch_id),
     )
 
 

@@ -15,9 +15,10 @@ from fastapi.responses import HTMLResponse
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.page.access import require
 from batchledger.interfaces.page.answering import Form, tell_answer
+from batchledger.interfaces.page.forms import list_verbs
 from batchledger.interfaces.page.reading import Pipeline, RequestId, load
 from batchledger.interfaces.page.rendering import show
-from batchledger.interfaces.page.rights import Verb, list_verbs
+from batchledger.interfaces.page.rights import Verb
 from batchledger.interfaces.wording import list_changes
 from batchledger.ledger.requests import list_requests, load_request
 from batchledger.lifecycle import execution

@@ -1,4 +1,4 @@
-"""What people do here, by verbs, and which right of Airflow each verb needs. Pure; ``access`` asks Airflow.
+"""What people do here, by verbs, and which right of Airflow a verb needs. Pure; ``access`` asks Airflow.
 
 A user who may read a DAG may look at its pipeline. Every other verb needs the right to trigger the DAG. Airflow's
 configuration may ask for a further right for seeing payloads, for deciding and for destroying. It only adds: no setting
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, cast
 
-from batchledger.model.batch import DecisionKind
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.quoting import quote
 
@@ -34,21 +33,6 @@ class Verb(StrEnum):
 SETTINGS: Mapping[Verb, str] = {each: f"to_{each}" for each in (Verb.SEE_PAYLOADS, Verb.DECIDE, Verb.DESTROY)}
 """The setting that names a further right. Airflow's own Trigger button operates, too, so there is none for that."""
 
-VERBS: Mapping[DecisionKind, Verb] = {
-    DecisionKind.REPLAY: Verb.OPERATE,
-    DecisionKind.RETRY: Verb.OPERATE,
-    DecisionKind.QUARANTINE_REPLAY: Verb.OPERATE,
-    DecisionKind.PAUSE: Verb.OPERATE,
-    DecisionKind.RESUME: Verb.OPERATE,
-    DecisionKind.ACCEPT: Verb.DECIDE,
-    DecisionKind.DISCARD: Verb.DECIDE,
-    DecisionKind.ACCEPT_LOSS: Verb.DECIDE,
-    DecisionKind.SKIP: Verb.DECIDE,
-    DecisionKind.REWIND: Verb.DECIDE,
-    DecisionKind.QUARANTINE_DROP: Verb.DESTROY,
-}
-"""What each order of the page is. What a run of Airflow carries out operates."""
-
 
 class Resource(StrEnum):
     """What a further right of Airflow can be about: the DAG of the pipeline, connections, a view by its name."""
@@ -65,15 +49,6 @@ class Right:
     method: Method
     resource: Resource
     name: str = ""
-
-
-def list_verbs(kind: DecisionKind, fields: Mapping[str, str]) -> tuple[Verb, ...]:
-    """Return the verbs that an order with these fields of its form needs, all of them.
-
-    A rewind that empties the target destroys, too.
-    """
-    empties = kind is DecisionKind.REWIND and "truncate" in fields
-    return (VERBS[kind], Verb.DESTROY) if empties else (VERBS[kind],)
 
 
 def parse_right(text: str, setting: str) -> Right | None:

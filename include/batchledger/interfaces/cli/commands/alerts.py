@@ -9,9 +9,9 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from batchledger.interfaces.cli.command_line import AsJson, MaybeName, load_pipeline
+from batchledger.interfaces.cli.command_line import Commands, MaybeName, load_pipeline
 from batchledger.interfaces.cli.display.alerts import describe_alert, describe_failures, describe_told
-from batchledger.interfaces.cli.printing import Shown, show
+from batchledger.interfaces.cli.printing import Shown
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -37,17 +37,19 @@ class _ListByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    help="The incidents and the messages about them: list, send, test.", cls=_ListByDefault, add_completion=False
-)
+app = Commands(cls=_ListByDefault, add_completion=False)
+
+
+@app.callback()
+def alerts() -> None:
+    """The incidents and the messages about them: list, send, test."""
 
 
 @app.command("list")
 def list_incidents(
     pipeline: MaybeName = None,
     limit: Annotated[int, typer.Option(min=1, help="How many incidents of each pipeline.")] = 20,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown | list[Shown]:
     """List the open incidents, the newest ended ones, and the messages about them. The default command.
 
     Exit code 1 if a ledger does not answer.
@@ -57,12 +59,11 @@ def list_incidents(
 
     found, failures = _visit(pipeline, lambda each: list_alerts(ledger_dsn(each), each.name, limit))
     alerts = [describe_alert(alert) for of_pipeline in found.values() for alert in of_pipeline]
-    show([*alerts, *describe_failures(failures, "looked at")] or Shown([], _NOTHING_FOUND), as_json)
-    raise typer.Exit(1 if failures else 0)
+    return [*alerts, *describe_failures(failures, "looked at")] or Shown([], _NOTHING_FOUND)
 
 
 @app.command("send")
-def send_due(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
+def send_due(pipeline: MaybeName = None) -> Shown:
     """Look at the pipelines and send the messages that are due, as the report task of each Airflow run does.
 
     Exit code 1 if a ledger does not answer.
@@ -72,15 +73,13 @@ def send_due(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
     from batchledger.wiring import build_alerting, build_platform
 
     told, failures = _visit(pipeline, lambda each: report(partial(build_platform, each), build_alerting(each)).told)
-    show(describe_told(told, failures), as_json)
-    raise typer.Exit(1 if failures else 0)
+    return describe_told(told, failures)
 
 
 @app.command("test")
 def send_trial(
     connection: Annotated[str, typer.Argument(metavar="CONNECTION", help="The id of an Airflow connection.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Send a trial message through a connection.
 
     Exit code 1 if it is not delivered within 10 seconds after the channel is open.
@@ -90,7 +89,7 @@ def send_trial(
 
     try_channel(open_channel, connection)
     delivered = f"A trial message was delivered through {connection}."
-    show(Shown({"connection": connection, "delivered": True}, [delivered]), as_json)
+    return Shown({"connection": connection, "delivered": True}, [delivered])
 
 
 def _visit(

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from batchledger.interfaces.cli.command_line import (
-    AsJson,
     BatchId,
     Connection,
     IfGone,
@@ -23,22 +22,22 @@ from batchledger.interfaces.cli.commands.looks import note_look
 from batchledger.interfaces.cli.display import batches as display
 from batchledger.interfaces.cli.display.progress import build_followed
 from batchledger.interfaces.cli.display.verifications import describe_verification
-from batchledger.interfaces.cli.printing import Shown, show
+from batchledger.interfaces.cli.printing import Shown
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState
 from batchledger.model.errors import AtWorkError
 
 
-def migrate(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) -> None:
+def migrate(pipeline: Name, login: OwnersLogin = None) -> Shown:
     """Bring the ledger's tables in the pipeline's warehouse up to date."""
     from batchledger.ledger.migrate import migrate as run_migrations
     from batchledger.settings.key_secret import find_key_secret
 
     before, after = run_migrations(find_ledger_of(load_pipeline(pipeline), login), find_key_secret())
-    show(Shown({"before": before, "after": after}, [display.describe_migrated(before, after)]), as_json)
+    return Shown({"before": before, "after": after}, [display.describe_migrated(before, after)])
 
 
-def plan(pipeline: Name, as_json: AsJson = False) -> None:
+def plan(pipeline: Name) -> Shown:
     """Print the ranges that the next run would take: the open batch, else a new plan. Changes nothing.
 
     It also prints what threatens unread records: open transactions that hold
@@ -57,7 +56,7 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
     replaced = plans.find_replaced_rows(platform, planned.ranges)
     once_more = plans.find_once_more(platform, planned.ranges)
-    shown = display.describe_plan(
+    return display.describe_plan(
         pipeline,
         planned,
         threats,
@@ -66,7 +65,6 @@ def plan(pipeline: Name, as_json: AsJson = False) -> None:
         once_more=once_more,
         differences=compare_schema(config).differences,
     )
-    show(shown, as_json)
 
 
 def run(
@@ -76,8 +74,7 @@ def run(
     reason: Annotated[
         str, typer.Option(help="With --batch: why. The ledger keeps it with your name.")
     ] = "no reason given",
-    as_json: AsJson = False,
-) -> None:
+) -> Shown | list[Shown]:
     """Plan, stage, audit and publish without Airflow.
 
     If another run is at work on the batch, this command says so,
@@ -91,8 +88,7 @@ def run(
     platform, stage = build_followed(load_pipeline(pipeline))
     if batch is not None and (known := load_batch(platform, batch)).state is BatchState.PUBLISHED:
         told = f"{known.label} is published already, by attempt {known.attempt} of run {known.attempt_run}."
-        show(Shown([], [told]), as_json)
-        return
+        return Shown([], [told])
     if until_caught_up and batch is None:
         published = list(catch_up(platform, run_name, stage))
     else:
@@ -102,11 +98,10 @@ def run(
                 plans.retake(platform, batch, name, decide(reason))
             done = run_batch.run_once(platform, name, batch, stage)
         except AtWorkError as error:
-            show([display.describe_left(error)], as_json)
-            return
+            return [display.describe_left(error)]
         published = [] if done is None else [done]
     shown = [display.describe_published(each, _count_quarantined(platform, each)) for each in published]
-    show(shown or Shown([], [f"{pipeline}: nothing to do."]), as_json)
+    return shown or Shown([], [f"{pipeline}: nothing to do."])
 
 
 def _count_quarantined(platform: Platform, batch: Batch) -> int:
@@ -117,14 +112,13 @@ def batches(
     pipeline: Name,
     limit: Annotated[int, typer.Option(min=1, help="How many batches.")] = 20,
     connection: IfGone = "warehouse",
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """List the batches of a pipeline and the decisions about them, the newest first."""
     from batchledger.books.history import list_batches, list_decisions
 
     _, dsn = find_known(pipeline, connection)
     decisions = list_decisions(dsn, pipeline, limit)
-    show(display.describe_batches(pipeline, list_batches(dsn, pipeline, limit), decisions), as_json)
+    return display.describe_batches(pipeline, list_batches(dsn, pipeline, limit), decisions)
 
 
 def batch(
@@ -134,8 +128,7 @@ def batch(
         bool,
         typer.Option(help="Also print errors in full, which may quote values. The ledger keeps who has looked."),
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Show one batch: its ranges and their balance, its attempts and its checks."""
     from batchledger.books.history import load_batch_history, load_quoted
 
@@ -144,10 +137,10 @@ def batch(
     batch_id = history.batch.batch_id
     quoted = load_quoted(dsn, batch_id) if show_errors else {}
     note_look(dsn, history.batch.pipeline, (), batch_id=batch_id, errors=len(quoted))
-    show(display.describe_batch(history, quoted), as_json)
+    return display.describe_batch(history, quoted)
 
 
-def verify(pipeline: Name, connection: IfGone = "warehouse", as_json: AsJson = False) -> None:
+def verify(pipeline: Name, connection: IfGone = "warehouse") -> Shown:
     """Prove I1, I2, I7 and I8 over the whole history, and compare the target with the ledger.
 
     If the pipeline file is gone, the target cannot be found, and the ledger alone is proved.
@@ -157,6 +150,4 @@ def verify(pipeline: Name, connection: IfGone = "warehouse", as_json: AsJson = F
 
     config, dsn = find_known(pipeline, connection)
     verification = verify_history(dsn, pipeline) if config is None else verify_pipeline(config)
-    show(describe_verification(verification, config.delivery if config else None), as_json)
-    if not verification.holds:
-        raise typer.Exit(1)
+    return describe_verification(verification, config.delivery if config else None)

@@ -1,11 +1,12 @@
 """The decisions of a person: each needs a reason, and ``--dry-run`` shows what it would change."""
 
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from batchledger.interfaces.cli.command_line import (
-    AsJson,
     BatchId,
     Connection,
     IfGone,
@@ -17,9 +18,10 @@ from batchledger.interfaces.cli.command_line import (
     name_connection,
     parse_range,
     parse_target,
+    take_more,
 )
 from batchledger.interfaces.cli.display.decisions import describe_decided
-from batchledger.interfaces.cli.printing import show
+from batchledger.interfaces.cli.printing import Shown
 from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Erase, Pause, Resume, Retire, Skip
 from batchledger.model.batch import Decided
 from batchledger.model.erasure import ErasureKey
@@ -37,99 +39,79 @@ Ranges = Annotated[
 DiscardBatch = Annotated[
     int | None, typer.Option(metavar="ID", help="Also discard this open batch, if it holds these partitions.")
 ]
+Ordered = tuple["PipelineConfig", AtOnce]
 
 
+def decision(find: Callable[..., Ordered]) -> Callable[..., Shown]:
+    """Make a command of a function that returns a pipeline and an order: it takes a reason, and ``--dry-run``."""
+
+    def command(reason: str, dry_run: bool = False, **said: Any) -> Shown:
+        config, order = find(**said)
+        decided = give(config, order, reason, dry_run=dry_run)
+        return describe_decided(config.name, order.kind, decided, dry_run=dry_run)
+
+    return take_more(command, find, reason=(Reason, inspect.Parameter.empty), dry_run=(DryRun, False))
+
+
+@decision
 def rewind(
     pipeline: Name,
-    *,
     to: Annotated[
-        list[str],
-        typer.Option(metavar="WHERE", help="earliest, a moment, or orders[3]@1200 for each partition."),
+        list[str], typer.Option(metavar="WHERE", help="earliest, a moment, or orders[3]@1200 for each partition.")
     ],
-    reason: Reason,
     truncate: Annotated[
         bool,
         typer.Option(
-            "--truncate",
-            help="Also empty the table (PostgreSQL only). Readers see no row until it is read again.",
+            "--truncate", help="Also empty the table (PostgreSQL only). Readers see no row until it is read again."
         ),
     ] = False,
     allow_expired: Annotated[
         bool,
         typer.Option("--allow-expired", help="With --truncate: also remove rows whose records Kafka no longer has."),
     ] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Ordered:
     """Read again from further back. In a table, the new rows replace the old ones: nothing is there twice.
 
     A topic cannot replace records: its readers see them once more.
     The command first says how many.
     """
-    order = Rewind(parse_target(to), truncate, allow_expired)
-    _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
+    return load_pipeline(pipeline), Rewind(parse_target(to), truncate, allow_expired)
 
 
-def skip(
-    pipeline: Name,
-    ranges: Ranges,
-    *,
-    reason: Reason,
-    discard_batch: DiscardBatch = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@decision
+def skip(pipeline: Name, ranges: Ranges, discard_batch: DiscardBatch = None) -> Ordered:
     """Give up offsets that Kafka still has. Moves the position of their partitions only."""
-    order = Skip(tuple(parse_range(each) for each in ranges), discard_batch)
-    _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
+    return load_pipeline(pipeline), Skip(tuple(map(parse_range, ranges)), discard_batch)
 
 
-def accept_loss(
-    pipeline: Name,
-    ranges: Ranges,
-    *,
-    reason: Reason,
-    discard_batch: DiscardBatch = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@decision
+def accept_loss(pipeline: Name, ranges: Ranges, discard_batch: DiscardBatch = None) -> Ordered:
     """Give up offsets that Kafka removed before they were read. Moves the position of their partitions only."""
-    order = AcceptLoss(tuple(parse_range(each) for each in ranges), discard_batch)
-    _give(load_pipeline(pipeline), order, reason, dry_run, as_json)
+    return load_pipeline(pipeline), AcceptLoss(tuple(map(parse_range, ranges)), discard_batch)
 
 
-def accept(
-    batch_id: BatchId,
-    *,
-    reason: Reason,
-    connection: Connection = "warehouse",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@decision
+def accept(batch_id: BatchId, connection: Connection = "warehouse") -> Ordered:
     """Publish a blocked batch as it is staged. Offsets without an explanation become an accepted loss."""
-    _give(_find_pipeline(batch_id, connection), Accept(batch_id), reason, dry_run, as_json)
+    return _find_pipeline(batch_id, connection), Accept(batch_id)
 
 
-def discard(
-    batch_id: BatchId,
-    *,
-    reason: Reason,
-    connection: Connection = "warehouse",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@decision
+def discard(batch_id: BatchId, connection: Connection = "warehouse") -> Ordered:
     """Close a batch that is not published. The next run plans its offsets again, unless it is a replay."""
-    _give(_find_pipeline(batch_id, connection), Discard(batch_id), reason, dry_run, as_json)
+    return _find_pipeline(batch_id, connection), Discard(batch_id)
 
 
-def pause(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+@decision
+def pause(pipeline: Name) -> Ordered:
     """Plan nothing new until `resume`. A run that has begun may finish its batch."""
-    _give(load_pipeline(pipeline), Pause(), reason, dry_run, as_json)
+    return load_pipeline(pipeline), Pause()
 
 
-def resume(pipeline: Name, *, reason: Reason, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+@decision
+def resume(pipeline: Name) -> Ordered:
     """End a pause, or take up a retired pipeline again where it stood."""
-    _give(load_pipeline(pipeline), Resume(), reason, dry_run, as_json)
+    return load_pipeline(pipeline), Resume()
 
 
 def retire(
@@ -145,8 +127,7 @@ def retire(
     ] = False,
     connection: IfGone = "warehouse",
     dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """End a pipeline, also after its file was removed. Its history stays and can be verified; its incidents end.
 
     Rows stay where they are, and the target stays the pipeline's own,
@@ -164,29 +145,26 @@ def retire(
         if config is None:
             error.advice = name_connection(error.advice, connection)
         raise
-    show(describe_decided(pipeline, order.kind, decided, dry_run=dry_run), as_json)
+    return describe_decided(pipeline, order.kind, decided, dry_run=dry_run)
 
 
+@decision
 def erase(
     pipeline: Name,
-    *,
     key: Annotated[
         list[str],
         typer.Option(
             metavar="COLUMN=VALUE", help="Which rows: customer=4711. With several, a row has to have them all."
         ),
     ],
-    reason: Reason,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Ordered:
     """Delete the rows of a key for good, with what quarantine and the ledger hold of it (PostgreSQL tables only).
 
     Records that are published again do not bring the rows back. The reason must not name a value of the key. Give the
     value itself, also if the column is hashed.
     """
     config = load_pipeline(pipeline)
-    _give(config, Erase(parse_key(config, key)), reason, dry_run, as_json)
+    return config, Erase(parse_key(config, key))
 
 
 def parse_key(pipeline: "PipelineConfig", texts: list[str]) -> ErasureKey:
@@ -206,11 +184,6 @@ def give(config: "PipelineConfig", order: AtOnce, reason: str, *, dry_run: bool)
 
     do = explain if dry_run else carry_out
     return do(build_platform(config), order, decide(reason))
-
-
-def _give(config: "PipelineConfig", order: AtOnce, reason: str, dry_run: bool, as_json: bool) -> None:
-    decided = give(config, order, reason, dry_run=dry_run)
-    show(describe_decided(config.name, order.kind, decided, dry_run=dry_run), as_json)
 
 
 def _find_pipeline(batch_id: int, connection: str) -> "PipelineConfig":

@@ -1,12 +1,10 @@
 """``batchledger docs``: bring the pages of Data Docs up to date. Works without Airflow."""
 
-import typer
-
-from batchledger.interfaces.cli.command_line import AsJson, MaybeName, load_pipeline
-from batchledger.interfaces.cli.printing import Shown, new_table, number, show
+from batchledger.interfaces.cli.command_line import MaybeName, load_pipeline
+from batchledger.interfaces.cli.printing import Shown, new_table, number
 
 
-def docs(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
+def docs(pipeline: MaybeName = None) -> Shown:
     """Write the history and the newest 200 batches of each pipeline as pages, as Airflow does after each run.
 
     BATCHLEDGER_DOCS names the folder.
@@ -19,6 +17,4 @@ def docs(pipeline: MaybeName = None, as_json: AsJson = False) -> None:
     for each in built:
         table.add_row(each.pipeline, number(each.written), number(each.current), number(each.removed), each.page)
     errors = {name: str(error) for name, error in failures.items()}
-    show(Shown({"built": built, "failures": errors}, [table]), as_json)
-    if failures:
-        raise typer.Exit(1)
+    return Shown({"built": built, "failures": errors}, [table], exit_code=1 if failures else 0)

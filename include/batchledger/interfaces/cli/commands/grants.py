@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, OwnersLogin, find_ledger_of, load_pipeline
-from batchledger.interfaces.cli.printing import Shown, show
+from batchledger.interfaces.cli.command_line import Name, OwnersLogin, find_ledger_of, load_pipeline
+from batchledger.interfaces.cli.printing import Shown
 
 Role = Annotated[str, typer.Option("--role", metavar="ROLE", help="A role of PostgreSQL that is there already.")]
 Apply = Annotated[
@@ -25,8 +25,7 @@ def grant(
     is_all: All = False,
     is_applied: Apply = False,
     login: OwnersLogin = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Print what a role needs to run a pipeline, and to see no other one; execute it with --apply."""
     from batchledger.ledger.grants import grant_all, grant_role
 
@@ -41,4 +40,4 @@ def grant(
     # A comment of SQL, so that the output stays what psql can execute.
     done = f"-- Granted to {role}." if is_applied else "-- Nothing was executed. To execute it: repeat with --apply."
     parts = [Text(line, no_wrap=True) for line in (*(f"{each};" for each in statements), done)]
-    show(Shown(document, parts), as_json)
+    return Shown(document, parts)

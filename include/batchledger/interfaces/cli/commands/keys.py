@@ -2,11 +2,11 @@
 
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, OwnersLogin, find_ledger_of, load_pipeline
-from batchledger.interfaces.cli.printing import Shown, show
+from batchledger.interfaces.cli.command_line import Name, OwnersLogin, find_ledger_of, load_pipeline
+from batchledger.interfaces.cli.printing import Shown
 
 
-def rekey(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) -> None:
+def rekey(pipeline: Name, login: OwnersLogin = None) -> Shown:
     """Hash the keys of all pipelines of the ledger with the secret of the connection batchledger_keys, from now on.
 
     Keys that are there already are hashed once more. Runs wait for it.
@@ -25,4 +25,4 @@ def rekey(pipeline: Name, login: OwnersLogin = None, as_json: AsJson = False) ->
         else f"The keys of this ledger are hashed with the secret from now on: {sum(done.values()):,} were there."
     )
     by = f"The login {used_by} did that at {used_since:%Y-%m-%d %H:%M:%S %Z}."
-    show(Shown({"keys": done, "used_by": used_by, "used_since": used_since}, [Text(f"{told} {by}")]), as_json)
+    return Shown({"keys": done, "used_by": used_by, "used_since": used_since}, [Text(f"{told} {by}")])

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, find_actor, load_pipeline
-from batchledger.interfaces.cli.printing import Shown, new_table, show
+from batchledger.interfaces.cli.command_line import Name, find_actor, load_pipeline
+from batchledger.interfaces.cli.printing import Shown, new_table
 from batchledger.model.actors import PayloadLook
 from batchledger.model.offsets import TopicPartition
 
@@ -16,14 +16,13 @@ def looks(
     pipeline: Name,
     *,
     limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """List who has looked at keys and values of a pipeline's records, and at errors in full."""
     from batchledger.ledger.looks import list_looks
     from batchledger.looking import ledger_dsn
 
     found = list_looks(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
-    show(describe_looks(pipeline, found), as_json)
+    return describe_looks(pipeline, found)
 
 
 def note_look(

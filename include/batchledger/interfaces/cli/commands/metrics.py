@@ -1,6 +1,7 @@
 """``batchledger metrics``: what Prometheus would read, also when Airflow is down, and what comes with it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,13 +58,13 @@ def metrics(
 
 def _look(names: Sequence[str]) -> "Look":
     """Look at these pipelines, or at all. Raises UnknownPipelineError and ConfigurationError for a name."""
-    from batchledger.interfaces.metrics.families import Look, WatchedPipeline
+    from batchledger.interfaces.metrics.families import Look
     from batchledger.interfaces.metrics.totals import ask_ledgers
     from batchledger.interfaces.surveys import survey_pipelines
 
     for name in names:
         load_pipeline(name)
     surveyed = survey_pipelines(datetime.now(UTC), names)
-    totals = ask_ledgers({each.health.pipeline: each.dsn for each in surveyed if each.dsn})
-    found = (WatchedPipeline(each.health, each.deadlines, totals.get(each.health.pipeline)) for each in surveyed)
+    totals = ask_ledgers({each.name: each.dsn for each in surveyed if each.dsn})
+    found = (replace(each, totals=totals.get(each.name)) for each in surveyed)
     return Look(tuple(found), datetime.now(UTC), is_current=True)

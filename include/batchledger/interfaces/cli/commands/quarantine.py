@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, decide, load_pipeline, parse_range
+from batchledger.interfaces.cli.command_line import Commands, Name, decide, load_pipeline, parse_range
 from batchledger.interfaces.cli.commands.decisions import give
 from batchledger.interfaces.cli.commands.looks import note_look
 from batchledger.interfaces.cli.commands.replays import (
@@ -18,7 +18,7 @@ from batchledger.interfaces.cli.commands.replays import (
 )
 from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.interfaces.cli.display.payloads import find_fault, whole_bytes
-from batchledger.interfaces.cli.printing import Shown, new_table, pick, show
+from batchledger.interfaces.cli.printing import Shown, new_table, pick
 from batchledger.interfaces.wording import escape
 from batchledger.lifecycle.orders import DropQuarantined
 from batchledger.model.batch import Decided, QuarantinedRecord
@@ -29,11 +29,8 @@ from batchledger.planning.replay import Quarantined, Replay, require_payloads, s
 if TYPE_CHECKING:
     from batchledger.books.history import BatchHistory, QuarantineLine, QuarantineList
 
-app = typer.Typer(
-    help="Records that could not be decoded: list them, replay them, drop them.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = Commands(no_args_is_help=True, add_completion=False)
+
 
 Ranges = Annotated[
     list[str] | None, typer.Argument(metavar="[RANGE]...", help='Which offsets, for example "orders[3] 1200..1201".')
@@ -44,6 +41,11 @@ _NOT_KEPT = "(not kept: the pipeline file protects columns)"
 _NOTHING_THERE = "no such record is in quarantine."
 
 
+@app.callback()
+def quarantine() -> None:
+    """Records that could not be decoded: list them, replay them, drop them."""
+
+
 @app.command("list")
 def list_records(
     pipeline: Name,
@@ -51,8 +53,7 @@ def list_records(
     show_payload: Annotated[
         bool, typer.Option(help="Also print the values; other than ASCII is escaped. The ledger keeps who has looked.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """List the records that a pipeline has in quarantine: coordinates, error, batch and size."""
     from batchledger.books.history import list_quarantine
     from batchledger.looking import ledger_dsn
@@ -61,7 +62,7 @@ def list_records(
     found = list_quarantine(dsn, pipeline, limit)
     if show_payload:
         note_look(dsn, pipeline, [each.place for each in found.lines])
-    show(describe_quarantine(pipeline, found, show_payload=show_payload), as_json)
+    return describe_quarantine(pipeline, found, show_payload=show_payload)
 
 
 @app.command("replay")
@@ -72,8 +73,7 @@ def replay_records(
     everything: All = False,
     reason: Reason = None,
     dry_run: DryRunOnly = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown | list[Shown]:
     """Decode records again with the present schema and transform, and publish them. If one fails again, it stays.
 
     Quarantine keeps the bytes of the records, so Kafka need not have them any more.
@@ -89,12 +89,11 @@ def replay_records(
                 f"one dry run covers one batch, and these would be {len(portions)}; name some of them, such as "
                 f'"{portions[0].ranges[0]}"'
             )
-        rehearse(pipeline, Replay(asked), reason, as_json)
-        return
+        return rehearse(pipeline, Replay(asked), reason)
     decision = decide(require_reason(reason))
     done = publish_again(pipeline, [Replay(each) for each in portions], decision)
     shown = [describe_replayed_records(pipeline, each) for each in done]
-    show(shown or Shown([], [f"{pipeline}: {_NOTHING_THERE}"]), as_json)
+    return shown or Shown([], [f"{pipeline}: {_NOTHING_THERE}"])
 
 
 @app.command("drop")
@@ -105,16 +104,14 @@ def drop_records(
     everything: All = False,
     reason: Reason = None,
     dry_run: DryRunOnly = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Remove records from quarantine for good. The balance still counts them; the ledger says who dropped them."""
     order = DropQuarantined(_read_ranges(ranges, everything))
     why = (reason or "a dry run") if dry_run else require_reason(reason)
     decided = give(load_pipeline(pipeline), order, why, dry_run=dry_run)
     if decided.is_requested:
-        show(describe_decided(pipeline, order.kind, decided, dry_run=dry_run), as_json)
-    else:
-        show(describe_dropped(pipeline, decided, is_dry_run=dry_run), as_json)
+        return describe_decided(pipeline, order.kind, decided, dry_run=dry_run)
+    return describe_dropped(pipeline, decided, is_dry_run=dry_run)
 
 
 def describe_quarantine(pipeline: str, found: "QuarantineList", *, show_payload: bool) -> Shown:

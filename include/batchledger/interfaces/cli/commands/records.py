@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, Name, load_pipeline, parse_range
+from batchledger.interfaces.cli.command_line import Name, load_pipeline, parse_range
 from batchledger.interfaces.cli.commands.looks import note_look
 from batchledger.interfaces.cli.display.payloads import find_fault, whole, whole_bytes
-from batchledger.interfaces.cli.printing import Shown, pick, show
+from batchledger.interfaces.cli.printing import Shown, pick
 from batchledger.interfaces.notation import parse_coordinate
 from batchledger.interfaces.wording import escape, escape_json
 from batchledger.model.offsets import OffsetRange, describe_ranges
@@ -32,8 +32,7 @@ def records(
     ranges: Ranges,
     *,
     limit: Annotated[int, typer.Option(min=1, help="How many records, in the order of offsets.")] = 20,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Show records with key, value and headers, from Kafka or from quarantine.
 
     A value in Avro or Protobuf is shown as JSON of all its fields, with its
@@ -45,7 +44,7 @@ def records(
     config = load_pipeline(pipeline)
     found = find_records(config, [_parse(each) for each in ranges], limit)
     note_look(ledger_dsn(config), pipeline, [(each.partition, each.offset) for each in found.records])
-    show(describe_records(pipeline, found), as_json)
+    return describe_records(pipeline, found)
 
 
 def describe_records(pipeline: str, found: FoundRecords) -> Shown:

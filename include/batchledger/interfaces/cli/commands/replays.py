@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from batchledger.interfaces.cli.command_line import (
-    AsJson,
     Name,
     decide,
     load_pipeline,
@@ -20,7 +19,7 @@ from batchledger.interfaces.cli.command_line import (
 from batchledger.interfaces.cli.display.batches import balance_table, erased_line, replacements_table
 from batchledger.interfaces.cli.display.dry_runs import outcome_as_json, outcome_parts
 from batchledger.interfaces.cli.display.progress import build_followed
-from batchledger.interfaces.cli.printing import Shown, pick, show
+from batchledger.interfaces.cli.printing import Shown, pick
 from batchledger.lifecycle.delivery_steps import describe_delivery
 from batchledger.lifecycle.dry_run import DryRun, summarise_dry_run
 from batchledger.model.batch import Batch, Decision, RecordOrigin
@@ -60,8 +59,7 @@ def replay(
     allow_expired: AllowExpired = False,
     reason: Reason = None,
     dry_run: DryRunOnly = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Publish offsets again. One transaction replaces their rows, and no position moves.
 
     A topic cannot replace records: its readers see them once more.
@@ -69,11 +67,10 @@ def replay(
     """
     asked = _read_request(since, until, ranges or [], allow_expired)
     if dry_run:
-        rehearse(pipeline, asked, reason, as_json)
-        return
+        return rehearse(pipeline, asked, reason)
     decision = decide(require_reason(reason))
     done = publish_again(pipeline, [asked], decision)
-    show(describe_replayed(done[0]) if done else describe_nothing_to_replay(pipeline, asked), as_json)
+    return describe_replayed(done[0]) if done else describe_nothing_to_replay(pipeline, asked)
 
 
 def require_reason(reason: str | None) -> str:
@@ -116,8 +113,8 @@ def _explaining_how_to_go_on(batch: Batch) -> Iterator[None]:
         raise
 
 
-def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) -> None:
-    """Show what a replay would do. Exit code 3 if it would not be published."""
+def rehearse(pipeline: str, asked: Replay, reason: str | None) -> Shown:
+    """Return what a replay would do. Exit code 3 if it would not be published."""
     from batchledger.books.history import load_batch_history
     from batchledger.lifecycle.dry_run import dry_run_replay
     from batchledger.looking import ledger_dsn
@@ -126,12 +123,9 @@ def rehearse(pipeline: str, asked: Replay, reason: str | None, as_json: bool) ->
     platform, stage = build_followed(config)
     found = dry_run_replay(platform, asked, run_name(), decide(reason or "a dry run"), stage)
     if found is None:
-        show(describe_nothing_to_replay(pipeline, asked), as_json)
-        return
+        return describe_nothing_to_replay(pipeline, asked)
     history = load_batch_history(ledger_dsn(config), found.batch.batch_id)
-    show(describe_dry_run(found, history), as_json)
-    if found.objections:
-        raise typer.Exit(BatchBlockedError.exit_code)
+    return describe_dry_run(found, history)
 
 
 def describe_nothing_to_replay(pipeline: str, asked: Replay) -> Shown:
@@ -167,6 +161,7 @@ def describe_dry_run(found: DryRun, history: "BatchHistory") -> Shown:
     return Shown(
         {**document, **outcome_as_json(outcome)},
         [line, balance_table(history.ranges), told, *outcome_parts(outcome), steps],
+        exit_code=BatchBlockedError.exit_code if found.objections else 0,
     )
 
 

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchledger.interfaces.cli.command_line import AsJson, Connection, decide, find_ledger, load_pipeline
+from batchledger.interfaces.cli.command_line import Connection, decide, find_ledger, load_pipeline
 from batchledger.interfaces.cli.commands.decisions import DryRun, Reason, parse_key
 from batchledger.interfaces.cli.display.decisions import describe_decided, describe_requests, describe_withdrawn
-from batchledger.interfaces.cli.printing import show
+from batchledger.interfaces.cli.printing import Shown
 from batchledger.model.batch import DecisionKind
 
 if TYPE_CHECKING:
@@ -23,12 +23,11 @@ def requests(
     ] = None,
     *,
     connection: Connection = "warehouse",
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """List what waits for a second person: who asked for it, why, and what it would change."""
     from batchledger.ledger.requests import list_requests
 
-    show(describe_requests(list_requests(find_ledger(connection), pipeline)), as_json)
+    return describe_requests(list_requests(find_ledger(connection), pipeline))
 
 
 def confirm(
@@ -41,8 +40,7 @@ def confirm(
     code: Annotated[str, typer.Option(help="For an erasure: the code that the first person was given.")] = "",
     connection: Connection = "warehouse",
     dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Carry out what another person has asked for, exactly as it was shown. The ledger keeps both names.
 
     You and the other person need a user of the operating system and a login to PostgreSQL each.
@@ -56,12 +54,10 @@ def confirm(
     repeated = execution.RepeatedKey(parse_key(pipeline, key), code) if key else None
     kind = DecisionKind((request.requested_order or {})["kind"])
     decided = do(build_platform(pipeline), request, decide(reason), repeated)
-    show(describe_decided(request.pipeline, kind, decided, dry_run=dry_run), as_json)
+    return describe_decided(request.pipeline, kind, decided, dry_run=dry_run)
 
 
-def withdraw(
-    request_id: RequestId, *, reason: Reason, connection: Connection = "warehouse", as_json: AsJson = False
-) -> None:
+def withdraw(request_id: RequestId, *, reason: Reason, connection: Connection = "warehouse") -> Shown:
     """End a request without carrying it out: your own, or another person's that you do not agree with.
 
     The ledger keeps the reason for ever, so it must not name the value of a key.
@@ -71,7 +67,7 @@ def withdraw(
 
     request, pipeline = _find(request_id, connection)
     decided = execution.withdraw(build_platform(pipeline), request, decide(reason))
-    show(describe_withdrawn(request, decided), as_json)
+    return describe_withdrawn(request, decided)
 
 
 def _find(request_id: int, connection: str) -> "tuple[DecisionRecord, PipelineConfig]":

@@ -4,11 +4,9 @@ from typing import Annotated
 
 import typer
 
-from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
+from batchledger.interfaces.cli.command_line import load_pipeline
 from batchledger.interfaces.cli.display import schemas as display
-from batchledger.interfaces.cli.printing import show
-
-_WAITS_FOR_A_PERSON = 3
+from batchledger.interfaces.cli.printing import Shown
 
 
 def schema(
@@ -23,8 +21,7 @@ def schema(
     topic: Annotated[str | None, typer.Option(help="Without PIPELINE: propose a file for this topic.")] = None,
     connection: Annotated[str, typer.Option(help="With --topic: the connection of its Kafka.")] = "kafka_default",
     records: Annotated[int, typer.Option(min=1, help="How many records to look at.")] = 1_000,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Compare the declared columns with the table, and with the newest records. Changes nothing.
 
     Each difference is additive, widening or breaking, with the line of
@@ -43,12 +40,9 @@ def schema(
         from batchledger.settings.connections import kafka_options, load_connection
 
         options = kafka_options(load_connection(connection, ("kafka",), "--connection"))
-        show(display.describe_proposal(topic, connection, sample_topics(options, [topic], records)), as_json)
-        return
+        return display.describe_proposal(topic, connection, sample_topics(options, [topic], records))
     config = load_pipeline(str(pipeline))
     contract = compare_schema(config, records if from_topic else 0, is_registry_asked=from_registry)
     dsn = ledger_dsn(config)
     versions, used = list_schemas(dsn, config.name), list_used_schemas(dsn, config.name)
-    show(display.describe_contract(config, contract, versions, used), as_json)
-    if contract.is_broken:
-        raise typer.Exit(_WAITS_FOR_A_PERSON)
+    return display.describe_contract(config, contract, versions, used)

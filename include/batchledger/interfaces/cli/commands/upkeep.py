@@ -7,18 +7,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import AsJson, load_pipeline
+from batchledger.interfaces.cli.command_line import MaybeName, load_pipeline
 from batchledger.interfaces.cli.display.alerts import describe_failures
 from batchledger.interfaces.cli.display.batches import checks_parts
-from batchledger.interfaces.cli.printing import Part, Shown, new_table, pick, show
+from batchledger.interfaces.cli.printing import Part, Shown, new_table, pick
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.housekeeping import Housekeeping, Leftover
 from batchledger.monitoring.ledger_audit import LedgerAudit
 
-Pipeline = Annotated[
-    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all pipelines of the folder.")
-]
 Newest = Annotated[
     int | None,
     typer.Option(
@@ -30,7 +27,7 @@ Newest = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing.")]
 
 
-def audit(pipeline: Pipeline = None, newest: Newest = None, as_json: AsJson = False) -> None:
+def audit(pipeline: MaybeName = None, newest: Newest = None) -> list[Shown]:
     """Prove ledger and target, and look for what is stuck or left behind. Stores the results and sends alerts.
 
     Exit code 1 if something is wrong or could not be judged,
@@ -48,12 +45,10 @@ def audit(pipeline: Pipeline = None, newest: Newest = None, as_json: AsJson = Fa
             if pipeline:
                 raise
             failures[name] = error
-    show([*map(describe_audit, audits), *describe_failures(failures, "audited")], as_json)
-    codes = {each.exit_code for each in audits} | {1 for _ in failures}
-    raise typer.Exit(next((code for code in (1, 3) if code in codes), 0))
+    return [*map(describe_audit, audits), *describe_failures(failures, "audited")]
 
 
-def housekeeping(dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def housekeeping(dry_run: DryRun = False) -> list[Shown]:
     """Remove staging of ended attempts, expired message keys and quarantine, and old validations and audits.
 
     It removes nothing that an open batch needs, so it is safe beside runs.
@@ -64,7 +59,7 @@ def housekeeping(dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """
     from batchledger.interfaces.upkeep import keep_house
 
-    show([describe_housekeeping(each, dry_run) for each in keep_house(is_dry_run=dry_run)], as_json)
+    return [describe_housekeeping(each, dry_run) for each in keep_house(is_dry_run=dry_run)]
 
 
 def describe_audit(audit: LedgerAudit) -> Shown:
@@ -85,7 +80,7 @@ def describe_audit(audit: LedgerAudit) -> Shown:
         *(Text(f"Not proved: {line}.", "yellow") for line in unproved),
         *map(Text, commands),
     ]
-    return Shown(document, parts)
+    return Shown(document, parts, exit_code=audit.exit_code)
 
 
 def describe_housekeeping(done: Housekeeping, is_dry_run: bool) -> Shown:

@@ -40,7 +40,9 @@ def describe_told(told_by_pipeline: "Mapping[str, Told]", failures: Mapping[str,
             }
         )
     return Shown(
-        [*documents, *(each.document for each in failed)], [table, *(part for each in failed for part in each.parts)]
+        [*documents, *(each.document for each in failed)],
+        [table, *(part for each in failed for part in each.parts)],
+        exit_code=1 if failed else 0,
     )
 
 
@@ -72,11 +74,12 @@ def describe_alert(alert: "AlertRecord") -> Shown:
 
 
 def describe_failures(failures: Mapping[str, BatchledgerError], what: str) -> list[Shown]:
-    """Show which pipelines could not be visited, and why; ``what`` is for example ``audited``."""
+    """Show which pipelines could not be visited, and why; ``what`` is for example ``audited``. Exit code 1."""
     return [
         Shown(
             {"pipeline": name, "error": str(error)},
             [Text(f"{name} could not be {what}.", "bold red"), *label_parts(error)],
+            exit_code=1,
         )
         for name, error in failures.items()
     ]

@@ -22,6 +22,7 @@ from batchledger.model.records.writer_schemas import UsedSchema
 if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
 
+_WAITS_FOR_A_PERSON = 3
 _NOT_JSON = (
     "A proposal reads JSON alone. For Avro or Protobuf, write a pipeline file with source.format, source.registry "
     "and one column, then let the registry propose the others: batchledger schema PIPELINE --from-registry"
@@ -71,7 +72,8 @@ def describe_contract(
             Text("Statements that the table would take; sink.evolve lets a publication do what is not breaking:"),
             *(_unbroken(f"{each};") for each in statements),
         ]
-    return Shown(document, [*parts, _versions_table(versions), _used_table(used)])
+    shown = [*parts, _versions_table(versions), _used_table(used)]
+    return Shown(document, shown, exit_code=_WAITS_FOR_A_PERSON if contract.is_broken else 0)
 
 
 def describe_proposal(topic: str, connection: str, sample: Sample) -> Shown:

@@ -25,7 +25,8 @@ def describe_verification(verification: Verification, delivery: DeliveryMode | N
         document["mode"] = None
     else:
         del document["not_compared"]
-    return Shown(document, list(_verification_parts(verification, delivery)))
+    parts = list(_verification_parts(verification, delivery))
+    return Shown(document, parts, exit_code=0 if verification.holds else 1)
 
 
 def _describe_size(found: Verification) -> str:

@@ -1,14 +1,53 @@
-"""The parts of a stored batch added up: its balance over all ranges, and the steps of an attempt. Pure."""
+"""One batch as the page and Data Docs show it: what is on a page of it, its balance added up, the steps of an attempt.
+
+Pure.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from batchledger.books.history import AttemptRecord, RangeRecord
+from batchledger.books.history import AttemptRecord, BatchHistory, QuarantineList, RangeRecord
 from batchledger.model.balance import BALANCE_LINES
 
 # The outcomes of attempts whose last step was the audit.
 ENDED_BY_AUDIT = ("blocked", "compared")
+_NOTHING_SET_ASIDE = QuarantineList((), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Page ``number`` of ``pages``, the first is 1; there is always one, and it shows ``size`` entries at most."""
+
+    number: int = 1
+    pages: int = 1
+    size: int = 0
+
+    @property
+    def shown(self) -> slice:
+        """The entries of the page."""
+        return slice((self.number - 1) * self.size, self.number * self.size)
+
+
+def turn_to(number: int, entries: int, size: int) -> Paging:
+    """Return that page of so many entries, or the nearest one that there is."""
+    pages = max(1, -(-entries // size))
+    return Paging(min(max(number, 1), pages), pages, size)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """A batch with a page of its ranges, one of its quarantine, and the whole texts of errors by attempt.
+
+    A file has all ranges, and nothing of what a record holds.
+    """
+
+    history: BatchHistory
+    ranges: Sequence[RangeRecord]
+    paging: Paging = Paging()
+    quarantine: QuarantineList = _NOTHING_SET_ASIDE
+    quarantine_paging: Paging = Paging()
+    quoted: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
