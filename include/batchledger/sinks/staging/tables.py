@@ -207,13 +207,6 @@ def short_hash_of(columns: Sequence[str]) -> sql.Composed:
     return sql.SQL("hash_record_extended(row({}), 0)").format(join_names(columns))
 
 
-def select_kept(attempt: Attempt, repeated: int) -> sql.Composable:
-    """Return the table or subquery of the sealed rows without the ``repeated`` ones of ``batchledger_repeated``."""
-    if not repeated:
-        return rows_table(attempt)
-    return sql.SQL("({}) kept").format(statement_about("select_unrepeated", attempt))
-
-
 def find_aside(cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Identifier | None:
     """Return the table of the rows that a check has set aside, if there is one.
 

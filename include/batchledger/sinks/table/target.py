@@ -226,16 +226,21 @@ class TargetTable:
         rows: sql.Composable,
         columns: Sequence[str],
         erased: int = 0,
+        *,
+        has_withdrawn: bool = False,
     ) -> int:
         """Append ``rows``, a table or subquery, or apply them by key; return how many rows these are.
 
-        ``erased`` of these have erased keys (``tables.ERASED``), and none of those becomes a row.
+        ``erased`` of these have erased keys (``tables.ERASED``), and none of those becomes a row. ``has_withdrawn``:
+        other rows were withdrawn for them.
         """
         if self.updates is not None:
             base_types, key = read_base_types(cursor, self.table), self.updates.rules.key
             # PostgreSQL refuses rows for a column that is gone.
             too_long = keys_too_long({each: base_types[each] for each in key if each in base_types})
-            return self.updates.apply(cursor, attempt, rows, columns, erased=erased, is_too_long=too_long)
+            return self.updates.apply(
+                cursor, attempt, rows, columns, erased=erased, is_too_long=too_long, has_withdrawn=has_withdrawn
+            )
         cursor.execute(self._insert(rows, columns), [attempt.batch.batch_id])
         return int(cursor.rowcount) + erased
 
