@@ -26,6 +26,7 @@ from batchledger.ledger.rows import (
     lock_pipeline,
     read_targets,
     require_none_committing,
+    store_target,
 )
 from batchledger.ledger.totals import add_to_totals
 from batchledger.model.batch import (
@@ -71,17 +72,14 @@ class PostgresTargetAccess(TargetAccess):
         with self.connection.cursor() as cursor:
             target = claim.require_there(pipeline, read_targets(cursor))
             try:
-                cursor.execute(
-                    "update batchledger.pipeline set target = %s, target_identity = %s where name = %s",
-                    [target.name, target.identity, pipeline],
-                )
+                store_target(cursor, pipeline, target)
             except psycopg.errors.UniqueViolation as error:
                 raise target_owned(pipeline, target.name, None) from error
 
     @override
     def forget_target(self) -> None:
-        query = "update batchledger.pipeline set target = null, target_identity = null where name = %s"
-        self.connection.execute(query, [self.pipeline])
+        with self.connection.cursor() as cursor:
+            store_target(cursor, self.pipeline, None)
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,9 @@ from batchledger.sinks.iceberg.writer import LakeStagingWriter
 from batchledger.sinks.merging.compare import Shadow
 from batchledger.sinks.merging.upsert import PostgresUpsert
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
-from batchledger.sinks.staging.staging import PostgresStaging, count_rows
+from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.staging.strangers import is_own_batch
-from batchledger.sinks.staging.tables import find_aside, rows_table, table_prefix
+from batchledger.sinks.staging.tables import count_rows, find_aside, rows_table, table_prefix
 from batchledger.sinks.staging.withdrawal import OldRows, find_replaced, rows_to_withdraw, withdraw_rows
 
 _log = logging.getLogger(__name__)
@@ -158,7 +158,8 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             replaced = find_replaced(cursor, attempt)
             copy = lay_out(cursor, self.table, self._updates, attempt, replaced=replaced, types=types)
             rows = self.select_replayed(cursor, attempt, replaced, rows_to_withdraw(HELD_TABLE, attempt))
-            shadow = Shadow(HELD_TABLE, copy.columns if copy else {}, rows, row_columns, self._updates)
+            columns = copy.columns if copy else {}
+            shadow = Shadow(HELD_TABLE, columns, columns, rows, row_columns, self._updates)
             comparison = shadow.compare(cursor, attempt, limit)
             cursor.connection.rollback()
         absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
@@ -169,10 +170,10 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return self.table.compare_columns(self._stored(schema))
 
     @override
-    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
+    def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
         """A table that was renamed counts as dropped: another one in its place would hide that."""
-        with self.asking(attempt, connection) as cursor:
-            return self._claim(cursor, attempt)
+        knows = partial(is_own_batch, cursor, attempt.batch.pipeline)
+        return TargetClaim(self.name, self.table.require_own(attempt, knows))
 
     @override
     def find_target(self) -> Target | None:
@@ -273,19 +274,10 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
 
     def _seal_list(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> list[str]:
         """Return the lists of the accepted tasks; no task can add one any more (S75)."""
-        prefix = table_prefix(attempt)
+        self.seal_table(attempt, "files", "listed", accepted_tasks)
+        listed = sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_listed")
         with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
-            cursor.execute(
-                sql.SQL("alter table {} rename to {}").format(
-                    sql.Identifier(STAGING_SCHEMA, f"{prefix}_files"), sql.Identifier(f"{prefix}_listed")
-                )
-            )
-            cursor.execute(
-                sql.SQL("select manifest from {} where _task = any(%s) order by manifest").format(
-                    sql.Identifier(STAGING_SCHEMA, f"{prefix}_listed")
-                ),
-                [list(accepted_tasks)],
-            )
+            cursor.execute(sql.SQL("select manifest from {} order by manifest").format(listed))
             return [manifest for (manifest,) in cursor]
 
     def _find_left_out(
@@ -308,10 +300,6 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             cursor.execute(sql.SQL("analyze {}").format(added))
         cursor.execute(read_sql(__package__, "find_left_out").format(**parts))
         return as_coordinates(cursor), count
-
-    def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
-        knows = partial(is_own_batch, cursor, attempt.batch.pipeline)
-        return TargetClaim(self.name, self.table.require_own(attempt, knows))
 
     def _is_published_to(self, cursor: psycopg.Cursor[Any]) -> bool:
         """Whether a pipeline of this ledger has published to the table."""

@@ -28,7 +28,7 @@ from batchledger.sinks.staging.deduplication import Repeated
 from batchledger.sinks.staging.key_secret import ReadSecret
 from batchledger.sinks.staging.reading_cursor import ReadingCursor
 from batchledger.sinks.staging.sequences import PostgresSequence
-from batchledger.sinks.staging.tables import find_aside, join_names, statement_about
+from batchledger.sinks.staging.tables import count_rows, find_aside, join_names, statement_about
 
 _ROWS = "batchledger_rows"
 
@@ -94,8 +94,9 @@ class PostgresStagedRows(StagedRows):
             query = self.select_unmatched(cursor, self.attempt, self._kept)
             if query is None:
                 return None
-            cursor.execute(sql.SQL("select count(*) from ({}) unmatched").format(query))
-            return UnmatchedDeletions(int(cursor.fetchall()[0][0]), self.severity_of_unmatched)
+            return UnmatchedDeletions(
+                count_rows(cursor, sql.SQL("({}) unmatched").format(query)), self.severity_of_unmatched
+            )
 
     @property
     def _kept(self) -> sql.Composable:

@@ -26,6 +26,7 @@ from batchledger.database.transactions import (
 from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender, Severity
+from batchledger.model.claims import TargetClaim
 from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
@@ -41,6 +42,7 @@ from batchledger.sinks.staging.tables import (
     PostgresStagingWriter,
     aside_table,
     columns_of,
+    count_rows,
     define_column,
     find_aside,
     open_table,
@@ -102,15 +104,17 @@ class PostgresStaging(Staging):
         """
         return None
 
-    @contextmanager
-    def asking(self, attempt: Attempt, connection: psycopg.Connection[Any] | None) -> Iterator[psycopg.Cursor[Any]]:
-        """Yield a cursor of the publication, or of a transaction of its own."""
-        if connection is None:
-            with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
-                yield cursor
-        else:
+    def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
+        """See ``Sink.claim_target``."""
+        raise NotImplementedError
+
+    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
+        """See ``Sink.claim_target``."""
+        if connection is not None:
             with connection.cursor() as cursor:
-                yield cursor
+                return self.find_claim(cursor, attempt)
+        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+            return self.find_claim(cursor, attempt)
 
     @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
@@ -324,9 +328,3 @@ class PostgresStaging(Staging):
                 batch_id=attempt.batch.batch_id,
             )
         return columns
-
-
-def count_rows(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:
-    """Return how many rows a table or subquery has."""
-    cursor.execute(sql.SQL("select count(*) from {}").format(rows))
-    return int(cursor.fetchall()[0][0])

@@ -172,6 +172,12 @@ def statement_about(name: str, attempt: Attempt, **parts: sql.Composable) -> sql
     return read_sql(__package__, name).format(staging=rows_table(attempt), **parts)
 
 
+def count_rows(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:
+    """Return how many rows a table or subquery has."""
+    cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+    return int(cursor.fetchall()[0][0])
+
+
 def join_names(columns: Sequence[str]) -> sql.Composed:
     """Return the quoted names with commas between them."""
     return sql.SQL(", ").join(sql.Identifier(each) for each in columns)

@@ -30,9 +30,9 @@ from batchledger.sinks.merging.compare import Shadow
 from batchledger.sinks.merging.swallowing import require_withdrawn, rows_ignored
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret, no_secret
 from batchledger.sinks.staging.spans import holder_of, read_spans
-from batchledger.sinks.staging.staging import PostgresStaging, count_rows
+from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.staging.strangers import require_no_strangers
-from batchledger.sinks.staging.tables import join_names, rows_table
+from batchledger.sinks.staging.tables import count_rows, join_names, rows_table
 from batchledger.sinks.staging.withdrawal import OldRows, find_replaced, rows_to_withdraw, withdraw_rows
 from batchledger.sinks.table.erasing import PostgresErasure
 from batchledger.sinks.table.refused_rows import RefusedRows
@@ -123,8 +123,9 @@ class PostgresSink(PostgresStaging, Sink):
             rows = self.select_replayed(cursor, attempt, find_replaced(cursor, attempt), old)
             with self._target.taking(attempt):
                 target, updates = self._target.identifier, self._target.updates
-                shadow = Shadow(target, columns, rows, row_columns, updates, changes)
-                self._erasure.require_columns(cursor, attempt, shadow.columns_after)
+                after = {**columns, **changes.widened, **changes.added}
+                shadow = Shadow(target, columns, after, rows, row_columns, updates)
+                self._erasure.require_columns(cursor, attempt, after)
                 erased = self._erasure.count_marked(cursor, attempt, rows)
                 comparison = replace(shadow.compare(cursor, attempt, limit), erased_again=erased)
             cursor.connection.rollback()
@@ -136,9 +137,8 @@ class PostgresSink(PostgresStaging, Sink):
             return self._target.compare_columns(cursor, schema)
 
     @override
-    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
-        with self.asking(attempt, connection) as cursor:
-            return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
+    def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
+        return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
 
     @override
     def find_target(self) -> Target | None:
@@ -226,10 +226,9 @@ class PostgresSink(PostgresStaging, Sink):
             # Behind a long reader this would wait, and every other reader behind it.
             cursor.execute("set local lock_timeout = '20s'")
             cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target.identifier))
-            cursor.execute(sql.SQL("select count(*) from {}").format(self._target.identifier))
-            ((rows,),) = cursor.fetchall()
+            rows = count_rows(cursor, self._target.identifier)
             cursor.execute(sql.SQL("truncate {}").format(self._target.identifier))
-            return int(rows)
+            return rows
 
     @override
     def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:

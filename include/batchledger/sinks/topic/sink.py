@@ -33,8 +33,8 @@ from batchledger.ports import CommittingSink, RowsToPublish, Sink, StagingWriter
 from batchledger.sinks.merging.null_keys import require_keys
 from batchledger.sinks.staging.deduplication import AcceptedRows
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
-from batchledger.sinks.staging.staging import PostgresStaging, count_rows
-from batchledger.sinks.staging.tables import PostgresStagingWriter, hash_of, join_names, rows_table
+from batchledger.sinks.staging.staging import PostgresStaging
+from batchledger.sinks.staging.tables import PostgresStagingWriter, count_rows, hash_of, join_names, rows_table
 from batchledger.sinks.staging.withdrawal import OldRows, find_replaced
 from batchledger.sinks.topic.capabilities import CAPABILITIES
 from batchledger.sinks.topic.counts import OutputCounts
@@ -108,12 +108,6 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
             ((repeated, added),) = cursor.fetchall()
             cursor.connection.rollback()
             return Comparison(added=added, repeated=repeated)
-
-    @override
-    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
-        """A topic that is missing is created."""
-        with self.asking(attempt, connection) as cursor:
-            return self._claim(cursor, attempt)
 
     @override
     def find_target(self) -> Target | None:
@@ -228,8 +222,9 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     def _count(self, within: Sequence[OffsetRange] | None) -> OutputCounts:
         return self.topic.count(within)
 
-    def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
-        """Return the claim. Raises TargetChangedError when the topic is one that the pipeline reads."""
+    @override
+    def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
+        """A topic that is missing is created. Raises TargetChangedError when it is one that the pipeline reads."""
         identity = self.topic.require_usable(attempt)
         cursor.execute(
             "select topic from batchledger.position where pipeline = %s and concat_ws(' ', cluster_id, topic_id) = %s",
