@@ -30,7 +30,7 @@ from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Limits
-from batchledger.ports import Publication
+from batchledger.ports import RowsToPublish
 from batchledger.source.kafka.log import KafkaLog
 from bench.history import IDENTITY, RECORDS, TOPIC, History, seed
 
@@ -174,10 +174,10 @@ class _NoRows:
     def claim_target(self, attempt: Attempt, _connection: Any = None) -> TargetClaim:
         return TargetClaim("nowhere", f"nowhere for {attempt.batch.pipeline}")
 
-    def publish(self, publication: Publication) -> PreparedRows:
-        return PreparedRows(publication.accepted_rows, publication.duplicate_rows)
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
+        return PreparedRows(rows.accepted, rows.duplicates)
 
-    def remember_numbers(self, publication: Publication) -> None:
+    def remember_numbers(self, rows: RowsToPublish) -> None:
         pass
 
     def drop_staging(self, attempt: Attempt) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
-from batchledger.lifecycle.requirement import publish_rows, remember_numbers, require_own_target
+from batchledger.lifecycle.requirement import publish_rows, remember_numbers, require_own_target, withdraw_rows
 from batchledger.lifecycle.tracing import trace_nothing
 from batchledger.model.balance import Balance, HoleCounts, HolePolicy, StagedRange, balance_batch, combine_witnesses
 from batchledger.model.batch import Attempt, Batch, BatchState, Decision, Lane, Position, Staged
@@ -20,7 +20,15 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.unknown_fields import UnknownFieldCounter
 from batchledger.planning.live import Plan
-from batchledger.ports import EvidenceWriter, Publication, RowsToCheck, StagingWriter, committing, no_crash
+from batchledger.ports import (
+    EvidenceWriter,
+    Publication,
+    RowsToCheck,
+    RowsToPublish,
+    StagingWriter,
+    committing,
+    no_crash,
+)
 from tests.contract.warehouses import IDENTITY, Warehouse
 from tests.fakes.work import ROW_SCHEMA
 
@@ -165,8 +173,8 @@ def publish(warehouse: Warehouse, attempt: Attempt) -> int:
     with warehouse.ledger.publication(attempt, state) as publication:
         rows = apply(warehouse, publication)
         if not shares:
-            committing(warehouse.sink).commit(publication)
-        return rows
+            committing(warehouse.sink).commit(rows)
+        return rows.accepted
 
 
 def announce(warehouse: Warehouse, attempt: Attempt) -> Attempt:
@@ -177,17 +185,18 @@ def announce(warehouse: Warehouse, attempt: Attempt) -> Attempt:
     return replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
 
 
-def apply(warehouse: Warehouse, publication: Publication) -> int:
-    """Do everything that a publication in one transaction does."""
-    replaced = publication.find_replaced()
-    publication.take_over(replaced, warehouse.sink.withdraw(publication, replaced))
+def apply(warehouse: Warehouse, publication: Publication) -> RowsToPublish:
+    """Do everything that a publication in one transaction does, up to the commit of the sink."""
+    rows = publication.load()
+    if rows.takes_over:
+        rows = withdraw_rows(warehouse.sink, publication, rows)
     if publication.attempt.batch.lane is Lane.LIVE:
         publication.advance_positions()
-    rows = publish_rows(warehouse.sink, publication)
+    rows = publish_rows(warehouse.sink, publication, rows)
     publication.mark_rows()
     publication.publish_quarantine()
     publication.mark_published()
-    remember_numbers(warehouse.sink, publication)
+    remember_numbers(warehouse.sink, rows)
     return rows
 
 

@@ -96,7 +96,7 @@ def test_accepted_batch_that_its_target_refuses_is_blocked_and_can_be_accepted_o
 def commit_rows_only(warehouse: Warehouse, attempt: Attempt) -> None:
     """The first commit of at_least_once."""
     with warehouse.ledger.publication(attempt) as publication:
-        publish_rows(warehouse.sink, publication)
+        publish_rows(warehouse.sink, publication, publication.load())
         publication.mark_rows()
 
 

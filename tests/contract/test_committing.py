@@ -26,9 +26,9 @@ def announce(warehouse: Warehouse, attempt: Attempt) -> None:
 def commit(warehouse: Warehouse, attempt: Attempt) -> None:
     announced = replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
     with warehouse.ledger.publication(announced, BatchState.COMMITTING) as publication:
-        life.apply(warehouse, publication)
+        rows = life.apply(warehouse, publication)
         if not warehouse.sink.capabilities.shares_transaction:
-            committing(warehouse.sink).commit(publication)
+            committing(warehouse.sink).commit(rows)
 
 
 def revoke(warehouse: Warehouse, attempt: Attempt) -> None:

@@ -161,9 +161,9 @@ def test_i6_counting_duplicates_changes_nothing(store: Warehouse) -> None:
 def write_rows(warehouse: Warehouse, attempt: Attempt) -> int:
     """The first of the two commits of at_least_once."""
     with warehouse.ledger.publication(attempt) as publication:
-        rows = publish_rows(warehouse.sink, publication)
+        rows = publish_rows(warehouse.sink, publication, publication.load())
         publication.mark_rows()
-    return rows
+    return rows.accepted
 
 
 def take_over(warehouse: Warehouse, earlier: Attempt, run: str, ids: str) -> Attempt:
@@ -197,7 +197,7 @@ def test_asking_what_a_publication_would_do_after_rows_were_committed_leaves_not
     write_rows(store, attempt)
     with store.ledger.publication(attempt) as publication:
         check_rows(store.sink, publication)
-        assert publish_rows(store.sink, publication) == 2
+        assert publish_rows(store.sink, publication, publication.load()).accepted == 2
     assert visible(store) == [(ORDERS_0, 0), (ORDERS_0, 1)]
 
 
@@ -243,7 +243,7 @@ def test_staging_that_is_lost_after_its_rows_were_committed_is_told(store: Wareh
 
 
 def fail_after_the_rows(warehouse: Warehouse, publication: Publication) -> None:
-    publish_rows(warehouse.sink, publication)
+    publish_rows(warehouse.sink, publication, publication.load())
     raise BatchBlockedError("a fault after the rows", batch_id=1)
 
 

@@ -144,7 +144,7 @@ def test_retry_of_at_least_once_counts_what_it_erases_once(warehouse: Warehouse)
     attempt = messages.stage_live(p0="")
     for _ in range(2):
         with messages.warehouse.ledger.publication(attempt) as publication:
-            publish_rows(messages.warehouse.sink, publication)
+            publish_rows(messages.warehouse.sink, publication, publication.load())
             publication.mark_rows()
     messages.publish(attempt)
     assert (messages.ids(), messages.warehouse.prove().rows_erased) == ("b", 1)

@@ -230,9 +230,11 @@ def test_confirmation_finds_what_the_commit_has_removed(
 
     def commit_and_die() -> None:
         with warehouse.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-            removed.append(warehouse.sink.withdraw(publication, publication.find_replaced()))
-            publish_rows(warehouse.sink, publication)
-            warehouse.sink.commit(publication)
+            rows = publication.load()
+            withdrawn = warehouse.sink.withdraw(rows)
+            removed.append(withdrawn.rows)
+            rows = publish_rows(warehouse.sink, publication, replace(rows, handed=withdrawn.handed))
+            warehouse.sink.commit(rows)
             raise SimulatedCrashError("sink_committed")
 
     with pytest.raises(SimulatedCrashError):
@@ -241,12 +243,13 @@ def test_confirmation_finds_what_the_commit_has_removed(
         lake.table.manage_snapshots().remove_tag(tag_before(attempt.batch)).commit()
     assert warehouse.sink.find_commit(attempt)
     with warehouse.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-        replaced = publication.find_replaced()
-        removed.append(warehouse.sink.withdraw(publication, replaced))
-        publication.take_over(replaced, removed[-1])
+        rows = publication.load()
+        withdrawn = warehouse.sink.withdraw(rows)
+        removed.append(withdrawn.rows)
+        publication.take_over(rows.replaced, withdrawn.rows)
         publication.publish_quarantine()
         publication.mark_published()
-        confirm_rows(warehouse.sink, publication)
+        confirm_rows(warehouse.sink, replace(rows, handed=withdrawn.handed))
         publication.mark_rows()
     assert removed == [[len(FIRST)], [len(FIRST)]]
     assert len(warehouse.read_target()) == len(FIRST)
@@ -261,7 +264,7 @@ def test_newest_commit_and_what_was_before_it_are_tagged_and_no_others(lake: Lak
         with lake.ledger.publication(attempt, BatchState.COMMITTING) as publication:
             publication.advance_positions()
             publication.mark_published()
-            confirm_rows(lake.sink, publication)
+            confirm_rows(lake.sink, publication.load())
             publication.mark_rows()
         tags.append({name for name, ref in lake.table.metadata.refs.items() if ref.snapshot_ref_type == "tag"})
         assert tags[-1] == {tag_of(attempt.batch), tag_before(attempt.batch)}
@@ -354,7 +357,7 @@ def test_i9_commit_whose_outcome_is_unknown_is_made_once_because_it_is_found(
         else:
             publication.advance_positions()
             publication.mark_published()
-            confirm_rows(lake.sink, publication)
+            confirm_rows(lake.sink, publication.load())
             publication.mark_rows()
     if not found:
         again = life.stage(lake, lake.ledger.load_batch(attempt.batch.batch_id), "run-2")
@@ -475,9 +478,9 @@ def test_rows_are_added_on_top_of_what_others_have_committed_meanwhile(lake: Lak
 def publish_after(lake: LakeWarehouse, attempt: Attempt, do: Callable[[], None]) -> None:
     """Publish an announced attempt, with something in between of what is judged and what is committed."""
     with lake.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-        life.apply(lake, publication)
+        rows = life.apply(lake, publication)
         do()
-        lake.sink.commit(publication)
+        lake.sink.commit(rows)
 
 
 def test_key_that_was_not_held_is_looked_for_again_when_others_have_committed_meanwhile(lake: LakeWarehouse) -> None:

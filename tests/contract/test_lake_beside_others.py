@@ -147,7 +147,7 @@ def test_table_with_a_batch_that_the_ledger_does_not_know_is_refused_before_and_
     lake.lake_table.commit(replace(unknown, number=7), None, Change(NONE, NONE, 0), epoch=0, is_found=is_tagged)
     told = f"batch of pipeline {lake.pipeline} in .* is not in this ledger"
     with pytest.raises(TargetChangedError, match=told) as raised, lake.ledger.publication(attempt) as publication:
-        publish_rows(lake.sink, publication)
+        publish_rows(lake.sink, publication, publication.load())
     newest = unknown.batch if is_tagged else first.batch
     assert str(raised.value).endswith(f"{tag_of(newest)}, {tag_before(newest)}.")
     again = lake.ledger.open_attempt(attempt.batch.batch_id, "run-2")

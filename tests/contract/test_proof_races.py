@@ -110,7 +110,7 @@ RACES = (
 
 def commit_rows_only(warehouse: Warehouse, attempt: Attempt) -> None:
     with warehouse.ledger.publication(attempt) as publication:
-        publish_rows(warehouse.sink, publication)
+        publish_rows(warehouse.sink, publication, publication.load())
         publication.mark_rows()
 
 

@@ -55,7 +55,7 @@ def publish_and_fail(warehouse: Warehouse, attempt: Attempt, steps: int) -> None
     with warehouse.ledger.publication(attempt) as publication:
         taken = [
             publication.advance_positions,
-            lambda: publish_rows(warehouse.sink, publication),
+            lambda: publish_rows(warehouse.sink, publication, publication.load()),
             publication.publish_quarantine,
             publication.mark_published,
         ]
@@ -83,7 +83,7 @@ def test_i3_nobody_sees_an_open_publication(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
     with warehouse.ledger.publication(attempt) as publication:
         publication.advance_positions()
-        publish_rows(warehouse.sink, publication)
+        publish_rows(warehouse.sink, publication, publication.load())
         publication.publish_quarantine()
         publication.mark_published()
         assert life.target_coordinates(warehouse) == []
@@ -106,19 +106,19 @@ def test_publication_can_be_asked_for_a_batch_whose_position_has_moved_already(w
     with pytest.raises(FencedError), warehouse.ledger.publication(stranger, BatchState.PUBLISHED):
         pass
     with warehouse.ledger.publication(attempt, BatchState.PUBLISHED) as publication:
-        publish_rows(warehouse.sink, publication)
+        publish_rows(warehouse.sink, publication, publication.load())
     assert life.target_coordinates(warehouse) == life.rows_of([FIRST])
 
 
 def test_rows_are_remembered_as_written_across_attempts(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
     with warehouse.ledger.publication(attempt) as publication:
-        assert not publication.has_rows
+        assert not publication.load().has_rows
         publication.mark_rows()
     again = life.stage(warehouse, attempt.batch, "run-2")
     life.audit(warehouse, again)
     with warehouse.ledger.publication(again) as publication:
-        assert publication.has_rows
+        assert publication.load().has_rows
 
 
 def test_batch_has_rows_once_they_are_committed(warehouse: Warehouse) -> None:
@@ -279,10 +279,10 @@ def test_quarantine_that_is_not_what_was_audited_is_refused(warehouse: Warehouse
 def test_accepted_rows_are_those_of_the_audit(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST, OTHER)
     with warehouse.ledger.publication(attempt) as publication:
-        assert publication.accepted_rows == 5
+        assert publication.load().accepted == 5
         assert publication.attempt == attempt
         publication.advance_positions()
-        publish_rows(warehouse.sink, publication)
+        publish_rows(warehouse.sink, publication, publication.load())
         publication.mark_published()
 
 

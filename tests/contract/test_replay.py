@@ -54,13 +54,13 @@ def test_replay_finds_what_each_batch_holds_of_its_ranges(warehouse: Warehouse) 
     first, second = published_history(warehouse)
     replay = take_replay_to_audited(warehouse, MIDDLE)
     with warehouse.ledger.publication(replay) as publication:
-        assert list(publication.find_replaced()) == [
+        assert list(publication.load().replaced) == [
             HeldRange(first.batch.batch_id, OffsetRange(ORDERS_0, 4, 6)),
             HeldRange(second.batch.batch_id, OffsetRange(ORDERS_0, 6, 8)),
         ]
-        assert not publication.holds_all_ranges
+        assert not publication.load().holds_all_ranges
         apply(warehouse, publication)
-        assert publication.holds_all_ranges
+        assert publication.load().holds_all_ranges
 
 
 def test_replay_takes_over_exactly_its_ranges_and_moves_no_position(warehouse: Warehouse) -> None:
@@ -170,7 +170,7 @@ def test_batch_that_takes_over_withdraws_what_its_own_first_commit_has_written(
     warehouse = warehouse.with_rules(deduplication)
     live = take_to_audited(warehouse, FIRST)
     with warehouse.ledger.publication(live) as publication:
-        publish_rows(warehouse.sink, publication)
+        publish_rows(warehouse.sink, publication, publication.load())
         publication.mark_rows()
     publish(warehouse, take_replay_to_audited(warehouse, OffsetRange(ORDERS_0, 4, 6)))
     publish(warehouse, live)

@@ -235,7 +235,7 @@ def test_rows_between_two_commits_that_a_replay_took_over_are_written_again(
     topic.log[P0] += "abac"
     batch = life.store(topic.warehouse, p0(1, 5))
     with topic.warehouse.ledger.publication(topic.stage(batch, 0)) as publication:
-        publish_rows(topic.warehouse.sink, publication)
+        publish_rows(topic.warehouse.sink, publication, publication.load())
         publication.mark_rows()
     life.publish(topic.warehouse, topic.stage_replay(taken))
     topic.publish(topic.stage(batch, 0))

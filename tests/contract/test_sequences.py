@@ -219,11 +219,11 @@ def test_numbers_are_not_remembered_from_a_staging_that_was_lost(orders: Numbere
     attempt = orders.stage(p0="a1 a2")
     life.audit(orders.warehouse, attempt)
     with orders.warehouse.ledger.publication(attempt) as publication:
-        publish_rows(orders.warehouse.sink, publication)
+        publish_rows(orders.warehouse.sink, publication, publication.load())
         publication.mark_rows()
     orders.warehouse.lose_staging()
     with pytest.raises(StagingLostError), orders.warehouse.ledger.publication(attempt) as publication:
-        remember_numbers(orders.warehouse.sink, publication)
+        remember_numbers(orders.warehouse.sink, publication.load())
 
 
 def test_pipelines_and_rules_do_not_share_numbers(warehouse: Warehouse) -> None:

@@ -67,7 +67,7 @@ def test_records_that_lie_apart_are_read_apart_however_many_offsets_a_piece_may_
     rows = life.batch_of_rows([(life.ORDERS_0, each) for each in range(40)])
     attempt = stage_in_parts(warehouse, rows.slice(20), rows.slice(0, 15), rows.slice(15, 5))
     with warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.publish(publication)
+        warehouse.sink.publish(publication.load())
         blocks = list(topic_records.StagedRecords(publication.connection, attempt).read())
         publication.connection.rollback()
     assert [each.records.num_rows for each in blocks] == [15, 5, 20]
@@ -84,7 +84,7 @@ def test_what_is_merged_is_bounded_by_bytes_however_large_records_are(
     halves = [rows.take(pa.array(range(first, 40, 2))) for first in (0, 1)]
     attempt = stage_in_parts(warehouse, *halves)
     with warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.publish(publication)
+        warehouse.sink.publish(publication.load())
         blocks = list(topic_records.StagedRecords(publication.connection, attempt).read())
         publication.connection.rollback()
     offsets = [each.records["offset"].to_pylist() for each in blocks]
@@ -97,7 +97,7 @@ def test_records_of_rows_that_were_set_aside_are_not_sent(warehouse: TopicWareho
     aside = merge_ranges([single_offset("orders", 0, 3), OffsetRange(life.ORDERS_0, 30, 40), OTHER])
     warehouse.sink.remove_staged(attempt, aside)
     with warehouse.ledger.publication(attempt, BatchState.STAGED) as publication:
-        prepared = warehouse.sink.publish(publication)
+        prepared = warehouse.sink.publish(publication.load())
         records = topic_records.StagedRecords(publication.connection, attempt)
         sent = {each.source: each.records["offset"].to_pylist() for each in records.read()}
         assert (prepared.accepted, records.count()) == (29, 29)
@@ -120,7 +120,7 @@ def test_piece_whose_largest_record_was_set_aside_does_not_hide_a_larger_one(
     attempt = stage_in_parts(warehouse, rows.set_column(place, "message_id", pa.array(texts)))
     warehouse.sink.remove_staged(attempt, [single_offset("orders", 0, 1), single_offset("orders", 0, 5)])
     with warehouse.ledger.publication(attempt) as publication:
-        warehouse.sink.publish(publication)
+        warehouse.sink.publish(publication.load())
         found = topic_records.StagedRecords(publication.connection, attempt).find_largest()
         publication.connection.rollback()
     assert found == (single_offset("orders", 0, 9), len(b'{"message_id":""}') + 70)

@@ -77,7 +77,7 @@ class Story:
     def publish_again(self, number: int) -> None:
         """Bring the rows of a published batch once more."""
         with self.warehouse.ledger.publication(self.attempts[number], BatchState.PUBLISHED) as publication:
-            publish_rows(self.warehouse.sink, publication)
+            publish_rows(self.warehouse.sink, publication, publication.load())
 
     def replay(self, *ranges: OffsetRange, changed: Mapping[Coordinate, Record | None] | None = None) -> Attempt:
         """Publish ranges again, and prove the history; ``changed`` is what a new transform makes of some records.

@@ -9,12 +9,11 @@ from typing_extensions import override
 
 from batchledger.model.batch import Attempt, BatchState, HeldRange
 from batchledger.model.capabilities import Capabilities, Inability
-from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.claims import PreparedRows, TargetClaim, Withdrawn
 from batchledger.model.errors import OutcomeUnknownError
-from batchledger.ports import CommittingSink, Publication
+from batchledger.ports import CommittingSink, RowsToPublish
 from tests.fakes.crash import FOREIGN
 from tests.fakes.database import Row, StoredTarget, Tables
-from tests.fakes.publication import MemoryPublication
 from tests.fakes.sink import MemorySink, MemoryStagingWriter
 
 
@@ -72,35 +71,34 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         return super().claim_target(attempt, connection)
 
     @override
-    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
         """What the sink has removed already, its own commit tells."""
-        self._prepare(publication.connection)
-        removed = super().withdraw(publication, replaced)
-        self.store.to_remove = dict(zip(replaced, removed, strict=True))
-        done = self.store.removed.get(publication.attempt.batch.batch_id)
-        return removed if done is None else [done[each] for each in replaced]
+        self._prepare(rows.connection)
+        removed = super().withdraw(rows)
+        self.store.to_remove = dict(zip(rows.replaced, removed.rows, strict=True))
+        done = self.store.removed.get(rows.attempt.batch.batch_id)
+        return removed if done is None else Withdrawn([done[each] for each in rows.replaced])
 
     @override
-    def publish(self, publication: Publication) -> PreparedRows:
-        self._prepare(publication.connection)
-        return super().publish(publication)
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
+        self._prepare(rows.connection)
+        return super().publish(rows)
 
     @override
-    def commit(self, publication: Publication) -> None:
-        tables: Tables = publication.connection
-        batch = publication.attempt.batch
-        if batch.state is BatchState.COMMITTING and self.find_commit(publication.attempt):
+    def commit(self, rows: RowsToPublish) -> None:
+        tables: Tables = rows.connection
+        batch = rows.attempt.batch
+        if batch.state is BatchState.COMMITTING and self.find_commit(rows.attempt):
             raise OutcomeUnknownError(f"{batch.label} has been committed before.")
         self.store.target = tables.targets[self.table]
         if batch.state is BatchState.COMMITTING:
             self.store.removed[batch.batch_id] = self.store.to_remove
 
     @override
-    def confirm(self, publication: Publication) -> PreparedRows:
+    def confirm(self, rows: RowsToPublish) -> PreparedRows:
         """The target is left as it is, whatever it is by now."""
-        tables: Tables = publication.connection
-        scratch = replace(publication, connection=tables.copy()) if isinstance(publication, MemoryPublication) else None
-        assert scratch is not None
+        tables: Tables = rows.connection
+        scratch = replace(rows, connection=tables.copy())
         self._prepare(scratch.connection)
         scratch.connection.targets.pop(self.table, None)
         prepared = MemorySink.publish(self, scratch)

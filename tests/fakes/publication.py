@@ -14,7 +14,7 @@ from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, intersect
 from batchledger.model.refusals import fenced_by, never_published, position_conflict
-from batchledger.ports import Publication
+from batchledger.ports import Publication, RowsToPublish
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
 from tests.fakes.stored import find_quarantined, move_positions
 
@@ -41,15 +41,19 @@ class MemoryPublication(Publication):
     protections: frozenset[Protection]
     clock: Callable[[], datetime]
 
-    @property
     @override
-    def accepted_rows(self) -> int:
-        return sum(balance.accepted for balance in self._stored.balances)
-
-    @property
-    @override
-    def duplicate_rows(self) -> int:
-        return sum(balance.duplicates for balance in self._stored.balances)
+    def load(self) -> RowsToPublish:
+        """Nothing in memory is ever restored."""
+        balances = self._stored.balances
+        return RowsToPublish(
+            self.connection,
+            self.attempt,
+            sum(each.accepted for each in balances),
+            sum(each.duplicates for each in balances),
+            self._find_replaced(),
+            self._stored.has_rows,
+            not find_gaps(self._stored.held, within=self._stored.batch.ranges),
+        )
 
     @property
     def _stored(self) -> StoredBatch:
@@ -69,11 +73,9 @@ class MemoryPublication(Publication):
         pipeline, targets = self.attempt.batch.pipeline, self.connection.target_by_pipeline
         targets[pipeline] = claim.require_there(pipeline, targets)
 
-    is_ledger_moved = False
-
     @override
     def mark_ledger(self) -> None:
-        """Nothing in memory is ever restored."""
+        """Never asked for."""
 
     @override
     def advance_positions(self) -> None:
@@ -85,8 +87,7 @@ class MemoryPublication(Publication):
             raise position_conflict(batch, found)
         move_positions(self.connection, batch)
 
-    @override
-    def find_replaced(self) -> Sequence[HeldRange]:
+    def _find_replaced(self) -> Sequence[HeldRange]:
         mine, found = self._stored, []
         for batch_id, other in self.connection.batches.items():
             if other.batch.pipeline != mine.batch.pipeline or batch_id == mine.batch.batch_id:
@@ -124,11 +125,6 @@ class MemoryPublication(Publication):
                 mine, each, rows, len(set_aside), len(listed) - len(left)
             )
 
-    @property
-    @override
-    def holds_all_ranges(self) -> bool:
-        return not find_gaps(self._stored.held, within=self._stored.batch.ranges)
-
     @override
     def publish_quarantine(self) -> None:
         batch = self.attempt.batch
@@ -152,11 +148,6 @@ class MemoryPublication(Publication):
         self.connection.batches[batch.batch_id] = replace(self._stored, dropped=dropped)
         kept = {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items() if key not in erased}
         self.connection.quarantine |= kept
-
-    @property
-    @override
-    def has_rows(self) -> bool:
-        return self._stored.has_rows
 
     @override
     def mark_rows(self) -> None:

@@ -14,7 +14,7 @@ from batchledger.model.balance import StagedRange, TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Lane, Target
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import IntegrityCheck, Offender
-from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.claims import PreparedRows, TargetClaim, Withdrawn
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import (
     ConfigurationError,
@@ -30,7 +30,7 @@ from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.records.times import RecordTimes, to_milliseconds
-from batchledger.ports import Publication, RowsToCheck, Sink, StagedRows, StagingWriter, TargetAccess
+from batchledger.ports import RowsToCheck, RowsToPublish, Sink, StagedRows, StagingWriter, TargetAccess
 from batchledger.sinks.staging.key_types import describe_types, is_hash_changed, require_same_types
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
@@ -48,7 +48,6 @@ from tests.fakes.database import (
 )
 from tests.fakes.deduplication import Judged, drop_duplicates, find_held, judge, recall
 from tests.fakes.erasure import MemoryErasure
-from tests.fakes.publication import MemoryPublication
 from tests.fakes.sequences import judge_numbers, name_numbers, remember_numbers
 from tests.fakes.upsert import apply_updates, count_repeated_keys, find_unmatched
 
@@ -253,12 +252,12 @@ class MemorySink(Sink):
         return find_unmatched(self.committed, attempt, held, rows, self.upsert) if self.upsert else []
 
     @override
-    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
+    def find_refused(self, rows: RowsToPublish, limit: int) -> Sequence[Offender]:
         return ()
 
     @override
-    def remember_numbers(self, publication: Publication) -> int | None:
-        attempt, tables = publication.attempt, publication.connection
+    def remember_numbers(self, rows: RowsToPublish) -> int | None:
+        attempt, tables = rows.attempt, rows.connection
         if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
             return None
         dropped = tables.duplicates.get(attempt.batch.batch_id, {})
@@ -300,22 +299,22 @@ class MemorySink(Sink):
         rows = tuple(row for row in rows if coordinate_of(row) not in dropped)
         before = tables.targets.get(self.table) or StoredTarget("none yet", staging.schema)
         tables.targets[self.table] = before
-        MemorySink.withdraw(self, MemoryPublication(tables, attempt, frozenset(), lambda: attempt.batch.planned_at), ())
+        MemorySink.withdraw(self, RowsToPublish(tables, attempt, 0))
         after = self._apply(tables, attempt, tables.targets[self.table].rows, rows)
         key = self.upsert.key if self.upsert else ("_topic", "_partition", "_offset")
         compared = compare_rows(before, staging.schema.names, after, key, attempt, limit)
         return replace(compared, erased_again=len(kept_back))
 
     @override
-    def check(self, publication: Publication) -> None:
+    def check(self, rows: RowsToPublish) -> None:
         """Nothing is known before."""
 
     @override
-    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        tables: Tables = publication.connection
-        attempt, old = publication.attempt, self._find_old(publication.connection, publication.attempt)
-        if self.deduplication is not None and attempt.batch.takes_over(replaced):
-            tables.recalled[attempt.batch.batch_id] = recall(tables, old, replaced, self.deduplication)
+    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
+        tables: Tables = rows.connection
+        attempt, old = rows.attempt, self._find_old(tables, rows.attempt)
+        if self.deduplication is not None and rows.takes_over:
+            tables.recalled[attempt.batch.batch_id] = recall(tables, old, rows.replaced, self.deduplication)
         if old:
             target = tables.targets[self.table]
             kept = tuple(row for row in target.rows if not _is_within(row, attempt))
@@ -326,13 +325,14 @@ class MemorySink(Sink):
             if key[0] != attempt.batch.pipeline or not _is_within(row, attempt) or is_erased(row)
         }
         removed = {(row["_batch_id"], coordinate_of(row)) for row in old}
-        return [
+        counts = [
             sum(
                 holder == each.batch_id and partition == each.range.partition and offset in each.range
                 for holder, (partition, offset) in removed
             )
-            for each in replaced
+            for each in rows.replaced
         ]
+        return Withdrawn(counts)
 
     @override
     def compare_columns(self, schema: pa.Schema) -> None:
@@ -349,13 +349,13 @@ class MemorySink(Sink):
         return None if target is None else Target(self.table, target.identity)
 
     @override
-    def publish(self, publication: Publication) -> PreparedRows:
-        tables: Tables = publication.connection
-        attempt = publication.attempt
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
+        tables: Tables = rows.connection
+        attempt = rows.attempt
         staging = staging_of(tables, attempt)
         accepted, held = staging.rows, frozenset[Coordinate]()
         if self.deduplication is not None:
-            if publication.has_rows:
+            if rows.has_rows:
                 held = find_held(tables, attempt, accepted, self.deduplication)
             accepted = drop_duplicates(tables, attempt, accepted, self.deduplication)
         target = tables.targets.get(self.table) or self.create(attempt, staging.schema)

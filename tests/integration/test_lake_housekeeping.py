@@ -157,15 +157,14 @@ def test_replay_that_was_committed_before_and_is_confirmed_after_finds_what_it_h
     """The tag of the state before keeps it, and its files, although these were written together since."""
     attempt = life.announce(full, life.take_replay_to_audited(full, FIRST))
     with full.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-        removed = full.sink.withdraw(publication, publication.find_replaced())
-        publish_rows(full.sink, publication)
-        full.sink.commit(publication)
+        rows = publication.load()
+        removed = full.sink.withdraw(rows)
+        full.sink.commit(publish_rows(full.sink, publication, replace(rows, handed=removed.handed)))
         publication.connection.rollback()
     tidy(full)
     assert full.sink.find_commit(attempt)
     with full.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-        replaced = publication.find_replaced()
-        assert full.sink.withdraw(publication, replaced) == removed == [len(FIRST)]
+        assert full.sink.withdraw(publication.load()).rows == removed.rows == [len(FIRST)]
 
 
 def test_staged_batch_is_published_on_what_housekeeping_has_written(full: LakeWarehouse) -> None:
@@ -196,8 +195,7 @@ def test_replay_is_not_published_while_files_are_written_together_and_is_the_nex
 
     def publish() -> None:
         with full.ledger.publication(attempt, BatchState.COMMITTING) as publication:
-            life.apply(full, publication)
-            full.sink.commit(publication)
+            full.sink.commit(life.apply(full, publication))
 
     before_the_next_commit(full, monkeypatch, lambda: tidy(full))
     with pytest.raises(ServiceUnavailableError, match="others have committed"):

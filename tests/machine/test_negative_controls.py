@@ -1,6 +1,6 @@
 """One protection switched off, the same machine: it must find what the protection prevents, or it proves nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -11,12 +11,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.delivery import deliver
 from batchledger.lifecycle.platform import Platform
-from batchledger.lifecycle.requirement import publish_rows
-from batchledger.model.batch import Attempt, BatchState, DeliveryMode, HeldRange, Lane
+from batchledger.lifecycle.requirement import publish_rows, withdraw_rows
+from batchledger.model.batch import Attempt, BatchState, DeliveryMode, Lane
 from batchledger.model.checks import IntegrityCheck
-from batchledger.model.claims import PreparedRows
+from batchledger.model.claims import PreparedRows, Withdrawn
 from batchledger.model.offsets import OffsetRange
-from batchledger.ports import Publication
+from batchledger.ports import Publication, RowsToPublish
 from tests.fakes.publication import ALL_PROTECTIONS, Protection
 from tests.fakes.sink import MemorySink
 from tests.fakes.source import MemoryBroker, Record
@@ -110,10 +110,10 @@ def test_without_an_audit_what_a_faulty_release_repeats_becomes_visible() -> Non
 class LosingSink(MemorySink):
     """A sink that publishes no row at all."""
 
-    def publish(self, publication: Publication) -> PreparedRows:
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
         """Say so many rows, and write none."""
-        prepared = super().publish(publication)
-        tables, batch_id = publication.connection, publication.attempt.batch.batch_id
+        prepared = super().publish(rows)
+        tables, batch_id = rows.connection, rows.attempt.batch.batch_id
         kept = tuple(row for row in tables.targets[self.table].rows if row["_batch_id"] != batch_id)
         tables.targets[self.table] = replace(tables.targets[self.table], rows=kept)
         return prepared
@@ -122,10 +122,10 @@ class LosingSink(MemorySink):
 class RepeatingSink(MemorySink):
     """A sink that publishes every row twice."""
 
-    def publish(self, publication: Publication) -> PreparedRows:
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
         """Write all rows, twice: behind the look for rows that are there already, which is a protection of its own."""
-        prepared = super().publish(publication)
-        tables, batch_id = publication.connection, publication.attempt.batch.batch_id
+        prepared = super().publish(rows)
+        tables, batch_id = rows.connection, rows.attempt.batch.batch_id
         target = tables.targets[self.table]
         again = [row for row in target.rows if row["_batch_id"] == batch_id]
         tables.targets[self.table] = replace(target, rows=(*target.rows, *again))
@@ -151,9 +151,9 @@ def test_weaker_mode_allows_its_anomaly_only_where_a_publication_broke_off(
 class ForgetfulSink(MemorySink):
     """A sink that leaves the rows which a batch replaces."""
 
-    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
         """Say that they are gone."""
-        return [0] * len(replaced)
+        return Withdrawn([0] * len(rows.replaced))
 
 
 def test_when_a_replay_does_not_withdraw_old_rows_both_are_seen() -> None:
@@ -192,14 +192,14 @@ def deliver_in_two_commits(platform: Platform, attempt: Attempt) -> None:
 
 
 def _publish_rows(platform: Platform, publication: Publication) -> None:
-    publish_rows(platform.sink, publication)
+    publish_rows(platform.sink, publication, publication.load())
     publication.mark_rows()
 
 
 def _publish_position(platform: Platform, publication: Publication) -> None:
-    replaced = publication.find_replaced()
-    if replaced:
-        publication.take_over(replaced, platform.sink.withdraw(publication, replaced))
+    rows = publication.load()
+    if rows.replaced:
+        withdraw_rows(platform.sink, publication, rows)
     publication.advance_positions()
     publication.publish_quarantine()
     publication.mark_published()

@@ -26,7 +26,7 @@ from batchledger.model.errors import (
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.presence import NO_PATIENCE
 from batchledger.planning.replay import Replay
-from batchledger.ports import CommittingSink, Publication
+from batchledger.ports import CommittingSink, RowsToPublish
 from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrashError
 from tests.fakes.database import MemoryDatabase
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
@@ -139,9 +139,9 @@ def test_sink_that_does_not_know_what_it_has_just_committed_searches_with_what_w
     searched: list[tuple[int, ...] | None] = []
 
     class ForgetfulSink(SilentSink):
-        def commit(self, publication: Publication) -> None:
+        def commit(self, rows: RowsToPublish) -> None:
             forget(world)
-            super().commit(publication)
+            super().commit(rows)
 
         def search_commit(self, attempt: Attempt) -> None:
             searched.append(attempt.batch.announced_ends)
@@ -295,9 +295,9 @@ def test_sink_that_cannot_be_reached_leaves_the_question_open_and_is_asked_by_th
 class SilentSink(MemoryForeignSink):
     """Commits, and its reply is lost."""
 
-    def commit(self, publication: Publication) -> None:
+    def commit(self, rows: RowsToPublish) -> None:
         """Commit, and do not say so."""
-        super().commit(publication)
+        super().commit(rows)
         raise OutcomeUnknownError("the reply of the sink was lost")
 
 
@@ -322,7 +322,7 @@ def test_s66_commit_whose_outcome_nobody_tells_stays_open_until_somebody_does(wo
 
 def test_commit_that_certainly_failed_leaves_an_audited_batch_that_the_retry_publishes(world: World) -> None:
     class FailingSink(MemoryForeignSink):
-        def commit(self, publication: Publication) -> None:
+        def commit(self, rows: RowsToPublish) -> None:
             raise ServiceUnavailableError("no broker answered before the commit was asked for")
 
     batch = stage_and_audit(world.process(), "run-1")
@@ -335,7 +335,7 @@ def test_commit_that_certainly_failed_leaves_an_audited_batch_that_the_retry_pub
 
 def test_rows_that_the_sink_refuses_block_the_batch(world: World) -> None:
     class RefusingSink(MemoryForeignSink):
-        def commit(self, publication: Publication) -> None:
+        def commit(self, rows: RowsToPublish) -> None:
             raise TargetRefusedError("orders[0]@3 is larger than the topic allows")
 
     with pytest.raises(BatchBlockedError, match=r"orders\[0\]@3 is larger") as blocked:
@@ -419,9 +419,9 @@ def test_negative_control_a_sink_that_does_not_look_before_it_commits_is_written
     world.patience = NO_PATIENCE
 
     class CarelessSink(MemoryForeignSink):
-        def commit(self, publication: Publication) -> None:
-            self.store.removed.pop(publication.attempt.batch.batch_id, None)
-            super().commit(publication)
+        def commit(self, rows: RowsToPublish) -> None:
+            self.store.removed.pop(rows.attempt.batch.batch_id, None)
+            super().commit(rows)
 
     careless = replace(with_sink(world, CarelessSink), crash=committed_by_another_who_died(world))
     run_batch.run_once(careless, "run-1")
@@ -565,8 +565,8 @@ def test_commit_that_the_ledger_could_not_confirm_is_named_as_unknown(world: Wor
             prepared.append(attempt)
             return super().prepare_commit(attempt)
 
-        def commit(self, publication: Publication) -> None:
-            super().commit(publication)
+        def commit(self, rows: RowsToPublish) -> None:
+            super().commit(rows)
             forget(world)
             raise RuntimeError("the ledger is gone")
 
@@ -684,7 +684,7 @@ def test_sink_that_cannot_be_asked_for_its_commit_cannot_be_made() -> None:
     """It would pass for one that shares the ledger's commit, and never commit its rows."""
 
     class Incomplete(MemorySink, CommittingSink):
-        def commit(self, publication: Publication) -> None:
+        def commit(self, rows: RowsToPublish) -> None:
             pass
 
     with pytest.raises(TypeError, match="abstract"):

@@ -57,9 +57,9 @@ def test_negative_control_without_fencing_a_stale_attempt_does_publish_again(wor
     for _ in range(2):
         with platform.ledger.publication(attempt) as publication:
             publication.advance_positions()
-            publish_rows(platform.sink, publication)
+            rows = publish_rows(platform.sink, publication, publication.load())
             if not platform.sink.capabilities.shares_transaction:
-                committing(platform.sink).commit(publication)
+                committing(platform.sink).commit(rows)
             publication.mark_rows()
             publication.mark_published()
     assert set(world.times_published().values()) == {2}

@@ -24,7 +24,7 @@ from batchledger.model.refusals import blocked, ways_out
 from batchledger.planning.live import StartPolicy
 from batchledger.planning.replay import Replay
 from batchledger.planning.rewind import Rewind
-from batchledger.ports import Publication
+from batchledger.ports import RowsToPublish
 from tests.fakes.database import coordinate_of
 from tests.fakes.history import prove
 from tests.fakes.row_checks import RowTest
@@ -39,7 +39,7 @@ REFUSAL = "table orders cannot take them. Nothing was published. Alter the table
 class RefusingSink(MemorySink):
     """A target that takes no row as it is."""
 
-    def publish(self, publication: Publication) -> PreparedRows:
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
         """Refuse."""
         raise TargetChangedError(REFUSAL)
 
@@ -75,11 +75,11 @@ class NamingSink(MemorySink):
 
     is_down: bool = False
 
-    def publish(self, publication: Publication) -> PreparedRows:
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
         """Refuse."""
         raise RowsRefusedError(REFUSAL, why="It says: too long.", advice="Alter the table.")
 
-    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
+    def find_refused(self, rows: RowsToPublish, limit: int) -> Sequence[Offender]:
         """Name two rows."""
         if self.is_down:
             raise ServiceUnavailableError("the table does not answer")
@@ -109,10 +109,10 @@ def test_rows_that_the_target_refuses_are_named_in_what_people_read_and_never_ke
 class UniqueSink(MemorySink):
     """A target with a unique index on the coordinates."""
 
-    def publish(self, publication: Publication) -> PreparedRows:
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
         """Refuse a row that is there already."""
-        prepared = super().publish(publication)
-        places = [coordinate_of(row) for row in publication.connection.targets[self.table].rows]
+        prepared = super().publish(rows)
+        places = [coordinate_of(row) for row in rows.connection.targets[self.table].rows]
         if len(set(places)) < len(places):
             raise TargetChangedError("duplicate key value violates unique constraint")
         return prepared

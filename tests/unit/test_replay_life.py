@@ -9,13 +9,14 @@ import pytest
 
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
-from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode, HeldRange, Lane
+from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode, Lane
+from batchledger.model.claims import Withdrawn
 from batchledger.model.errors import ExpiredError, FencedError, PositionConflictError, RowsLostError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import Deduplication, Upsert
 from batchledger.planning.live import Limits, StartPolicy
 from batchledger.planning.replay import Interval, Replay, Window
-from batchledger.ports import Publication
+from batchledger.ports import RowsToPublish
 from tests.fakes.crash import (
     BEFORE_PUBLISHING,
     SHARED,
@@ -56,9 +57,9 @@ def world(request: pytest.FixtureRequest) -> World:
 class ForgetfulSink(MemorySink):
     """Leaves the rows that it should withdraw."""
 
-    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
         """Claim that they are gone."""
-        return [len(each.range) for each in replaced]
+        return Withdrawn([len(each.range) for each in rows.replaced])
 
 
 def plan(platform: Platform, what: Replay, run: str = "again", key: str | None = None) -> Batch:

@@ -27,7 +27,7 @@ from batchledger.model.errors import (
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import NO_PATIENCE
 from batchledger.planning.live import Limits, Plan, StartPolicy
-from batchledger.ports import Publication, Stager
+from batchledger.ports import RowsToPublish, Stager
 from tests.fakes.crash import BEFORE_PUBLISHING, CrashOnce, SimulatedCrashError
 from tests.fakes.ledger import CommitFault, MemoryLedger
 from tests.fakes.publication import MemoryPublication
@@ -170,8 +170,8 @@ def test_s55_twins_whose_rows_are_refused_are_both_told_that_the_batch_is_blocke
 
     @dataclass(frozen=True)
     class RefusingSink(MemorySink):
-        def publish(self, publication: Publication) -> PreparedRows:
-            raise KeyConflictError(f"{publication.attempt.batch.label} cannot be ordered.")
+        def publish(self, rows: RowsToPublish) -> PreparedRows:
+            raise KeyConflictError(f"{rows.attempt.batch.label} cannot be ordered.")
 
     @dataclass
     class LateLedger(MemoryLedger):

@@ -10,9 +10,11 @@ from batchledger.lifecycle import decisions, run_batch
 from batchledger.lifecycle.requirement import remember_numbers
 from batchledger.model.batch import Decision, DeliveryMode
 from batchledger.model.checks import CheckResult, Outcome, Severity
+from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.rules import SequenceRule
+from batchledger.ports import RowsToPublish
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.sink import MemorySink
 from tests.fakes.work import ROW_SCHEMA
@@ -127,10 +129,10 @@ def test_negative_control_numbers_that_are_remembered_with_the_rows_block_the_ne
 ) -> None:
     publish = MemorySink.publish
 
-    def too_early(sink: MemorySink, publication: object) -> int:
-        rows = publish(sink, publication)  # type: ignore[arg-type]
-        remember_numbers(sink, publication)  # type: ignore[arg-type]
-        return rows
+    def too_early(sink: MemorySink, rows: RowsToPublish) -> PreparedRows:
+        prepared = publish(sink, rows)
+        remember_numbers(sink, rows)
+        return prepared
 
     monkeypatch.setattr(MemorySink, "publish", too_early)
     world = world_of("a1 a2 a3", WITHOUT_START, DeliveryMode.AT_LEAST_ONCE)

@@ -22,7 +22,7 @@ from batchledger.model.findings import PipelineState
 from batchledger.model.presence import NO_PATIENCE
 from batchledger.monitoring.conditions import find_conditions
 from batchledger.monitoring.health import survey
-from batchledger.ports import Publication
+from batchledger.ports import RowsToPublish
 from tests.fakes.crash import Interrupt
 from tests.fakes.incidents import MemoryIncidents
 from tests.fakes.sink import MemorySink
@@ -38,7 +38,7 @@ class FailingSink(MemorySink):
 
     error: Callable[[str], BatchledgerError] = ServiceUnavailableError
 
-    def publish(self, publication: Publication) -> PreparedRows:
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
         raise self.error(DISK_FULL)
 
 

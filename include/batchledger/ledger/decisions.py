@@ -34,6 +34,7 @@ from batchledger.ledger.rows import (
     read_targets,
     require_none_committing,
     store_balances,
+    store_target,
 )
 from batchledger.ledger.schema import transaction
 from batchledger.ledger.totals import add_to_totals
@@ -257,10 +258,7 @@ class PostgresDecisions(Decisions):
             if before == target:
                 return Decided(None, is_new=False)
             try:
-                cursor.execute(
-                    "update batchledger.pipeline set target = %s, target_identity = %s where name = %s",
-                    [target.name, target.identity, pipeline],
-                )
+                store_target(cursor, pipeline, target)
             except psycopg.errors.UniqueViolation as error:
                 raise adopted_by_another(pipeline, target) from error
             effect = effects.adopting(before, target) | proof

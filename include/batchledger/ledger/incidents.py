@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 from typing_extensions import override
 
@@ -100,12 +100,8 @@ class PostgresIncidents(Incidents):
                     "update batchledger.notification set tries = %s, next_try_at = %s where notification_id = %s",
                     [tries + 1, now + wait_after(tries + 1), notification_id],
                 )
-                cursor.execute(
-                    f"select {_COLUMNS} from batchledger.incident where incident_id = %s",  # noqa: S608 -- a constant
-                    [incident_id],
-                )
-                (row,) = cursor.fetchall()
-                return Notification(notification_id, _read_incident(row), channel, Event(event), tries + 1)
+                (incident,) = _read_incidents(cursor, "incident_id = %s", [incident_id])
+                return Notification(notification_id, incident, channel, Event(event), tries + 1)
             return None
 
     @override
@@ -175,12 +171,8 @@ class AlertRecord:
 def list_alerts(dsn: str, pipeline: str, limit: int) -> list[AlertRecord]:
     """Return the open incidents of a pipeline and those that ended last, up to ``limit``; the open ones first."""
     with snapshot(dsn, f"list the alerts of {pipeline}") as cursor:
-        cursor.execute(
-            f"select {_COLUMNS} from batchledger.incident where pipeline = %s "  # noqa: S608 -- a constant
-            "order by ended_at is not null, incident_id desc limit %s",
-            [pipeline, limit],
-        )
-        incidents = [_read_incident(row) for row in cursor.fetchall()]
+        newest = "pipeline = %s order by ended_at is not null, incident_id desc limit %s"
+        incidents = _read_incidents(cursor, newest, [pipeline, limit])
         cursor.execute(
             "select incident_id, channel, event, tries, sent_at, last_error, given_up_at from batchledger.notification "
             "where incident_id = any(%s) order by notification_id",
@@ -207,12 +199,12 @@ def _load_open_incidents(cursor: Cursor, pipeline: str) -> tuple[OpenIncident, .
 
 
 def _list_open(cursor: Cursor, pipeline: str) -> list[Incident]:
-    cursor.execute(
-        f"select {_COLUMNS} from batchledger.incident "  # noqa: S608 -- a constant
-        "where pipeline = %s and ended_at is null order by incident_id",
-        [pipeline],
-    )
-    return [_read_incident(row) for row in cursor]
+    return _read_incidents(cursor, "pipeline = %s and ended_at is null order by incident_id", [pipeline])
+
+
+def _read_incidents(cursor: Cursor, condition: LiteralString, parameters: Sequence[Any]) -> list[Incident]:
+    cursor.execute(f"select {_COLUMNS} from batchledger.incident where {condition}", parameters)  # noqa: S608 -- constants
+    return [_read_incident(row) for row in cursor.fetchall()]
 
 
 def _open(cursor: Cursor, condition: Condition, now: datetime) -> Incident:

@@ -21,12 +21,12 @@ from batchledger.ledger.evidence_tables import quarantine_table
 from batchledger.ledger.rows import (
     await_publications,
     find_quarantined,
-    has_rows,
     insert_decision,
     load_batch,
     lock_pipeline,
     read_targets,
     require_none_committing,
+    store_target,
 )
 from batchledger.ledger.totals import add_to_totals
 from batchledger.model.batch import (
@@ -55,7 +55,7 @@ from batchledger.model.refusals import (
     stage_again,
     target_owned,
 )
-from batchledger.ports import Publication, TargetAccess
+from batchledger.ports import Publication, RowsToPublish, TargetAccess
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,14 @@ class PostgresTargetAccess(TargetAccess):
         with self.connection.cursor() as cursor:
             target = claim.require_there(pipeline, read_targets(cursor))
             try:
-                cursor.execute(
-                    "update batchledger.pipeline set target = %s, target_identity = %s where name = %s",
-                    [target.name, target.identity, pipeline],
-                )
+                store_target(cursor, pipeline, target)
             except psycopg.errors.UniqueViolation as error:
                 raise target_owned(pipeline, target.name, None) from error
 
     @override
     def forget_target(self) -> None:
-        query = "update batchledger.pipeline set target = null, target_identity = null where name = %s"
-        self.connection.execute(query, [self.pipeline])
+        with self.connection.cursor() as cursor:
+            store_target(cursor, self.pipeline, None)
 
 
 @dataclass(frozen=True)
@@ -92,15 +89,26 @@ class PostgresPublication(Publication):
     connection: psycopg.Connection[Any]
     attempt: Attempt
 
-    @property
     @override
-    def accepted_rows(self) -> int:
-        return self._sum("accepted")
-
-    @property
-    @override
-    def duplicate_rows(self) -> int:
-        return self._sum("duplicates")
+    def load(self) -> RowsToPublish:
+        """The place of the ledger's own tables shows whether it has moved."""
+        batch = self.attempt.batch
+        with self.connection.cursor() as cursor:
+            cursor.execute(read_statement(__package__, "load_rows_to_publish"), [batch.batch_id])
+            ((accepted, duplicates, has_rows, holds_all_ranges),) = cursor.fetchall()
+            cursor.execute(read_statement(__package__, "find_replaced"), {"batch_id": batch.batch_id})
+            replaced = read_held(cursor)
+            seen, found = self._read_mark(cursor)
+        return RowsToPublish(
+            self.connection,
+            self.attempt,
+            accepted,
+            duplicates,
+            replaced,
+            has_rows=has_rows,
+            holds_all_ranges=holds_all_ranges,
+            is_ledger_moved=seen != found,
+        )
 
     @contextmanager
     @override
@@ -117,18 +125,12 @@ class PostgresPublication(Publication):
     def confirm_target(self, claim: TargetClaim) -> None:
         PostgresTargetAccess(self.connection, self.attempt.batch.pipeline).confirm_target(claim)
 
-    @property
-    @override
-    def is_ledger_moved(self) -> bool:
-        """The place of the ledger's own tables shows it."""
-        seen, found = self._read_mark()
-        return seen != found
-
     @override
     def mark_ledger(self) -> None:
-        _, found = self._read_mark()
-        query = "update batchledger.pipeline set ledger_mark = %s where name = %s"
-        self.connection.execute(query, [found, self.attempt.batch.pipeline])
+        with self.connection.cursor() as cursor:
+            _, found = self._read_mark(cursor)
+            query = "update batchledger.pipeline set ledger_mark = %s where name = %s"
+            cursor.execute(query, [found, self.attempt.batch.pipeline])
 
     @override
     def advance_positions(self) -> None:
@@ -142,12 +144,6 @@ class PostgresPublication(Publication):
             cursor.execute(read_statement(__package__, "find_moved_positions"), {"batch_id": batch.batch_id})
             found = {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in cursor}
         raise position_conflict(batch, found)
-
-    @override
-    def find_replaced(self) -> Sequence[HeldRange]:
-        with self.connection.cursor() as cursor:
-            cursor.execute(read_statement(__package__, "find_replaced"), {"batch_id": self.attempt.batch.batch_id})
-            return read_held(cursor)
 
     @override
     def find_quarantined(self) -> Sequence[QuarantinedRecord]:
@@ -171,24 +167,15 @@ class PostgresPublication(Publication):
                 "update batchledger.batch set rows_published_at = null where batch_id = %s", [batch.batch_id]
             )
 
-    @property
-    @override
-    def holds_all_ranges(self) -> bool:
-        query = "select bool_and(held = int8multirange(offsets)) from batchledger.batch_range where batch_id = %s"
-        with self.connection.cursor() as cursor:
-            cursor.execute(query, [self.attempt.batch.batch_id])
-            return bool(cursor.fetchall()[0][0])
-
     @override
     def publish_quarantine(self) -> None:
         batch = self.attempt.batch
-        expected = self._sum("quarantined")
         query = sql.SQL(read_statement(__package__, "publish_quarantine").decode()).format(
             quarantine=quarantine_table(self.attempt)
         )
         with self.connection.cursor() as cursor:
             cursor.execute(query, {"pipeline": batch.pipeline, "batch_id": batch.batch_id})
-            ((staged,),) = cursor.fetchall()
+            ((staged, expected),) = cursor.fetchall()
             if staged != expected:
                 raise StagingLostError(
                     f"The staged quarantine of {batch.label} has changed since its audit. Nothing was published.",
@@ -196,12 +183,6 @@ class PostgresPublication(Publication):
                     advice=stage_again(batch),
                     batch_id=batch.batch_id,
                 )
-
-    @property
-    @override
-    def has_rows(self) -> bool:
-        with self.connection.cursor() as cursor:
-            return has_rows(cursor, self.attempt.batch.batch_id)
 
     @override
     def mark_rows(self) -> None:
@@ -253,24 +234,18 @@ class PostgresPublication(Publication):
                     failed=(IntegrityCheck.BALANCE_CLOSES,),
                 ) from error
             cursor.execute(
-                "update batchledger.batch set state = 'published', published_at = clock_timestamp(), "
-                "published_rows = %s where batch_id = %s",
-                [self.accepted_rows, batch.batch_id],
+                "update batchledger.batch b set state = 'published', published_at = clock_timestamp(), "
+                "published_rows = (select coalesce(sum(accepted), 0) from batchledger.batch_range r "
+                "where r.batch_id = b.batch_id) where batch_id = %s",
+                [batch.batch_id],
             )
             add_to_totals(cursor, batch.batch_id)
             end_attempt(cursor, self.attempt, "published")
 
-    def _read_mark(self) -> tuple[str | None, str]:
-        with self.connection.cursor() as cursor:
-            cursor.execute(read_statement(__package__, "read_ledger_mark"), [self.attempt.batch.pipeline])
-            ((seen, found),) = cursor.fetchall()
+    def _read_mark(self, cursor: psycopg.Cursor[Any]) -> tuple[str | None, str]:
+        cursor.execute(read_statement(__package__, "read_ledger_mark"), [self.attempt.batch.pipeline])
+        ((seen, found),) = cursor.fetchall()
         return seen, found
-
-    def _sum(self, line: str) -> int:
-        query = sql.SQL("select coalesce(sum({}), 0)::bigint from batchledger.batch_range where batch_id = %s")
-        with self.connection.cursor() as cursor:
-            cursor.execute(query.format(sql.Identifier(line)), [self.attempt.batch.batch_id])
-            return int(cursor.fetchall()[0][0])
 
 
 def end_attempt(cursor: psycopg.Cursor[Any], attempt: Attempt, outcome: str) -> None:

@@ -12,6 +12,7 @@ from batchledger.ledger.rows import (
     insert_decision,
     load_batch,
     read_targets,
+    store_target,
 )
 from batchledger.ledger.schema import transaction
 from batchledger.model.batch import Batch, Decided, Decision, DecisionKind
@@ -42,9 +43,7 @@ def retire_pipeline(
     record = insert_decision(cursor, pipeline, DecisionKind.RETIRE, decision, retiring(batches, freed))
     cursor.execute("update batchledger.pipeline set pause_id = %s where name = %s", [record.decision_id, pipeline])
     if freed is not None:
-        cursor.execute(
-            "update batchledger.pipeline set target = null, target_identity = null where name = %s", [pipeline]
-        )
+        store_target(cursor, pipeline, None)
     end_incidents(cursor, pipeline, "the pipeline is retired", record.decided_at)
     return Decided(record)
 

@@ -62,6 +62,14 @@ def read_targets(cursor: Cursor) -> dict[str, Target]:
     return {pipeline: Target(target, identity) for pipeline, target, identity in cursor}
 
 
+def store_target(cursor: Cursor, pipeline: str, target: Target | None) -> None:
+    """Let the pipeline have published to the target; None: to none. UniqueViolation if it is another pipeline's."""
+    cursor.execute(
+        "update batchledger.pipeline set target = %s, target_identity = %s where name = %s",
+        [target and target.name, target and target.identity, pipeline],
+    )
+
+
 def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
     """Return the positions of a pipeline."""
     cursor.execute(

@@ -18,6 +18,7 @@ from batchledger.lifecycle.requirement import (
     confirm_rows,
     confirm_target,
     publish_rows,
+    rehearsing,
     remember_numbers,
     withdraw_rows,
 )
@@ -38,7 +39,7 @@ from batchledger.model.errors import (
 )
 from batchledger.model.refusals import outcome_pending
 from batchledger.planning.replay import check_quarantined
-from batchledger.ports import Publication, committing
+from batchledger.ports import Publication, RowsToPublish, committing
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +73,9 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
         return
     require_same_rules(platform, attempt)
     with _publication(platform, attempt) as publication:
-        first, *rest = _plan(platform, publication)
-        _carry_out(platform, publication, first)
+        rows = publication.load()
+        first, *rest = _plan(platform, rows)
+        _carry_out(platform, publication, rows, first)
     if DeliveryStep.ANNOUNCE in first:
         platform.crash("announced")
         announced = replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
@@ -90,8 +92,8 @@ def require_taken(platform: Platform, attempt: Attempt) -> None:
     TargetRefusedError is for a person. An objection that only the commit of a committing sink would raise is not found,
     for example a batch that is too slow for a transaction.
     """
-    with _rehearsal(platform, attempt, BatchState.BLOCKED) as rehearsed:
-        check_rows(platform.sink, rehearsed)
+    with platform.ledger.publication(attempt, BatchState.BLOCKED) as publication:
+        check_rows(platform.sink, publication)
 
 
 def name_refused(
@@ -105,8 +107,11 @@ def name_refused(
     if not isinstance(error, RowsRefusedError) or not platform.sink.capabilities.shares_transaction:
         return error
     try:
-        with _rehearsal(platform, attempt, expected) as rehearsed:
-            refused = platform.sink.find_refused(rehearsed, REFUSED_ROWS_SHOWN)
+        with (
+            platform.ledger.publication(attempt, expected) as publication,
+            rehearsing(platform.sink, publication) as (_, rows),
+        ):
+            refused = platform.sink.find_refused(rows, REFUSED_ROWS_SHOWN)
     except BatchledgerError as lost:
         logger.warning("the rows of %s that the target refuses were not found: %s", attempt.batch.label, lost)
         return error
@@ -120,15 +125,6 @@ def name_refused(
         advice=f"See the records: {command}\n{error.advice}",
         coordinates=tuple(map(str, refused)),
     )
-
-
-@contextmanager
-def _rehearsal(platform: Platform, attempt: Attempt, expected: BatchState) -> Iterator[Publication]:
-    """Open a publication of which nothing stays, in which offsets that it takes over are free already."""
-    with platform.ledger.publication(attempt, expected) as publication, publication.rehearsal() as rehearsed:
-        if attempt.batch.takes_over(rehearsed.find_replaced()):
-            withdraw_rows(platform.sink, rehearsed)
-        yield rehearsed
 
 
 def _commit_announced(
@@ -145,9 +141,10 @@ def _commit_announced(
             answer = find_answer(platform, publication)
             if not answer:
                 require_same_rules(platform, attempt)
-            last = _plan(platform, publication)[-1]
+            rows = publication.load()
+            last = _plan(platform, rows)[-1]
             left = confirm(last) if answer else last
-            _carry_out(platform, publication, left)
+            _carry_out(platform, publication, rows, left)
     except (OutcomeUnknownError, FencedError):
         # Fenced: another run goes on with it.
         raise
@@ -222,7 +219,8 @@ def _settle(platform: Platform, batch_id: int) -> None:
         # Its own run may be faster. If the ledger's answer is lost, the run that goes on looks again.
         with suppress(FencedError, OutcomeUnknownError), ask_sink(platform, attempt) as (publication, answer):
             if answer:
-                _carry_out(platform, publication, confirm(_plan(platform, publication)[-1]))
+                rows = publication.load()
+                _carry_out(platform, publication, rows, confirm(_plan(platform, rows)[-1]))
             else:
                 publication.revoke()
     except (TargetRefusedError, AuditOutdatedError, StagingLostError) as error:
@@ -235,19 +233,21 @@ def _settle(platform: Platform, batch_id: int) -> None:
 def _deliver_positions(platform: Platform, attempt: Attempt) -> None:
     """Make the second commit of at_least_once."""
     with _publication(platform, attempt) as publication:
-        _carry_out(platform, publication, _plan(platform, publication)[-1])
+        rows = publication.load()
+        _carry_out(platform, publication, rows, _plan(platform, rows)[-1])
 
 
 def _deliver_rows(platform: Platform, attempt: Attempt) -> None:
     """Make the second commit of at_most_once. Raises RowsLostError."""
     try:
         with _publication(platform, attempt, BatchState.PUBLISHED) as publication:
-            if not publication.holds_all_ranges:
+            rows = publication.load()
+            if not rows.holds_all_ranges:
                 raise FencedError(
                     f"{attempt.batch.label} stays as it is: a replay has published some of its offsets again.",
                     batch_id=attempt.batch.batch_id,
                 )
-            _carry_out(platform, publication, _plan(platform, publication)[-1])
+            _carry_out(platform, publication, rows, _plan(platform, rows)[-1])
     except BatchledgerError as error:
         raise rows_lost(attempt, error) from error
 
@@ -263,27 +263,27 @@ def rows_lost(attempt: Attempt, error: BatchledgerError) -> RowsLostError:
     )
 
 
-def _plan(platform: Platform, publication: Publication) -> tuple[Commit, ...]:
+def _plan(platform: Platform, rows: RowsToPublish) -> tuple[Commit, ...]:
     """Return the commits of a delivery, by what other batches hold of its ranges now."""
-    batch = publication.attempt.batch
+    batch = rows.attempt.batch
     return plan_delivery(
         # Only a single commit is announced.
         DeliveryMode.EXACTLY_ONCE if batch.state is BatchState.COMMITTING else batch.delivery,
-        takes_over=batch.takes_over(publication.find_replaced()),
+        takes_over=rows.takes_over,
         shares_transaction=platform.sink.capabilities.shares_transaction,
     )
 
 
-def _carry_out(platform: Platform, publication: Publication, commit: Commit) -> None:
-    """Do the steps within the publication; the ledger commits next."""
+def _carry_out(platform: Platform, publication: Publication, rows: RowsToPublish, commit: Commit) -> None:
+    """Do the steps within the publication, each with what the one before hands on; the ledger commits next."""
     for step in commit:
-        _do(step, platform, publication)
+        rows = _do(step, platform, publication, rows)
         if step in _CRASH_POINTS:
             platform.crash(_CRASH_POINTS[step])
 
 
-def _do(step: DeliveryStep, platform: Platform, publication: Publication) -> None:
-    sink, attempt = platform.sink, publication.attempt
+def _do(step: DeliveryStep, platform: Platform, publication: Publication, rows: RowsToPublish) -> RowsToPublish:
+    sink, attempt = platform.sink, rows.attempt
     match step:
         case DeliveryStep.TRY_ROWS:
             check_rows(sink, publication)
@@ -292,29 +292,25 @@ def _do(step: DeliveryStep, platform: Platform, publication: Publication) -> Non
             confirm_target(sink, publication)
             publication.announce(committing(sink).prepare_commit(attempt))
         case DeliveryStep.WITHDRAW:
-            _withdraw(platform, publication)
+            if attempt.batch.origin is RecordOrigin.QUARANTINE:
+                # A record that a person has dropped since must not come back.
+                check_quarantined(attempt.batch, publication.find_quarantined())
+            rows = withdraw_rows(sink, publication, rows)
         case DeliveryStep.POSITIONS:
             _move_positions(publication)
         case DeliveryStep.ROWS:
             with platform.trace(StepPart.PUBLISH_ROWS, attempt):
-                publish_rows(sink, publication)
+                rows = publish_rows(sink, publication, rows)
             publication.mark_rows()
         case DeliveryStep.CONFIRM:
-            confirm_rows(committing(sink), publication)
+            confirm_rows(committing(sink), rows)
             publication.mark_rows()
         case DeliveryStep.NUMBERS:
-            remember_numbers(sink, publication)
+            remember_numbers(sink, rows)
         case DeliveryStep.COMMIT_SINK:
             with platform.trace(StepPart.COMMIT_SINK, attempt):
-                committing(sink).commit(publication)
-
-
-def _withdraw(platform: Platform, publication: Publication) -> None:
-    batch = publication.attempt.batch
-    if batch.origin is RecordOrigin.QUARANTINE:
-        # A record that a person has dropped since must not come back.
-        check_quarantined(batch, publication.find_quarantined())
-    withdraw_rows(platform.sink, publication)
+                committing(sink).commit(rows)
+    return rows
 
 
 def _move_positions(publication: Publication) -> None:

@@ -6,12 +6,13 @@ that is held against the audit and the ledger. What is refused leaves nothing be
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Attempt
 from batchledger.model.errors import AuditOutdatedError, ConfigurationError, StagingLostError
 from batchledger.model.refusals import stage_again
-from batchledger.ports import CommittingSink, Publication, Sink
+from batchledger.ports import CommittingSink, Publication, RowsToPublish, Sink
 
 
 def require_own_target(platform: Platform, attempt: Attempt) -> None:
@@ -27,14 +28,15 @@ def confirm_target(sink: Sink, publication: Publication) -> None:
     publication.confirm_target(sink.claim_target(publication.attempt, publication.connection))
 
 
-def withdraw_rows(sink: Sink, publication: Publication) -> None:
-    """Let the batch take over what other batches hold of its ranges, with their rows."""
-    replaced = publication.find_replaced()
-    publication.take_over(replaced, sink.withdraw(publication, replaced))
+def withdraw_rows(sink: Sink, publication: Publication, rows: RowsToPublish) -> RowsToPublish:
+    """Let the batch take over what other batches hold of its ranges, with their rows; return what is left."""
+    withdrawn = sink.withdraw(rows)
+    publication.take_over(rows.replaced, withdrawn.rows)
+    return replace(rows, has_rows=False, handed=withdrawn.handed)
 
 
-def publish_rows(sink: Sink, publication: Publication) -> int:
-    """Let the sink make the accepted rows visible within the publication; return how many there are.
+def publish_rows(sink: Sink, publication: Publication, rows: RowsToPublish) -> RowsToPublish:
+    """Let the sink make the accepted rows visible within the publication; return what its commit needs to know.
 
     Raises TargetChangedError, and StagingLostError or AuditOutdatedError if the rows are not those that were audited.
     """
@@ -45,42 +47,51 @@ def publish_rows(sink: Sink, publication: Publication) -> int:
         publication.check_target(claim)
     else:
         publication.confirm_target(claim)
-    prepared = sink.publish(publication)
+    prepared = sink.publish(rows)
+    if prepared.is_ledger_known:
+        publication.mark_ledger()
     if sink.capabilities.shares_transaction:
         # What was written to, and it alone, stays what it is until the commit.
         confirm_target(sink, publication)
-    _require_audited(publication, prepared.accepted, prepared.dropped)
-    return prepared.accepted
+    _require_audited(rows, prepared.accepted, prepared.dropped)
+    return replace(rows, handed=prepared.handed)
+
+
+@contextmanager
+def rehearsing(sink: Sink, publication: Publication) -> Iterator[tuple[Publication, RowsToPublish]]:
+    """Yield a publication of which nothing stays, in which offsets that it takes over are free already."""
+    with publication.rehearsal() as rehearsed:
+        rows = rehearsed.load()
+        yield rehearsed, withdraw_rows(sink, rehearsed, rows) if rows.takes_over else rows
 
 
 def check_rows(sink: Sink, publication: Publication) -> None:
     """Raise what ``publish_rows`` and the commit would raise now, as far as that is known, and leave nothing of it."""
-    with publication.rehearsal() as rehearsed:
-        publish_rows(sink, rehearsed)
-        sink.check(rehearsed)
+    with rehearsing(sink, publication) as (rehearsed, rows):
+        sink.check(publish_rows(sink, rehearsed, rows))
 
 
-def confirm_rows(sink: CommittingSink, publication: Publication) -> None:
+def confirm_rows(sink: CommittingSink, rows: RowsToPublish) -> None:
     """Do for the ledger what ``publish_rows`` does, of rows that the sink shows already, whatever its target is by now.
 
     Raises StagingLostError if the rows are not those that were audited, and ConfigurationError if the rules are not.
     """
-    with _confirming(publication):
-        prepared = sink.confirm(publication)
-        _require_audited(publication, prepared.accepted, prepared.dropped)
+    with _confirming(rows.attempt):
+        prepared = sink.confirm(rows)
+        _require_audited(rows, prepared.accepted, prepared.dropped)
 
 
-def remember_numbers(sink: Sink, publication: Publication) -> None:
+def remember_numbers(sink: Sink, rows: RowsToPublish) -> None:
     """Let later batches know the numbers of this one. Raises StagingLostError if they differ from the audit."""
-    numbered = sink.remember_numbers(publication)
+    numbered = sink.remember_numbers(rows)
     if numbered is not None:
         # The rows may have become visible in an earlier commit, and staging may be lost since.
-        _require_audited(publication, numbered, publication.duplicate_rows)
+        _require_audited(rows, numbered, rows.duplicates)
 
 
-def _require_audited(publication: Publication, accepted: int, dropped: int) -> None:
-    batch, duplicates = publication.attempt.batch, publication.duplicate_rows
-    audited, found = publication.accepted_rows + duplicates, accepted + dropped
+def _require_audited(rows: RowsToPublish, accepted: int, dropped: int) -> None:
+    batch, duplicates = rows.attempt.batch, rows.duplicates
+    audited, found = rows.accepted + duplicates, accepted + dropped
     if found != audited:
         raise StagingLostError(
             f"The staging of {batch.label} has changed since its audit. Nothing was published.",
@@ -99,12 +110,11 @@ def _require_audited(publication: Publication, accepted: int, dropped: int) -> N
 
 
 @contextmanager
-def _confirming(publication: Publication) -> Iterator[None]:
+def _confirming(attempt: Attempt) -> Iterator[None]:
     """Say what to restore if the sink shows rows that do not fit their audit any more.
 
     While a batch is committing, no other batch changes its duplicates. So the rules themselves were changed.
     """
-    attempt = publication.attempt
     shown = f"The target shows the rows of {attempt.batch.label} already, and the ledger cannot confirm them."
     try:
         yield

@@ -1,7 +1,8 @@
 """Whose a target is, and what a sink has made ready for it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from batchledger.model.batch import Target
 from batchledger.model.errors import TargetChangedError
@@ -49,8 +50,22 @@ class TargetClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """How many different offsets of each replaced range had a row; ``handed`` is for the sink's own ``publish``."""
+
+    rows: Sequence[int]
+    handed: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRows:
-    """How many rows become visible with the commit, and how many duplicates were dropped."""
+    """How many rows become visible with the commit, and how many duplicates were dropped.
+
+    ``is_ledger_known``: the whole target was looked through, and agrees with the ledger. ``handed`` is the sink's own,
+    for its ``commit``.
+    """
 
     accepted: int
     dropped: int = 0
+    is_ledger_known: bool = False
+    handed: Any = field(default=None, compare=False, repr=False)

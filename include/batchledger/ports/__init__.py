@@ -13,7 +13,7 @@ from batchledger.ports.checks import Auditor, CheckedBatch, RecentBatch, RowChec
 from batchledger.ports.evidence import Evidence, EvidenceWriter, Testimony
 from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.presence import Presences
-from batchledger.ports.publication import EraseRows, Publication, TargetAccess, Truncate
+from batchledger.ports.publication import EraseRows, Publication, RowsToPublish, TargetAccess, Truncate
 from batchledger.ports.schemas import KeptSchemas, SchemaRegistrar, SchemaRegistry
 from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter, committing
 from batchledger.ports.source import SourceLog, Stager
@@ -36,6 +36,7 @@ __all__ = [
     "RecentBatch",
     "RowChecks",
     "RowsToCheck",
+    "RowsToPublish",
     "SchemaRegistrar",
     "SchemaRegistry",
     "Sink",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from batchledger.model.batch import Attempt, HeldRange, QuarantinedRecord
@@ -32,6 +33,38 @@ EraseRows = Callable[[TargetAccess], Erased]
 """Erases the rows of one key from the target."""
 
 
+@dataclass(frozen=True)
+class RowsToPublish:
+    """What the ledger knows of the rows of an attempt, read once as its publication begins; steps hand it down.
+
+    ``connection`` is the database connection of the transaction, for a sink that shares the ledger's database. The
+    audit has ``accepted`` so many rows, and counted so many ``duplicates``: no other numbers become visible, or are
+    dropped. ``replaced`` is what other published batches hold of the batch's ranges, and this one would take over. A
+    replay takes over from every batch; a live batch from replays, and from live batches of earlier epochs. What another
+    live batch of its epoch holds is not among them: ``mark_published`` refuses it (I2).
+
+    ``has_rows``: rows of the batch were written before, by this attempt or an earlier one. ``holds_all_ranges``: the
+    batch is published, and no other has replaced any part of it since. ``is_ledger_moved``: the ledger may be older
+    than the target, because it was restored since ``mark_ledger``, or was never marked. ``handed`` is what the sink's
+    step before hands to its next one: a value of its own, which names the temporary tables that it has made.
+    """
+
+    connection: Any = field(repr=False)
+    attempt: Attempt
+    accepted: int
+    duplicates: int = 0
+    replaced: Sequence[HeldRange] = ()
+    has_rows: bool = False
+    holds_all_ranges: bool = False
+    is_ledger_moved: bool = False
+    handed: Any = field(default=None, repr=False)
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether rows of the batch may replace rows of the target."""
+        return self.attempt.batch.takes_over(self.replaced)
+
+
 class Publication(Protocol):
     """The open transaction of one attempt that may publish: pipeline locked, attempt and state checked."""
 
@@ -41,13 +74,8 @@ class Publication(Protocol):
     attempt: Attempt
     """Who publishes."""
 
-    @property
-    def accepted_rows(self) -> int:
-        """How many rows the audit accepted; no other number becomes visible."""
-
-    @property
-    def duplicate_rows(self) -> int:
-        """How many rows the audit counted as duplicates; no other number is dropped."""
+    def load(self) -> RowsToPublish:
+        """Return what is known of the rows now."""
 
     def rehearsal(self) -> AbstractContextManager["Publication"]:
         """Yield the publication for a block whose every effect is undone at its end."""
@@ -61,10 +89,6 @@ class Publication(Protocol):
         Raises TargetChangedError when there is none, it was another one before, or it is another pipeline's.
         """
 
-    @property
-    def is_ledger_moved(self) -> bool:
-        """Whether the ledger may be older than the target: it was restored since ``mark_ledger``, or never marked."""
-
     def mark_ledger(self) -> None:
         """Let the ledger be known as it is now: what the target holds agrees with it."""
 
@@ -74,34 +98,19 @@ class Publication(Protocol):
         If the position is still behind the batch it is a PredecessorPendingError, which is retryable (S58).
         """
 
-    def find_replaced(self) -> Sequence[HeldRange]:
-        """Return what other published batches hold of the batch's ranges, and this one would take over.
-
-        A replay takes over from every batch; a live batch from replays, and from live batches of earlier epochs. What
-        another live batch of its epoch holds is not among them: ``mark_published`` refuses it (I2).
-        """
-
     def find_quarantined(self) -> Sequence[QuarantinedRecord]:
         """Return which records of the batch's ranges are in quarantine now. None can be dropped any more."""
 
     def take_over(self, replaced: Sequence[HeldRange], removed_rows: Sequence[int]) -> None:
-        """Let the batch replace what ``find_replaced`` returned, and remove what was set aside there (I8).
+        """Let the batch take over what is ``replaced``, and remove what was set aside there (I8).
 
         Nothing of the batch itself is visible from here on either: its rows were withdrawn too.
 
         ``removed_rows``: how many offsets of each had rows in the target, as the sink has removed them.
         """
 
-    @property
-    def holds_all_ranges(self) -> bool:
-        """Whether the batch is published and no other has replaced any part of it since."""
-
     def publish_quarantine(self) -> None:
         """Move the attempt's staged quarantine into the ledger. Raises StagingLostError when some is missing."""
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether rows of the batch have been written, by this attempt or an earlier one."""
 
     def mark_rows(self) -> None:
         """Record that the rows are written; ``verify`` reports a published batch without."""

@@ -11,14 +11,14 @@ from batchledger.model.balance import StagedRange, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
 from batchledger.model.capabilities import Capabilities, require_able
 from batchledger.model.checks import IntegrityCheck, Offender
-from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.claims import PreparedRows, TargetClaim, Withdrawn
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.housekeeping import Housekeeping
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.numbering import NumberFacts
-from batchledger.ports.publication import Publication, TargetAccess
+from batchledger.ports.publication import RowsToPublish, TargetAccess
 
 if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
@@ -109,7 +109,7 @@ class Staging(Protocol):
         What a task is still writing to is left: its attempt is over, and no step reads it.
         """
 
-    def remember_numbers(self, publication: Publication) -> int | None:
+    def remember_numbers(self, rows: RowsToPublish) -> int | None:
         """Let later batches know the numbers of this one, whose rows are visible, within the publication.
 
         Returns how many rows they are of. None for a replay, and without a sequence: then nothing is done.
@@ -129,12 +129,11 @@ class Sink(Staging, Protocol):
     def name(self) -> str:
         """The target's name as people write it."""
 
-    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
         """Remove every row of the batch's ranges, before ``publish`` writes the new ones (I8).
 
-        Its own are among them when an earlier commit of it has written them, at least once.
-        Returns, for each of ``replaced``, how many different offsets of it had a row. Readers see old rows or new ones,
-        never neither, because both steps are in one transaction.
+        Its own are among them when an earlier commit of it has written them, at least once. Readers see old rows or
+        new ones, never neither, because both steps are in one transaction.
         """
 
     def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
@@ -161,10 +160,10 @@ class Sink(Staging, Protocol):
     def find_target(self) -> Target | None:
         """Return the target as it is now, the pipeline's or another one's; None when there is none."""
 
-    def check(self, publication: Publication) -> None:
+    def check(self, rows: RowsToPublish) -> None:
         """Raise what only the commit of the rows that ``publish`` has prepared would raise, as far as it is known."""
 
-    def publish(self, publication: Publication) -> PreparedRows:
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
         """Make the accepted rows of the attempt visible within the publication; say what that is.
 
         Duplicates are dropped and listed, and the message keys are remembered, in the same transaction. A row that an
@@ -173,7 +172,7 @@ class Sink(Staging, Protocol):
         StagingLostError when there is no staging, and TargetRefusedError.
         """
 
-    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
+    def find_refused(self, rows: RowsToPublish, limit: int) -> Sequence[Offender]:
         """Return up to ``limit`` rows that ``publish`` would be refused for, each with the reason, without a value.
 
         Ask within a rehearsal: what is tried stays until it ends. Empty if the sink cannot tell.
@@ -223,7 +222,7 @@ class CommittingSink(ABC):
     """
 
     @abstractmethod
-    def commit(self, publication: Publication) -> None:
+    def commit(self, rows: RowsToPublish) -> None:
         """Make visible what was published within the publication; as the last thing before the ledger does.
 
         ``find_commit`` finds the commit of a batch that is ``committing``. Raises OutcomeUnknownError when
@@ -231,7 +230,7 @@ class CommittingSink(ABC):
         """
 
     @abstractmethod
-    def confirm(self, publication: Publication) -> PreparedRows:
+    def confirm(self, rows: RowsToPublish) -> PreparedRows:
         """Do what ``publish`` does for the ledger, of rows that the sink has committed already; ask nothing of it.
 
         Whatever has become of the target since, what was committed is accounted for.

@@ -1,3 +1,11 @@
+-- name: load_rows_to_publish
+select coalesce(sum(r.accepted), 0)::bigint, coalesce(sum(r.duplicates), 0)::bigint, b.rows_published_at is not null,
+    coalesce(bool_and(r.held = int8multirange(r.offsets)), false)
+from batchledger.batch b
+left join batchledger.batch_range r using (batch_id)
+where b.batch_id = %s
+group by b.batch_id
+
 -- name: advance_positions
 -- The compare-and-swap of I1 and I3: only a partition that stands at the start of its range moves.
 update batchledger.position p
@@ -108,7 +116,8 @@ with staged as (
     from staged
     where not is_erased
 )
-select count(*) from staged
+select (select count(*) from staged),
+    (select coalesce(sum(quarantined), 0)::bigint from batchledger.batch_range where batch_id = %(batch_id)s)
 
 -- name: revoke_commit
 update batchledger.batch b

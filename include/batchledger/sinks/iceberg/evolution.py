@@ -201,13 +201,18 @@ def find_next(table: Table, staged: Schema, batch: Batch) -> Schema:
         return table.schema()
     wanted = evolve(table, [(each.name, each.field_type) for each in staged.fields], Evolution.WIDEN)
     if wanted.fields != staged.fields:
-        raise StagingLostError(
-            f"{batch.label} does not fit table {'.'.join(table.name())} any more. Nothing was published.",
-            why="The columns of the table were changed after the files of the batch had been written.",
-            advice=stage_again(batch),
-            batch_id=batch.batch_id,
-        )
+        raise fits_no_more(table, batch, "columns")
     return wanted
+
+
+def fits_no_more(table: Table, batch: Batch, what: str) -> StagingLostError:
+    """Say that others have altered the table, so that it does not take the staged files."""
+    return StagingLostError(
+        f"{batch.label} does not fit table {'.'.join(table.name())} any more. Nothing was published.",
+        why=f"The {what} of the table were changed after the files of the batch had been written.",
+        advice=stage_again(batch),
+        batch_id=batch.batch_id,
+    )
 
 
 def _holds(schema: Schema, staged: Schema) -> bool:

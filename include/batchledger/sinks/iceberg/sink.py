@@ -21,39 +21,28 @@ from batchledger.database.transactions import STAGING_SCHEMA, drop_staging_table
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Lane, Target
 from batchledger.model.capabilities import Capabilities
-from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.claims import PreparedRows, TargetClaim, Withdrawn
 from batchledger.model.housekeeping import Housekeeping, Leftover, Removal
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
-from batchledger.ports import (
-    CommittingSink,
-    Publication,
-    Sink,
-)
+from batchledger.ports import CommittingSink, RowsToPublish, Sink
 from batchledger.sinks.iceberg.capabilities import CAPABILITIES
 from batchledger.sinks.iceberg.commits import StagedBranch
 from batchledger.sinks.iceberg.coordinates import Change, as_coordinates
-from batchledger.sinks.iceberg.held import HELD_TABLE, HeldRows
+from batchledger.sinks.iceberg.held import HELD_TABLE, HeldCopy, lay_out
 from batchledger.sinks.iceberg.left_behind import look_for_left
 from batchledger.sinks.iceberg.table import IcebergTable
 from batchledger.sinks.iceberg.writer import LakeStagingWriter
 from batchledger.sinks.merging.compare import Shadow
-from batchledger.sinks.staging.deduplication import AcceptedRows
+from batchledger.sinks.merging.upsert import PostgresUpsert
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
-from batchledger.sinks.staging.staging import PostgresStaging, count_staged
+from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.staging.strangers import is_own_batch
-from batchledger.sinks.staging.tables import find_aside, rows_table, table_prefix
-from batchledger.sinks.staging.withdrawal import (
-    WITHDRAWN,
-    count_withdrawn,
-    exists_here,
-    find_replaced,
-    rows_to_withdraw,
-    withdraw_rows,
-)
+from batchledger.sinks.staging.tables import count_rows, find_aside, rows_table, table_prefix
+from batchledger.sinks.staging.withdrawal import OldRows, find_replaced, rows_to_withdraw, withdraw_rows
 
 _log = logging.getLogger(__name__)
 
@@ -137,24 +126,23 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
     @override
     def find_old_rows(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
-    ) -> tuple[sql.Composable, dict[str, Any]] | None:
-        if self._lay_out(cursor, attempt, replaced) is None:
-            return None
-        return rows_to_withdraw(HELD_TABLE, attempt)
+    ) -> OldRows | None:
+        copy = self._lay_out(cursor, attempt, replaced)
+        return None if copy is None else rows_to_withdraw(HELD_TABLE, attempt)
 
     @override
-    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        attempt = publication.attempt
-        with publication.connection.cursor() as cursor:
-            if self._lay_out(cursor, attempt, replaced) is None:
-                return [0] * len(replaced)
-            rules = [each for each in (self.deduplication, self.upsert) if each is not None]
-            withdraw_rows(cursor, HELD_TABLE, attempt, [column for each in rules for column in each.key])
+    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
+        attempt = rows.attempt
+        with rows.connection.cursor() as cursor:
+            copy = self._lay_out(cursor, attempt, rows.replaced)
+            if copy is None:
+                return Withdrawn([0] * len(rows.replaced))
+            withdrawn = withdraw_rows(cursor, HELD_TABLE, attempt, self.judged_columns)
             if self.message_keys is not None:
-                self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
-            if self._held.updates is not None:
-                self._held.updates.withdraw(cursor, attempt)
-            return count_withdrawn(cursor, attempt.batch.pipeline, replaced)
+                self.message_keys.recall(cursor, rows.replaced, withdrawn.old)
+            if self._updates is not None:
+                self._updates.withdraw(cursor, attempt, withdrawn)
+            return Withdrawn(withdrawn.count(cursor, attempt.batch.pipeline, rows.replaced), copy)
 
     @override
     def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
@@ -167,11 +155,11 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             types = self.staged_columns(cursor, attempt)
             row_columns = list(types)
             types.pop(DELETED_COLUMN, None)
-            columns = self._held.lay_out(cursor, attempt, find_replaced(cursor, attempt), types)
-            rows: sql.Composable = rows_table(attempt)
-            if self.message_keys is not None:
-                rows = self.message_keys.select_accepted(cursor, attempt)
-            shadow = Shadow(HELD_TABLE, columns or {}, rows, row_columns, self._held.updates)
+            replaced = find_replaced(cursor, attempt)
+            copy = lay_out(cursor, self.table, self._updates, attempt, replaced=replaced, types=types)
+            rows = self.select_replayed(cursor, attempt, replaced, rows_to_withdraw(HELD_TABLE, attempt))
+            columns = copy.columns if copy else {}
+            shadow = Shadow(HELD_TABLE, columns, columns, rows, row_columns, self._updates)
             comparison = shadow.compare(cursor, attempt, limit)
             cursor.connection.rollback()
         absent = [each for each in self.table.list_columns() if each not in (*row_columns, BATCH_COLUMN)]
@@ -182,10 +170,10 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return self.table.compare_columns(self._stored(schema))
 
     @override
-    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
+    def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
         """A table that was renamed counts as dropped: another one in its place would hide that."""
-        with self.asking(attempt, connection) as cursor:
-            return self._claim(cursor, attempt)
+        knows = partial(is_own_batch, cursor, attempt.batch.pipeline)
+        return TargetClaim(self.name, self.table.require_own(attempt, knows))
 
     @override
     def find_target(self) -> Target | None:
@@ -193,50 +181,41 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return None if identity is None else Target(self.name, identity)
 
     @override
-    def check(self, publication: Publication) -> None:
+    def check(self, rows: RowsToPublish) -> None:
         """Nothing is known before."""
 
     @override
-    def publish(self, publication: Publication) -> PreparedRows:
-        """The lake has to do what has changed in the temporary table."""
-        return self._account(publication)
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
+        """Apply the batch to the copy, and let later batches know its keys. The commit repeats it in the lake.
 
-    @override
-    def confirm(self, publication: Publication) -> PreparedRows:
-        return self._account(publication)
-
-    def _account(self, publication: Publication) -> PreparedRows:
-        """Apply the batch to the copy, and let later batches know its keys."""
-        attempt = publication.attempt
-        rows = AcceptedRows(rows_table(attempt))
-        with publication.connection.cursor() as cursor:
+        It hands on the copy, if there is one, and the table of the rows that are added, None for all.
+        """
+        attempt, copy = rows.attempt, rows.handed
+        create = sql.SQL("create temporary table {} on commit drop as select _topic, _partition, _offset from {}")
+        added = sql.Identifier("pg_temp", "batchledger_added")
+        with rows.connection.cursor() as cursor:
             columns = self.staged_columns(cursor, attempt)
-            if self.deduplication is not None or self.upsert is not None:
-                cursor.execute("set local work_mem = '256MB'")
-            if self.message_keys is not None:
-                rows = self.message_keys.accept(cursor, publication)
-            cursor.execute("drop table if exists pg_temp.batchledger_added")
-            if self.message_keys is None and self.upsert is None:
-                # Without duplicates and keys all rows are added, and no list of them is needed.
-                moved = count_staged(cursor, attempt)
-            elif self._held.updates is None:
-                cursor.execute(
-                    sql.SQL(
-                        "create temporary table batchledger_added on commit drop as "
-                        "select _topic, _partition, _offset from {}"
-                    ).format(rows.missing)
-                )
+            accepted = self.accept(cursor, rows)
+            if self.message_keys is None and self._updates is None:
+                # Without duplicates and keys no list of the rows is needed.
+                moved = count_rows(cursor, rows_table(attempt))
+                return PreparedRows(moved, handed=(copy, None))
+            if self._updates is None:
+                cursor.execute(create.format(added, accepted.missing))
                 moved = int(cursor.rowcount)
             else:
-                self._lay_out(cursor, attempt, ())
+                copy = copy or self._lay_out(cursor, attempt, ())
                 known = [each for each in columns if each in (*self._kept, DELETED_COLUMN)]
-                moved = self._held.updates.apply(cursor, attempt, rows.missing, known)
-                cursor.execute(
-                    "create temporary table batchledger_added on commit drop as "
-                    "select _topic, _partition, _offset from batchledger_lake where _batch_id = %s",
-                    [attempt.batch.batch_id],
+                moved = self._updates.apply(
+                    cursor, attempt, accepted.missing, known, has_withdrawn=rows.handed is not None
                 )
-        return PreparedRows(rows.held + moved, rows.dropped)
+                own = sql.SQL("{} where _batch_id = {}").format(HELD_TABLE, sql.Literal(attempt.batch.batch_id))
+                cursor.execute(create.format(added, own))
+        return PreparedRows(accepted.held + moved, accepted.dropped, handed=(copy, added))
+
+    @override
+    def confirm(self, rows: RowsToPublish) -> PreparedRows:
+        return self.publish(rows)
 
     @override
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
@@ -244,11 +223,12 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return ()
 
     @override
-    def commit(self, publication: Publication) -> None:
-        attempt = publication.attempt
-        with publication.connection.cursor() as cursor:
-            base, removed = self._held.find_removed(cursor, attempt)
-            dropped, added = self._find_left_out(cursor, attempt)
+    def commit(self, rows: RowsToPublish) -> None:
+        attempt = rows.attempt
+        copy, listed = rows.handed
+        with rows.connection.cursor() as cursor:
+            base, removed = (copy.base, copy.find_removed(cursor, attempt)) if copy else (None, as_coordinates([]))
+            dropped, added = self._find_left_out(cursor, attempt, listed)
             cursor.execute("select epoch from batchledger.pipeline where name = %s", [attempt.batch.pipeline])
             ((epoch,),) = cursor.fetchall()
         is_found = attempt.batch.state is BatchState.COMMITTING
@@ -270,18 +250,15 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         return TargetCounts(self.table.count(within, key))
 
     @property
-    def _held(self) -> HeldRows:
-        return HeldRows(self.table, self.upsert, self.read_secret)
+    def _updates(self) -> PostgresUpsert | None:
+        """What applies a batch to the copy by key."""
+        return PostgresUpsert(self.upsert, HELD_TABLE, self.read_secret) if self.upsert else None
 
     @property
     def _kept(self) -> list[str]:
         """The columns that every decision needs."""
-        keys = [
-            *(self.deduplication.key if self.deduplication else ()),
-            *self.key_columns,
-            *((*self.sequence.key, self.sequence.number) if self.sequence else ()),
-        ]
-        return list(dict.fromkeys([*PROVENANCE_COLUMNS, *keys]))
+        numbers = (*self.sequence.key, self.sequence.number) if self.sequence else ()
+        return list(dict.fromkeys([*PROVENANCE_COLUMNS, *self.judged_columns, *numbers]))
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns of rows that the table has: not the mark that a row deletes its key."""
@@ -297,25 +274,17 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
 
     def _seal_list(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> list[str]:
         """Return the lists of the accepted tasks; no task can add one any more (S75)."""
-        prefix = table_prefix(attempt)
+        self.seal_table(attempt, "files", "listed", accepted_tasks)
+        listed = sql.Identifier(STAGING_SCHEMA, f"{table_prefix(attempt)}_listed")
         with transaction(self.dsn, f"seal the staging of {attempt.batch.label}", attempt) as cursor:
-            cursor.execute(
-                sql.SQL("alter table {} rename to {}").format(
-                    sql.Identifier(STAGING_SCHEMA, f"{prefix}_files"), sql.Identifier(f"{prefix}_listed")
-                )
-            )
-            cursor.execute(
-                sql.SQL("select manifest from {} where _task = any(%s) order by manifest").format(
-                    sql.Identifier(STAGING_SCHEMA, f"{prefix}_listed")
-                ),
-                [list(accepted_tasks)],
-            )
+            cursor.execute(sql.SQL("select manifest from {} order by manifest").format(listed))
             return [manifest for (manifest,) in cursor]
 
-    def _find_left_out(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> tuple[pa.Table, int]:
+    def _find_left_out(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, listed: sql.Identifier | None
+    ) -> tuple[pa.Table, int]:
         """Return which rows of the files are not added, and how many are. All that are added are in the files."""
-        has_list = exists_here(cursor, "batchledger_added")
-        added = sql.Identifier("pg_temp", "batchledger_added") if has_list else rows_table(attempt)
+        added = listed or rows_table(attempt)
         # The files still hold the rows that a check has set aside.
         aside = find_aside(cursor, attempt)
         staged = sql.SQL("select * from {}").format(rows_table(attempt))
@@ -327,26 +296,21 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
             return as_coordinates([]), count
         # With the default, hundreds of thousands of rows are sorted on disk.
         cursor.execute("set local work_mem = '256MB'")
-        if has_list:
+        if listed is not None:
             cursor.execute(sql.SQL("analyze {}").format(added))
         cursor.execute(read_sql(__package__, "find_left_out").format(**parts))
         return as_coordinates(cursor), count
-
-    def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
-        knows = partial(is_own_batch, cursor, attempt.batch.pipeline)
-        return TargetClaim(self.name, self.table.require_own(attempt, knows))
 
     def _is_published_to(self, cursor: psycopg.Cursor[Any]) -> bool:
         """Whether a pipeline of this ledger has published to the table."""
         cursor.execute("select 1 from batchledger.pipeline where target_identity = %s", [self.table.identify()])
         return cursor.fetchone() is not None
 
-    def _lay_out(
-        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
-    ) -> dict[str, str] | None:
+    def _lay_out(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> HeldCopy | None:
         """Lay out the columns that decisions need."""
         types = self.staged_columns(cursor, attempt)
-        return self._held.lay_out(cursor, attempt, replaced, {each: types[each] for each in self._kept})
+        wanted = {each: types[each] for each in self._kept}
+        return lay_out(cursor, self.table, self._updates, attempt, replaced=replaced, types=wanted)
 
     def _is_row(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composable:
         """Tell rows from records that only delete a key."""

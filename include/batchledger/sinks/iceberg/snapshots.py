@@ -13,6 +13,7 @@ from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import ServiceUnavailableError, StagingLostError, TargetChangedError
 from batchledger.model.refusals import stage_again
 from batchledger.sinks.iceberg.commits import branch_of, is_of, read_history, tag_of
+from batchledger.sinks.iceberg.evolution import fits_no_more
 
 
 def head_of(table: Table) -> Snapshot:
@@ -71,12 +72,7 @@ def require_partitions(table: Table, files: Sequence[DataFile], batch: Batch) ->
     The table would list them under wrong partition values, and a reader of some partitions would miss them.
     """
     if any(each.spec_id != table.metadata.default_spec_id for each in files):
-        raise StagingLostError(
-            f"{batch.label} does not fit table {'.'.join(table.name())} any more. Nothing was published.",
-            why="The partitions of the table were changed after the files of the batch had been written.",
-            advice=stage_again(batch),
-            batch_id=batch.batch_id,
-        )
+        raise fits_no_more(table, batch, "partitions")
 
 
 def require_count(found: int, wanted: int, what: str) -> None:

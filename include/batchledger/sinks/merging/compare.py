@@ -16,7 +16,6 @@ from batchledger.model.batch import Attempt
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.columns import BATCH_COLUMN
 from batchledger.model.records.comparison import ChangedRow, Comparison
-from batchledger.sinks.merging.column_changes import NOTHING_CHANGES, ColumnChanges
 from batchledger.sinks.merging.upsert import PostgresUpsert
 
 
@@ -25,21 +24,16 @@ class Shadow:
     """The rows that an attempt would publish, beside a target that exists.
 
     ``rows``, a table or subquery, are the rows that the audit accepts; ``row_columns`` are their columns, and
-    ``columns`` the target's, type by name. The publication would add the ``new`` ones, or make them wider. Rows of
-    erased keys (``tables.ERASED``) are none.
+    ``columns`` the target's, type by name: ``columns_after`` once the rows are there. Rows of erased keys
+    (``tables.ERASED``) are none.
     """
 
     target: sql.Identifier
     columns: Mapping[str, str]
+    columns_after: Mapping[str, str]
     rows: sql.Composable
     row_columns: Sequence[str]
     upsert: PostgresUpsert | None
-    new: ColumnChanges = NOTHING_CHANGES
-
-    @property
-    def columns_after(self) -> Mapping[str, str]:
-        """The columns of the target once the rows are there, type by name."""
-        return {**self.columns, **self.new.widened, **self.new.added}
 
     def compare(self, cursor: psycopg.Cursor[Any], attempt: Attempt, limit: int) -> Comparison:
         """Return what would become of the rows, with up to ``limit`` that would change. Raises KeyConflictError."""

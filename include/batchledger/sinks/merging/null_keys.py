@@ -36,10 +36,13 @@ def require_keys(
 
 
 def require_short_keys(
-    cursor: psycopg.Cursor[Any], attempt: Attempt, key: Sequence[str], is_too_long: sql.Composable
+    cursor: psycopg.Cursor[Any],
+    attempt: Attempt,
+    key: Sequence[str],
+    last: sql.Composable,
+    is_too_long: sql.Composable,
 ) -> None:
-    """Raise KeyConflictError when the condition holds for a row of ``batchledger_last`` that is about to be stored."""
-    last = sql.Identifier("batchledger_last")
+    """Raise KeyConflictError when the condition holds for a row of ``last`` that is about to be stored."""
     too_long = _find(cursor, last, sql.SQL("not _is_deleted and ({})").format(is_too_long))
     if too_long:
         raise KeyConflictError(

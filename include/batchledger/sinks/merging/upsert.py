@@ -25,12 +25,14 @@ from batchledger.sinks.merging.null_keys import OFFENDERS_SHOWN, require_keys, r
 from batchledger.sinks.merging.swallowing import find_swallowers
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
 from batchledger.sinks.staging.tables import ERASED, hash_of, join_names
-from batchledger.sinks.staging.withdrawal import exists_here
+from batchledger.sinks.staging.withdrawal import WithdrawnRows
 
 logger = logging.getLogger(__name__)
 
 NO_KEY = sql.SQL("false")
 """The condition that no key meets."""
+_LAST = sql.Identifier("pg_temp", "batchledger_last")
+"""The newest record of each key, until the transaction ends."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class PostgresUpsert:
         ]
         return sql.SQL(" and ").join(pairs)
 
-    def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
-        """Remove the tombstones of the batch's ranges; the rows have been withdrawn."""
+    def withdraw(self, cursor: psycopg.Cursor[Any], attempt: Attempt, withdrawn: WithdrawnRows) -> None:
+        """Remove the tombstones of the batch's ranges, whose rows are ``withdrawn``."""
         batch = attempt.batch
         know_secret(cursor, self.read_secret)
         cursor.execute(
@@ -95,7 +97,7 @@ class PostgresUpsert:
             'select key_hash, topic, partition, "offset", "timestamp" from batchledger.deleted_key with no data'
         )
         cursor.execute(
-            read_sql(__package__, "withdraw_keys").format(key_hash=hash_of(self.rules.key)),
+            read_sql(__package__, "withdraw_keys").format(key_hash=hash_of(self.rules.key), withdrawn=withdrawn.table),
             {"pipeline": batch.pipeline, **ranges_as_arrays(batch.ranges)},
         )
 
@@ -108,10 +110,12 @@ class PostgresUpsert:
         *,
         erased: int = 0,
         is_too_long: sql.Composable = NO_KEY,
+        has_withdrawn: bool = False,
     ) -> int:
         """Bring the target to the newest state of every key among ``rows``; return how many rows these are.
 
-        ``erased`` of these have erased keys (``tables.ERASED``). The count leaves out rows whose state the target does
+        ``erased`` of these have erased keys (``tables.ERASED``). ``has_withdrawn``: ``withdraw`` has come before. Once
+        in a transaction, unless ``begin_again``. The count leaves out rows whose state the target does
         not show, although no statement has failed.
 
         Raises KeyConflictError when a key is null or ``is_too_long``, or comes from partitions whose offsets do not
@@ -120,15 +124,19 @@ class PostgresUpsert:
         cursor.execute(sql.SQL("select count(*) from {}").format(rows))
         accepted = int(cursor.fetchall()[0][0])
         parts = self.collapse(cursor, attempt, rows, columns, self.target)
-        require_short_keys(cursor, attempt, self.rules.key, is_too_long)
+        require_short_keys(cursor, attempt, self.rules.key, _LAST, is_too_long)
         parameters = {"pipeline": attempt.batch.pipeline, "batch_id": attempt.batch.batch_id}
         has_deleted = DELETED_COLUMN in columns or erased > 0
         changes = ("upsert_rows", "forget_deleted_keys", *(("delete_rows", "remember_deleted_keys") * has_deleted))
         for change in changes:
             cursor.execute(read_sql(__package__, change).format(**parts), parameters)
-        if exists_here(cursor, "batchledger_withdrawn_key"):
+        if has_withdrawn:
             self._report_lost_keys(cursor, attempt, parts)
         return accepted - self._count_ignored(cursor, parts)
+
+    def begin_again(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Let the transaction ``collapse`` other rows, or ``apply`` them."""
+        cursor.execute(sql.SQL("drop table if exists {}").format(_LAST))
 
     def _count_ignored(self, cursor: psycopg.Cursor[Any], parts: Mapping[str, sql.Composable]) -> int:
         """Look only if something may swallow rows: it takes as long as a change."""
@@ -158,14 +166,15 @@ class PostgresUpsert:
         columns: Sequence[str],
         held: sql.Composable,
     ) -> dict[str, sql.Composable]:
-        """Write the newest record of each key to the temporary table ``batchledger_last``.
+        """Write down the newest record of each key, until the transaction ends.
 
-        Returns the parts of statements about it. Raises KeyConflictError when the records cannot be applied to
-        ``held``, the target or a part of it, which may be a subquery with the ranges of the batch as its parameters.
+        Returns the parts of statements about it, in which it is ``last``. Raises KeyConflictError when the records
+        cannot be applied to ``held``, the target or a part of it, which may be a subquery with the ranges of the batch
+        as its parameters.
         """
         self._write_last(cursor, attempt, rows, columns)
         is_without = sql.SQL("num_nulls({}) > 0").format(join_names(self.rules.key))
-        require_keys(cursor, attempt, self.rules.key, sql.Identifier("batchledger_last"), is_without)
+        require_keys(cursor, attempt, self.rules.key, _LAST, is_without)
         parts = self._parts([each for each in columns if each != DELETED_COLUMN])
         if self.rules.version is VersionBy.OFFSET:
             statement = read_sql(__package__, "find_divided_keys").format(**{**parts, "target": held})
@@ -183,6 +192,7 @@ class PostgresUpsert:
         know_secret(cursor, self.read_secret)
         cursor.execute(
             read_sql(__package__, "collapse_updates").format(
+                last=_LAST,
                 apart=join_names(apart),
                 columns=join_names([each for each in columns if each != DELETED_COLUMN]),
                 deleted=deleted if has_deleted else sql.Literal(False),
@@ -194,12 +204,13 @@ class PostgresUpsert:
                 newest_first=sql.SQL(", ").join(sql.SQL("{} desc").format(each) for each in self._version("")),
             )
         )
-        cursor.execute("analyze batchledger_last")
+        cursor.execute(sql.SQL("analyze {}").format(_LAST))
 
     def _parts(self, columns: Sequence[str]) -> dict[str, sql.Composable]:
         """The parts of the statements."""
         assigned = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(each)) for each in columns]
         return {
+            "last": _LAST,
             "target": self.target,
             "columns": join_names(columns),
             "key": join_names(self.rules.key),

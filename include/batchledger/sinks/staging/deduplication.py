@@ -8,11 +8,11 @@ keys tell which rows these are, and they are not inserted again.
 
 A batch that takes offsets over judges its rows by what was decided about them before (``rules.Deduplication``).
 The audit reads that from the target and the list of duplicates; the publication takes both away, so ``recall`` keeps
-them first, in a temporary table. Keys then change as little as possible: a replay that reads what was read before
+them first. Keys then change as little as possible: a replay that reads what was read before
 changes nothing but the batch that they belong to.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +24,10 @@ from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.checks import Offender
 from batchledger.model.offsets import single_offset
 from batchledger.model.records.rules import Deduplication
-from batchledger.ports import Publication
+from batchledger.ports import RowsToPublish
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
-from batchledger.sinks.staging.tables import hash_of, join_names, short_hash_of, statement_about
-from batchledger.sinks.staging.withdrawal import exists_here, find_replaced
-
-FindOldRows = Callable[
-    [psycopg.Cursor[Any], Attempt, Sequence[HeldRange]], tuple[sql.Composable, dict[str, Any]] | None
-]
+from batchledger.sinks.staging.tables import hash_of, join_names, rows_table, short_hash_of, statement_about
+from batchledger.sinks.staging.withdrawal import OldRows
 
 _VERDICT = (
     "key_hash bytea, _topic text, _partition int, _offset bigint, is_duplicate boolean, first_topic text, "
@@ -57,25 +53,51 @@ class AcceptedRows:
 
 
 @dataclass(frozen=True)
-class PostgresDeduplication:
-    """Knows the duplicates among the sealed rows of an attempt.
+class Repeated:
+    """The duplicates among the sealed rows of an attempt, as they were found once: a ``table`` of the session."""
 
-    ``find_old_rows`` returns the query, with its parameters, of the rows that other batches have published of the
-    attempt's ranges, or None if there is no target yet.
-    """
+    count: int = 0
+
+    @property
+    def table(self) -> sql.Identifier:
+        """As statements write it."""
+        return sql.Identifier("pg_temp", "batchledger_repeated")
+
+    def select_kept(self, attempt: Attempt) -> sql.Composable:
+        """Return the table or subquery of the sealed rows that are no duplicates."""
+        if not self.count:
+            return rows_table(attempt)
+        return sql.SQL("({}) kept").format(statement_about("select_unrepeated", attempt, repeated=self.table))
+
+    def find_new(self, cursor: psycopg.Cursor[Any], limit: int) -> Sequence[Offender]:
+        """Return up to ``limit`` of those that were not listed before, with the records before them."""
+        cursor.execute(read_sql(__package__, "find_repeated").format(repeated=self.table), {"limit": limit})
+        return [
+            Offender(
+                single_offset(topic, partition, offset), f"repeats {first_topic}[{first_partition}]@{first_offset}"
+            )
+            for topic, partition, offset, first_topic, first_partition, first_offset in cursor
+        ]
+
+
+@dataclass(frozen=True)
+class PostgresDeduplication:
+    """Knows the duplicates among the sealed rows of an attempt."""
 
     rules: Deduplication
-    find_old_rows: FindOldRows
     read_secret: ReadSecret
 
-    def list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
-        """List the duplicates, as of now, in the temporary table ``batchledger_repeated``; return how many there are.
+    def list_repeated(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange], old: OldRows | None
+    ) -> Repeated:
+        """List the duplicates, as of now. Nothing changes (I6). In steps, as in ``_judge``.
 
-        The table ends with the session. Nothing else changes (I6). In steps, as in ``_judge``.
+        What was decided before about the ``old`` rows counts; they are None if the batch takes none over.
         """
         know_secret(cursor, self.read_secret)
         cursor.execute(f"create temporary table batchledger_repeated ({_REPEATED})")
-        if self._is_taken_over(cursor, attempt):
+        if old is not None:
+            self._judge_taken_over(cursor, attempt, replaced, old)
             cursor.execute(read_statement(__package__, "list_judged_repeated"))
         else:
             known = read_sql(__package__, "find_known").format(keyed=self._keyed(attempt))
@@ -89,31 +111,15 @@ class PostgresDeduplication:
             cursor.execute(statement_about("find_again", attempt, **hashes))
             cursor.execute("analyze batchledger_again")
             cursor.execute(statement_about("list_repeated", attempt, **hashes))
-        repeated = cursor.rowcount
+        repeated = Repeated(cursor.rowcount)
         cursor.execute("analyze batchledger_repeated")
         return repeated
 
-    def find_repeated(self, cursor: psycopg.Cursor[Any], limit: int) -> Sequence[Offender]:
-        """Return up to ``limit`` of the listed duplicates that were not listed before, with the records before them."""
-        cursor.execute(read_sql(__package__, "find_repeated"), {"limit": limit})
-        return [
-            Offender(
-                single_offset(topic, partition, offset), f"repeats {first_topic}[{first_partition}]@{first_offset}"
-            )
-            for topic, partition, offset, first_topic, first_partition, first_offset in cursor
-        ]
-
-    def _is_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> bool:
-        """Whether what was decided before counts; then the rows are judged in ``batchledger_judged``."""
-        replaced = find_replaced(cursor, attempt)
-        if not attempt.batch.takes_over(replaced):
-            return False
-        return self._judge_taken_over(cursor, attempt, replaced)
-
-    def select_accepted(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Composed:
-        """Return the subquery of rows that a replay would accept. Changes nothing (I6); the target has to exist."""
-        know_secret(cursor, self.read_secret)
-        self._judge_taken_over(cursor, attempt, find_replaced(cursor, attempt))
+    def select_accepted(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange], old: OldRows
+    ) -> sql.Composed:
+        """Return the subquery of rows that a replay would accept. Changes nothing (I6)."""
+        self._judge_taken_over(cursor, attempt, replaced, old)
         return sql.SQL("({}) accepted").format(statement_about("select_judged", attempt))
 
     def select_published(self, attempt: Attempt) -> sql.Composed:
@@ -121,26 +127,28 @@ class PostgresDeduplication:
         batch_id = sql.Literal(attempt.batch.batch_id)
         return sql.SQL("({}) accepted").format(statement_about("select_accepted", attempt, batch_id=batch_id))
 
-    def recall(
-        self,
-        cursor: psycopg.Cursor[Any],
-        attempt: Attempt,
-        replaced: Sequence[HeldRange],
-        rows: sql.Composable,
-        parameters: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Keep what was decided about the records that the batch takes over; ``rows`` were in the target."""
-        if attempt.batch.takes_over(replaced):
-            know_secret(cursor, self.read_secret)
-            self._recall(cursor, replaced, rows, parameters or {})
+    def recall(self, cursor: psycopg.Cursor[Any], replaced: Sequence[HeldRange], old: OldRows) -> None:
+        """Keep what was decided about the records that the batch takes over, for ``accept`` in the same transaction."""
+        know_secret(cursor, self.read_secret)
+        cursor.execute(f"create temporary table batchledger_recalled ({_VERDICT}) on commit drop")
+        rows, parameters = old
+        accepted = read_sql(__package__, "recall_accepted").format(
+            rows=sql.SQL("({}) old").format(rows), key=join_names(self.rules.key), key_hash=hash_of(self.rules.key)
+        )
+        cursor.execute(accepted, parameters)
+        cursor.execute(read_statement(__package__, "recall_duplicates"), held_as_arrays(replaced))
+        cursor.execute("analyze batchledger_recalled")
 
-    def accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:
-        """Remember the keys of the batch and list its duplicates; return the rows without them."""
-        attempt = publication.attempt
+    def accept(self, cursor: psycopg.Cursor[Any], publishing: RowsToPublish) -> AcceptedRows:
+        """Remember the keys of the batch and list its duplicates; return the rows without them.
+
+        If the sink has withdrawn rows, and handed that on, what was decided about them is recalled.
+        """
+        attempt = publishing.attempt
         parameters = self._parameters(attempt)
         know_secret(cursor, self.read_secret)
         # The lookup costs nothing in a first publication.
-        held = self._find_held(cursor, attempt) if publication.has_rows else 0
+        held = self._find_held(cursor, attempt) if publishing.has_rows else 0
         if attempt.batch.lane is Lane.LIVE:
             # Keys expire by the moment of a plan. By a replay's, open live batches would lose keys that they know.
             cursor.execute(
@@ -150,7 +158,7 @@ class PostgresDeduplication:
             )
         # With at-least-once delivery, an earlier attempt may have listed its own already.
         cursor.execute("delete from batchledger.duplicate where batch_id = %(batch_id)s", parameters)
-        if exists_here(cursor, "batchledger_recalled"):
+        if publishing.handed is not None:
             self._judge(cursor, attempt)
             self._forget(cursor, parameters)
             for change in ("take_over_keys", "remember_judged", "list_judged"):
@@ -164,28 +172,11 @@ class PostgresDeduplication:
             rows = read_sql(__package__, "select_missing").format(accepted=sql.SQL("({})").format(rows))
         return AcceptedRows(sql.SQL("({}) accepted").format(rows), held, dropped)
 
-    def _judge_taken_over(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> bool:
-        old = self.find_old_rows(cursor, attempt, replaced)
-        if old is None:
-            return False
-        self._recall(cursor, replaced, *old)
-        self._judge(cursor, attempt)
-        return True
-
-    def _recall(
-        self,
-        cursor: psycopg.Cursor[Any],
-        replaced: Sequence[HeldRange],
-        rows: sql.Composable,
-        parameters: Mapping[str, Any],
+    def _judge_taken_over(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange], old: OldRows
     ) -> None:
-        cursor.execute(f"create temporary table batchledger_recalled ({_VERDICT}) on commit drop")
-        accepted = read_sql(__package__, "recall_accepted").format(
-            rows=sql.SQL("({}) old").format(rows), key=join_names(self.rules.key), key_hash=hash_of(self.rules.key)
-        )
-        cursor.execute(accepted, parameters)
-        cursor.execute(read_statement(__package__, "recall_duplicates"), held_as_arrays(replaced))
-        cursor.execute("analyze batchledger_recalled")
+        self.recall(cursor, replaced, old)
+        self._judge(cursor, attempt)
 
     def _judge(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
         """Write down, for every row with a key, which record is the first one with it.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.hashing import fingerprint_of, other_secret, pads_of
@@ -51,7 +52,8 @@ def know_secret(cursor: psycopg.Cursor[Any], read_secret: ReadSecret) -> None:
 
 def write_pads(cursor: psycopg.Cursor[Any], secret: bytes | None) -> None:
     """Make the temporary table of the padded blocks; it is empty if there is no secret."""
-    cursor.execute("create temporary table batchledger_pad (inner_pad bytea, outer_pad bytea) on commit drop")
+    create = sql.SQL("create temporary table {} (inner_pad bytea, outer_pad bytea) on commit drop")
+    cursor.execute(create.format(PADS))
     if secret is not None:
-        with cursor.copy("copy pg_temp.batchledger_pad from stdin") as rows:
+        with cursor.copy(sql.SQL("copy {} from stdin").format(PADS)) as rows:
             rows.write_row(pads_of(secret))

@@ -7,9 +7,6 @@ the first key stay, so that it may come back.
 
 A column that is hashed holds another text than one that is not, so the types say that, too. Known limit: a column that
 a transform makes of a hashed one under another name counts as one that is not.
-
-A ledger that a checkout before version 0.2.0 has made has no types: they are kept from the first batch after it on. So
-do not change the type of a key together with that upgrade.
 """
 
 from collections.abc import Mapping, Sequence

@@ -24,10 +24,11 @@ from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import SequenceRule
 from batchledger.model.records.times import RecordTimes
 from batchledger.ports import RowsToCheck, StagedRows
+from batchledger.sinks.staging.deduplication import Repeated
 from batchledger.sinks.staging.key_secret import ReadSecret
 from batchledger.sinks.staging.reading_cursor import ReadingCursor
 from batchledger.sinks.staging.sequences import PostgresSequence
-from batchledger.sinks.staging.tables import find_aside, join_names, select_kept, statement_about
+from batchledger.sinks.staging.tables import count_rows, find_aside, join_names, statement_about
 
 _ROWS = "batchledger_rows"
 
@@ -36,13 +37,13 @@ SelectUnmatched = Callable[[psycopg.Cursor[Any], Attempt, sql.Composable], sql.C
 
 @dataclass(frozen=True)
 class PostgresStagedRows(StagedRows):
-    """``repeated`` counts the rows of ``batchledger_repeated``, which ends with the session."""
+    """``repeated`` belongs to the session of ``connection``."""
 
     connection: psycopg.Connection[Any]
     attempt: Attempt
     columns: Sequence[str]
     sequence: SequenceRule | None
-    repeated: int
+    repeated: Repeated
     read_secret: ReadSecret
     select_unmatched: SelectUnmatched
     severity_of_unmatched: Severity
@@ -69,8 +70,9 @@ class PostgresStagedRows(StagedRows):
             cursor.execute(statement_about("summarise_staging", self.attempt), ranges_as_arrays(ranges))
             counts = cursor.fetchall()
             repeated: Sequence[tuple[int, int]] = [(0, 0)] * len(ranges)
-            if self.repeated:
-                cursor.execute(read_sql(__package__, "count_repeated"), ranges_as_arrays(ranges))
+            if self.repeated.count:
+                count = read_sql(__package__, "count_repeated").format(repeated=self.repeated.table)
+                cursor.execute(count, ranges_as_arrays(ranges))
                 repeated = cursor.fetchall()
         return [
             StagedRange(range_, rows, distinct, outside, *duplicates, times=RecordTimes(*times))
@@ -92,12 +94,13 @@ class PostgresStagedRows(StagedRows):
             query = self.select_unmatched(cursor, self.attempt, self._kept)
             if query is None:
                 return None
-            cursor.execute(sql.SQL("select count(*) from ({}) unmatched").format(query))
-            return UnmatchedDeletions(int(cursor.fetchall()[0][0]), self.severity_of_unmatched)
+            return UnmatchedDeletions(
+                count_rows(cursor, sql.SQL("({}) unmatched").format(query)), self.severity_of_unmatched
+            )
 
     @property
     def _kept(self) -> sql.Composable:
-        return select_kept(self.attempt, self.repeated)
+        return self.repeated.select_kept(self.attempt)
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Cursor[Any]]:

@@ -26,13 +26,14 @@ from batchledger.database.transactions import (
 from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender, Severity
+from batchledger.model.claims import TargetClaim
 from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.refusals import stage_again
-from batchledger.ports import Publication, Staging, StagingWriter
-from batchledger.sinks.staging.deduplication import PostgresDeduplication
+from batchledger.ports import RowsToPublish, Staging, StagingWriter
+from batchledger.sinks.staging.deduplication import AcceptedRows, PostgresDeduplication, Repeated
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
 from batchledger.sinks.staging.key_types import keep_types
 from batchledger.sinks.staging.sequences import PostgresSequence
@@ -41,14 +42,15 @@ from batchledger.sinks.staging.tables import (
     PostgresStagingWriter,
     aside_table,
     columns_of,
+    count_rows,
     define_column,
     find_aside,
     open_table,
     rows_table,
-    select_kept,
     statement_about,
     table_prefix,
 )
+from batchledger.sinks.staging.withdrawal import OldRows, find_replaced
 
 _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
     IntegrityCheck.NO_DUPLICATE_OFFSETS: "find_duplicates",
@@ -76,13 +78,15 @@ class PostgresStaging(Staging):
         """The columns that ``sink.key`` names."""
         return self.upsert.key if self.upsert else ()
 
+    @property
+    def judged_columns(self) -> tuple[str, ...]:
+        """The columns by which messages and rows of the target are known."""
+        return (*(self.deduplication.key if self.deduplication else ()), *self.key_columns)
+
     def find_old_rows(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
-    ) -> tuple[sql.Composable, dict[str, Any]] | None:
-        """Return the query, with its parameters, of the rows that other batches have published of these ranges.
-
-        None when nothing was ever published.
-        """
+    ) -> OldRows | None:
+        """Return the rows that other batches have published of the attempt's ranges; None without a target."""
         raise NotImplementedError
 
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
@@ -100,15 +104,17 @@ class PostgresStaging(Staging):
         """
         return None
 
-    @contextmanager
-    def asking(self, attempt: Attempt, connection: psycopg.Connection[Any] | None) -> Iterator[psycopg.Cursor[Any]]:
-        """Yield a cursor of the publication, or of a transaction of its own."""
-        if connection is None:
-            with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
-                yield cursor
-        else:
+    def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
+        """See ``Sink.claim_target``."""
+        raise NotImplementedError
+
+    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
+        """See ``Sink.claim_target``."""
+        if connection is not None:
             with connection.cursor() as cursor:
-                yield cursor
+                return self.find_claim(cursor, attempt)
+        with transaction(self.dsn, f"look for the target of {attempt.batch.label}") as cursor:
+            return self.find_claim(cursor, attempt)
 
     @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
@@ -202,34 +208,29 @@ class PostgresStaging(Staging):
             if not names_messages and not names_numbers and not names_deletions:
                 return found
             repeated = self._list_repeated(cursor, attempt)
-            deletions = (
-                self.select_unmatched(cursor, attempt, select_kept(attempt, repeated)) if names_deletions else None
-            )
+            kept = repeated.select_kept(attempt)
+            deletions = self.select_unmatched(cursor, attempt, kept) if names_deletions else None
             if deletions is not None:
                 cursor.execute(sql.SQL("{} order by 1, 2, 3 limit {}").format(deletions, sql.Literal(limit)))
                 found[IntegrityCheck.DELETIONS_FIND_ROWS] = [Offender(single_offset(*place)) for place in cursor]
-            if self.message_keys is not None and names_messages:
-                found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = self.message_keys.find_repeated(cursor, limit)
+            if names_messages:
+                found[IntegrityCheck.NO_DUPLICATE_MESSAGES] = repeated.find_new(cursor, limit)
             if self.sequence is not None and names_numbers:
-                kept, aside = select_kept(attempt, repeated), find_aside(cursor, attempt)
-                sequence = PostgresSequence(self.sequence, self.read_secret, kept, aside)
+                sequence = PostgresSequence(self.sequence, self.read_secret, kept, find_aside(cursor, attempt))
                 found |= sequence.find_offenders(cursor, attempt, limit)
         return found
 
     @override
-    def remember_numbers(self, publication: Publication) -> int | None:
-        attempt = publication.attempt
+    def remember_numbers(self, rows: RowsToPublish) -> int | None:
+        attempt = rows.attempt
         if self.sequence is None or attempt.batch.lane is not Lane.LIVE:
             return None
-        rows: sql.Composable = rows_table(attempt)
-        if self.message_keys is not None:
-            rows = self.message_keys.select_published(attempt)
-        with publication.connection.cursor() as cursor:
-            cursor.execute(sql.SQL("select count(*) from {}").format(rows))
-            found = int(cursor.fetchall()[0][0])
+        keys = self.message_keys
+        published = rows_table(attempt) if keys is None else keys.select_published(attempt)
+        with rows.connection.cursor() as cursor:
             aside = find_aside(cursor, attempt)
-            PostgresSequence(self.sequence, self.read_secret, rows, aside).remember(cursor, attempt)
-            return found
+            PostgresSequence(self.sequence, self.read_secret, published, aside).remember(cursor, attempt)
+            return count_rows(cursor, published)
 
     @override
     def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
@@ -246,10 +247,21 @@ class PostgresStaging(Staging):
     def drop_staging(self, attempt: Attempt) -> None:
         drop_staging_tables(self.dsn, attempt, ("open", "rows", "aside"))
 
-    def _list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
-        """Let the session know the duplicates; return how many there are."""
+    def _list_repeated(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> Repeated:
+        """Let the session know the duplicates."""
         cursor.execute("set local work_mem = '256MB'")
-        return self.message_keys.list_repeated(cursor, attempt) if self.message_keys else 0
+        if self.message_keys is None:
+            return Repeated()
+        replaced = find_replaced(cursor, attempt)
+        old = self.find_old_rows(cursor, attempt, replaced) if attempt.batch.takes_over(replaced) else None
+        return self.message_keys.list_repeated(cursor, attempt, replaced, old)
+
+    def select_replayed(
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange], old: OldRows
+    ) -> sql.Composable:
+        """Return the table or subquery of the rows that a replay would accept in place of the ``old`` ones."""
+        keys = self.message_keys
+        return rows_table(attempt) if keys is None else keys.select_accepted(cursor, attempt, replaced, old)
 
     @property
     def _remembered_keys(self) -> dict[str, tuple[str, ...]]:
@@ -262,7 +274,15 @@ class PostgresStaging(Staging):
         """Knows the duplicates among the staged rows."""
         if self.deduplication is None:
             return None
-        return PostgresDeduplication(self.deduplication, self.find_old_rows, self.read_secret)
+        return PostgresDeduplication(self.deduplication, self.read_secret)
+
+    def accept(self, cursor: psycopg.Cursor[Any], rows: RowsToPublish) -> AcceptedRows:
+        """Return the staged rows without duplicates, and let later batches know their message keys."""
+        if self.deduplication is not None or self.upsert is not None:
+            # Keys are sorted and joined; with the default of 4 MB that happens on disk.
+            cursor.execute("set local work_mem = '256MB'")
+        keys = self.message_keys
+        return AcceptedRows(rows_table(rows.attempt)) if keys is None else keys.accept(cursor, rows)
 
     def require_columns(self, schema: pa.Schema) -> None:
         """Raise ConfigurationError when no table can have the columns, a key lacks one, or rows cannot be numbered."""
@@ -308,9 +328,3 @@ class PostgresStaging(Staging):
                 batch_id=attempt.batch.batch_id,
             )
         return columns
-
-
-def count_staged(cursor: psycopg.Cursor[Any], attempt: Attempt) -> int:
-    """Return how many rows the sealed staging holds."""
-    cursor.execute(sql.SQL("select count(*) from {}").format(rows_table(attempt)))
-    return int(cursor.fetchall()[0][0])

@@ -5,7 +5,7 @@ Such rows lie at or behind a pipeline's position.
 If a ledger was restored from an older backup than the table beside it, it would append them once more. Rows that are
 applied by key need no such care: applied again, they change nothing.
 
-Each ledger looks through the table once, not for each batch (``Publication.is_ledger_moved``).
+Each ledger looks through the table once, not for each batch (``RowsToPublish.is_ledger_moved``).
 
 Known limit: if the ledger's rows were deleted and written anew, into the same tables without a truncate, it looks as it
 did before.

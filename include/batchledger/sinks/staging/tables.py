@@ -172,6 +172,12 @@ def statement_about(name: str, attempt: Attempt, **parts: sql.Composable) -> sql
     return read_sql(__package__, name).format(staging=rows_table(attempt), **parts)
 
 
+def count_rows(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:
+    """Return how many rows a table or subquery has."""
+    cursor.execute(sql.SQL("select count(*) from {}").format(rows))
+    return int(cursor.fetchall()[0][0])
+
+
 def join_names(columns: Sequence[str]) -> sql.Composed:
     """Return the quoted names with commas between them."""
     return sql.SQL(", ").join(sql.Identifier(each) for each in columns)
@@ -205,13 +211,6 @@ def under_secret(digest: sql.Composable) -> sql.Composed:
 def short_hash_of(columns: Sequence[str]) -> sql.Composed:
     """Return the expression of a hash of 64 bits. It is equal if ``hash_of`` is, and hardly ever otherwise."""
     return sql.SQL("hash_record_extended(row({}), 0)").format(join_names(columns))
-
-
-def select_kept(attempt: Attempt, repeated: int) -> sql.Composable:
-    """Return the table or subquery of the sealed rows without the ``repeated`` ones of ``batchledger_repeated``."""
-    if not repeated:
-        return rows_table(attempt)
-    return sql.SQL("({}) kept").format(statement_about("select_unrepeated", attempt))
 
 
 def find_aside(cursor: psycopg.Cursor[Any], attempt: Attempt) -> sql.Identifier | None:

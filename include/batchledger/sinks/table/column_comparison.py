@@ -12,9 +12,8 @@ from batchledger.database.weather import Cause
 from batchledger.model.records.columns import BATCH_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import SchemaChange, TableColumn
 from batchledger.model.records.types import WITHIN
-from batchledger.sinks.merging.column_changes import NOTHING_CHANGES, ColumnChanges
 from batchledger.sinks.staging.tables import columns_of, postgres_type
-from batchledger.sinks.table.evolution import ARRAY, WIDER_TYPES, describe_changes
+from batchledger.sinks.table.evolution import ARRAY, NOTHING_CHANGES, WIDER_TYPES, ColumnChanges, describe_changes
 from batchledger.sinks.table.silent_changes import changes_values, describe_type
 
 

@@ -35,7 +35,14 @@ from batchledger.model.records.rules import Deduplication, Upsert
 from batchledger.sinks.merging.swallowing import find_swallowers
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
 from batchledger.sinks.staging.spans import holder_of, read_spans
-from batchledger.sinks.staging.tables import ERASED, ERASED_WITHOUT_VERSION, hash_of_values, rows_table, under_secret
+from batchledger.sinks.staging.tables import (
+    ERASED,
+    ERASED_WITHOUT_VERSION,
+    count_rows,
+    hash_of_values,
+    rows_table,
+    under_secret,
+)
 from batchledger.sinks.table.target import TargetTable
 
 _FORGET = ("forget_erased_messages", "forget_erased_deletions")
@@ -44,8 +51,8 @@ _SALT_BYTES = 32
 _NUMBERS = ("smallint", "integer", "bigint", "numeric")
 _NUMBER = r"^-?[0-9]+(\.[0-9]+)?$"
 
-Erasure = tuple[list[str], list[str] | None, bytes]
-"""The columns of keys that were erased, their types by then if these are known, and the salt of their hashes."""
+Erasure = tuple[list[str], list[str], bytes]
+"""The columns of keys that were erased, their types by then, and the salt of their hashes."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +119,9 @@ class PostgresErasure:
 
     def count_marked(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable) -> int:
         """Return how many of the attempt's ``rows`` were erased. Rows that nothing was erased of are not read."""
-        cursor.execute(read_statement(__package__, "may_have_erased"), _parameters_of(attempt))
-        if not cursor.fetchall()[0][0]:
+        if not self._may_have_erased(cursor, _parameters_of(attempt)):
             return 0
-        cursor.execute(sql.SQL("select count(*) from {} where _task < 0").format(rows))
-        return int(cursor.fetchall()[0][0])
+        return count_rows(cursor, sql.SQL("{} where _task < 0").format(rows))
 
     def settle(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable, columns: Container[str]
@@ -124,12 +129,10 @@ class PostgresErasure:
         """Count the attempt's ``rows`` that were erased. Within its publication, after the others are written.
 
         Erases what the table itself has made a row of an erased key, and what an older version has staged, which marked
-        no row. Raises TargetChangedError if it has lost a column
-        of such a key: its rows would come back in silence.
+        no row. Raises TargetChangedError if it has lost a column of such a key: its rows would come back in silence.
         """
         parameters = _parameters_of(attempt)
-        cursor.execute(read_statement(__package__, "may_have_erased"), parameters)
-        if not cursor.fetchall()[0][0]:
+        if not self._may_have_erased(cursor, parameters):
             return
         self.require_columns(cursor, attempt, self.target.read_columns(cursor))
         cursor.execute(read_statement(__package__, "uncount_erased"), parameters)
@@ -144,6 +147,10 @@ class PostgresErasure:
             self._erase_late(cursor, parameters, late)
         leaves_versions = any(self._leaves_versions(names) for names, *_ in late)
         self._count_and_forget(cursor, parameters, leaves_versions=leaves_versions)
+
+    def _may_have_erased(self, cursor: psycopg.Cursor[Any], parameters: Mapping[str, Any]) -> bool:
+        cursor.execute(read_statement(__package__, "may_have_erased"), parameters)
+        return bool(cursor.fetchall()[0][0])
 
     def require_columns(self, cursor: psycopg.Cursor[Any], attempt: Attempt, present: Container[str]) -> None:
         """Raise TargetChangedError unless the target has the columns of erased keys that the attempt may have read."""
@@ -178,7 +185,7 @@ class PostgresErasure:
         # A hidden row would stay: with this, PostgreSQL says so.
         cursor.execute("set local row_security = off")
         for columns, types, salt in erasures:
-            hashes = self._hashes(columns, self._of_rows(columns), dict(zip(columns, types or (), strict=False)))
+            hashes = self._hashes(columns, self._of_rows(columns), dict(zip(columns, types, strict=True)))
             statement = read_sql(__package__, "erase_late").format(target=self.target.identifier, **hashes)
             cursor.execute(statement, {**parameters, "columns": columns, "types": types, "salt": salt})
         cursor.execute("set local row_security = on")
@@ -281,26 +288,25 @@ class PostgresErasure:
         """The parts of statements by which a row or a key is known; null if its columns do not say."""
         names = list(columns)
         return {
-            "erased_hash": _erased_hash(names, value_by_column, [types[each] for each in names] if types else None),
+            "erased_hash": _erased_hash(names, value_by_column, [types[each] for each in names]),
             "message_hash": _hash_by(self.deduplication, value_by_column),
             "deleted_hash": _hash_by(self.target.upsert, value_by_column),
         }
 
 
 def _erased_hash(
-    columns: Sequence[str], value_by_column: Mapping[str, sql.Composable], types: Sequence[str] | None
+    columns: Sequence[str], value_by_column: Mapping[str, sql.Composable], types: Sequence[str]
 ) -> sql.Composable:
     """The hash of an erased key, of texts: so it stays the same if a column gets another type.
 
-    What was a number has the text of its value: ``1`` and ``1.00`` are one key, whatever the column is by now. An older
-    version hashed the text of every value; such a key has no types.
+    What was a number has the text of its value: ``1`` and ``1.00`` are one key, whatever the column is by now.
     """
     salted = sql.SQL("sha256(%(salt)s::bytea || convert_to(jsonb_build_array({})::text, 'UTF8'))")
     texts = [sql.SQL("{}::text").format(value_by_column[each]) for each in columns]
     as_number = sql.SQL("case when {0} ~ {1} then trim_scale({0}::numeric)::text else {0} end")
     known = [
         as_number.format(text, sql.Literal(_NUMBER)) if type_ in _NUMBERS else text
-        for text, type_ in zip(texts, types or [""] * len(texts), strict=True)
+        for text, type_ in zip(texts, types, strict=True)
     ]
     return under_secret(salted.format(sql.SQL(", ").join(known)))
 

@@ -6,6 +6,7 @@ Readers wait only while the publication goes on that has the lock.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any
 
@@ -15,7 +16,6 @@ from psycopg import sql
 from batchledger.model.errors import ServiceUnavailableError, TargetChangedError
 from batchledger.model.records.columns import PROVENANCE_COLUMNS
 from batchledger.model.records.rules import Evolution
-from batchledger.sinks.merging.column_changes import ColumnChanges
 
 LARGEST_REWRITE_BYTES = 1024**3
 _REWRITTEN_BYTES_A_SECOND = 50 * 1024**2
@@ -33,6 +33,30 @@ WIDER_TYPES: Mapping[str, frozenset[str]] = {
     for array in ("", ARRAY)
 }
 """The types that hold every value of a type, or of an array. A double writes the value of a real with more digits."""
+
+
+@dataclass(frozen=True)
+class ColumnChanges:
+    """Types by name: of columns that the table does not have, and of those that are wider in the rows."""
+
+    added: Mapping[str, str]
+    widened: Mapping[str, str]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.widened)
+
+    def alter(self, table: sql.Identifier) -> sql.Composed:
+        """Return the changes as a statement."""
+        add, widen = "add column {} " + "{}", "alter column {} type " + "{}"
+        clauses = [
+            sql.SQL(form).format(sql.Identifier(name), sql.SQL(type_))
+            for form, types in ((add, self.added), (widen, self.widened))
+            for name, type_ in types.items()
+        ]
+        return sql.SQL("alter table {} {}").format(table, sql.SQL(", ").join(clauses))
+
+
+NOTHING_CHANGES = ColumnChanges({}, {})
 
 
 def plan_changes(
@@ -84,14 +108,9 @@ def require_changeable(cursor: psycopg.Cursor[Any], table: sql.Identifier, name:
         )
 
 
-def apply_changes(cursor: psycopg.Cursor[Any], table: sql.Identifier, changes: ColumnChanges) -> None:
-    """Change the table, which is locked."""
-    cursor.execute(sql.SQL("alter table {} {}").format(table, sql.SQL(", ").join(changes.clauses)))
-
-
 def describe_changes(cursor: psycopg.Cursor[Any], table: sql.Identifier, changes: ColumnChanges) -> str:
-    """Return the changes as a statement."""
-    return sql.SQL("alter table {} {}").format(table, sql.SQL(", ").join(changes.clauses)).as_string(cursor)
+    """Return the changes as people write them."""
+    return changes.alter(table).as_string(cursor)
 
 
 def lock_table(cursor: psycopg.Cursor[Any], table: sql.Identifier, name: str) -> None:

@@ -62,8 +62,9 @@ class RefusedRows:
         """Write the rows that would be stored to ``batchledger_tried``, in their order; return how many these are."""
         if self.target.updates is not None:
             # The table gets the newest record of each key alone.
-            self.target.updates.collapse(self.cursor, self.attempt, rows, self.columns, self.target.identifier)
-            rows = read_sql(__package__, "select_last").format(rows=rows)
+            updates, target = self.target.updates, self.target.identifier
+            parts = updates.collapse(self.cursor, self.attempt, rows, self.columns, target)
+            rows = read_sql(__package__, "select_last").format(rows=rows, last=parts["last"])
         names = join_names(self.columns)
         self.cursor.execute(read_sql(__package__, "number_rows").format(columns=names, rows=rows))
         total = self.cursor.rowcount
@@ -77,7 +78,8 @@ class RefusedRows:
         piece = query.format(join_names(self.columns), sql.Literal(place), sql.Literal(place + size))
         try:
             with self.cursor.connection.transaction() as savepoint:
-                self.cursor.execute("drop table if exists pg_temp.batchledger_last")
+                if self.target.updates is not None:
+                    self.target.updates.begin_again(self.cursor)
                 taken = self.target.apply(self.cursor, self.attempt, piece, self.columns)
                 if taken < size:
                     raise psycopg.Rollback(savepoint)

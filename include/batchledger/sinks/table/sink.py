@@ -17,7 +17,7 @@ from batchledger.model.balance import TargetCount, TargetCounts
 from batchledger.model.batch import Attempt, HeldRange, Target
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import Offender
-from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.claims import PreparedRows, TargetClaim, Withdrawn
 from batchledger.model.erasure import Erased, ErasureKey
 from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -25,16 +25,15 @@ from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Deduplication, Evolution, SequenceRule, Upsert
-from batchledger.ports import Publication, Sink, TargetAccess
+from batchledger.ports import RowsToPublish, Sink, TargetAccess
 from batchledger.sinks.merging.compare import Shadow
 from batchledger.sinks.merging.swallowing import require_withdrawn, rows_ignored
-from batchledger.sinks.staging.deduplication import AcceptedRows
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret, no_secret
 from batchledger.sinks.staging.spans import holder_of, read_spans
-from batchledger.sinks.staging.staging import PostgresStaging, count_staged
+from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.staging.strangers import require_no_strangers
-from batchledger.sinks.staging.tables import join_names, rows_table
-from batchledger.sinks.staging.withdrawal import WITHDRAWN, count_withdrawn, rows_to_withdraw, withdraw_rows
+from batchledger.sinks.staging.tables import count_rows, join_names, rows_table
+from batchledger.sinks.staging.withdrawal import OldRows, find_replaced, rows_to_withdraw, withdraw_rows
 from batchledger.sinks.table.erasing import PostgresErasure
 from batchledger.sinks.table.refused_rows import RefusedRows
 from batchledger.sinks.table.target import TargetTable
@@ -69,11 +68,8 @@ class PostgresSink(PostgresStaging, Sink):
 
     @override
     def find_old_rows(
-        self,
-        cursor: psycopg.Cursor[Any],
-        attempt: Attempt,
-        replaced: Sequence[HeldRange],
-    ) -> tuple[sql.Composable, dict[str, Any]] | None:
+        self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
+    ) -> OldRows | None:
         has_target = self._target.read_columns(cursor)
         return rows_to_withdraw(self._target.identifier, attempt) if has_target else None
 
@@ -123,13 +119,13 @@ class PostgresSink(PostgresStaging, Sink):
                 self._target.create(cursor, self.staged_columns(cursor, attempt))
                 columns = self._target.read_columns(cursor)
             changes = self._target.plan_changes(cursor, columns, self.staged_columns(cursor, attempt))
-            rows: sql.Composable = rows_table(attempt)
-            if self.message_keys is not None:
-                rows = self.message_keys.select_accepted(cursor, attempt)
+            old = rows_to_withdraw(self._target.identifier, attempt)
+            rows = self.select_replayed(cursor, attempt, find_replaced(cursor, attempt), old)
             with self._target.taking(attempt):
                 target, updates = self._target.identifier, self._target.updates
-                shadow = Shadow(target, columns, rows, row_columns, updates, changes)
-                self._erasure.require_columns(cursor, attempt, shadow.columns_after)
+                after = {**columns, **changes.widened, **changes.added}
+                shadow = Shadow(target, columns, after, rows, row_columns, updates)
+                self._erasure.require_columns(cursor, attempt, after)
                 erased = self._erasure.count_marked(cursor, attempt, rows)
                 comparison = replace(shadow.compare(cursor, attempt, limit), erased_again=erased)
             cursor.connection.rollback()
@@ -141,9 +137,8 @@ class PostgresSink(PostgresStaging, Sink):
             return self._target.compare_columns(cursor, schema)
 
     @override
-    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
-        with self.asking(attempt, connection) as cursor:
-            return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
+    def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
+        return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
 
     @override
     def find_target(self) -> Target | None:
@@ -154,74 +149,66 @@ class PostgresSink(PostgresStaging, Sink):
             return Target(claim.name, str(claim.identity))
 
     @override
-    def check(self, publication: Publication) -> None:
-        with self._target.taking(publication.attempt):
-            publication.connection.execute("set constraints all immediate")
+    def check(self, rows: RowsToPublish) -> None:
+        with self._target.taking(rows.attempt):
+            rows.connection.execute("set constraints all immediate")
 
     @override
-    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
+    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
         """Tombstones of the ranges go with the rows, so that their keys may come back; erased ones stay."""
-        attempt = publication.attempt
-        with publication.connection.cursor() as cursor:
+        attempt = rows.attempt
+        with rows.connection.cursor() as cursor:
             if not self._target.read_columns(cursor):
-                return [0] * len(replaced)
-            rules = [each for each in (self.deduplication, self.upsert) if each is not None]
+                return Withdrawn([0] * len(rows.replaced))
             with self._target.taking(attempt):
-                key_columns = [column for each in rules for column in each.key]
                 # A hidden row would stay: with this, PostgreSQL says so.
                 cursor.execute("set local row_security = off")
-                withdraw_rows(cursor, self._target.identifier, attempt, key_columns)
+                withdrawn = withdraw_rows(cursor, self._target.identifier, attempt, self.judged_columns)
                 cursor.execute("set local row_security = on")
                 require_withdrawn(cursor, self._target.identifier, self.name, attempt)
             if self.message_keys is not None:
-                self.message_keys.recall(cursor, attempt, replaced, sql.SQL("select * from {}").format(WITHDRAWN))
+                self.message_keys.recall(cursor, rows.replaced, withdrawn.old)
             if self._target.updates is not None:
-                self._target.updates.withdraw(cursor, attempt)
-            return count_withdrawn(cursor, attempt.batch.pipeline, replaced)
+                self._target.updates.withdraw(cursor, attempt, withdrawn)
+            return Withdrawn(withdrawn.count(cursor, attempt.batch.pipeline, rows.replaced), withdrawn)
 
     @override
-    def publish(self, publication: Publication) -> PreparedRows:
-        attempt = publication.attempt
-        with publication.connection.cursor() as cursor:
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
+        attempt = rows.attempt
+        with rows.connection.cursor() as cursor:
             columns = self.staged_columns(cursor, attempt)
-            rows = self._accept(cursor, publication)
+            accepted = self.accept(cursor, rows)
+            looks_for_strangers = self.upsert is None and rows.is_ledger_moved
             with self._target.taking(attempt):
                 self._target.create(cursor, columns)
                 self._target.evolve(cursor, columns)
-                if self.upsert is None and publication.is_ledger_moved:
+                if looks_for_strangers:
                     require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
-                    publication.mark_ledger()
-                erased = self._erasure.count_marked(cursor, attempt, rows.missing)
-                moved = self._target.apply(cursor, attempt, rows.missing, list(columns), erased)
-            visible = rows.held + moved
-            self._require_taken(cursor, publication, visible + rows.dropped)
-            self._erasure.settle(cursor, attempt, rows.missing, columns)
-        return PreparedRows(visible, rows.dropped)
-
-    def _accept(self, cursor: psycopg.Cursor[Any], publication: Publication) -> AcceptedRows:
-        if self.deduplication is not None or self.upsert is not None:
-            # Keys are sorted and joined; with the default of 4 MB that happens on disk.
-            cursor.execute("set local work_mem = '256MB'")
-        if self.message_keys is None:
-            return AcceptedRows(rows_table(publication.attempt))
-        return self.message_keys.accept(cursor, publication)
+                erased = self._erasure.count_marked(cursor, attempt, accepted.missing)
+                moved = self._target.apply(
+                    cursor, attempt, accepted.missing, list(columns), erased, has_withdrawn=rows.handed is not None
+                )
+            visible = accepted.held + moved
+            self._require_taken(cursor, rows, visible + accepted.dropped)
+            self._erasure.settle(cursor, attempt, accepted.missing, columns)
+        return PreparedRows(visible, accepted.dropped, is_ledger_known=looks_for_strangers)
 
     @override
-    def find_refused(self, publication: Publication, limit: int) -> Sequence[Offender]:
-        attempt = publication.attempt
-        with publication.connection.cursor() as cursor, self._target.taking(attempt):
+    def find_refused(self, rows: RowsToPublish, limit: int) -> Sequence[Offender]:
+        attempt = rows.attempt
+        with rows.connection.cursor() as cursor, self._target.taking(attempt):
             columns = self.staged_columns(cursor, attempt)
-            rows = self._accept(cursor, publication)
+            accepted = self.accept(cursor, rows)
             self._target.create(cursor, columns)
             self._target.evolve(cursor, columns)
-            return RefusedRows(cursor, self._target, attempt, list(columns)).find(rows.missing, limit)
+            return RefusedRows(cursor, self._target, attempt, list(columns)).find(accepted.missing, limit)
 
-    def _require_taken(self, cursor: psycopg.Cursor[Any], publication: Publication, found: int) -> None:
+    def _require_taken(self, cursor: psycopg.Cursor[Any], rows: RowsToPublish, found: int) -> None:
         """Raise RowsRefusedError when staging holds what its audit has found, and the target did not take all of it."""
-        audited = publication.accepted_rows + publication.duplicate_rows
-        if found < audited and count_staged(cursor, publication.attempt) == audited:
-            attempt, ignored = publication.attempt, audited - found
-            what = f"ignores {ignored:,} of the {publication.accepted_rows:,} rows of {attempt.batch.label}"
+        audited = rows.accepted + rows.duplicates
+        if found < audited and count_rows(cursor, rows_table(rows.attempt)) == audited:
+            attempt, ignored = rows.attempt, audited - found
+            what = f"ignores {ignored:,} of the {rows.accepted:,} rows of {attempt.batch.label}"
             raise rows_ignored(cursor, self._target.identifier, self.name, attempt, what)
 
     @override
@@ -239,10 +226,9 @@ class PostgresSink(PostgresStaging, Sink):
             # Behind a long reader this would wait, and every other reader behind it.
             cursor.execute("set local lock_timeout = '20s'")
             cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target.identifier))
-            cursor.execute(sql.SQL("select count(*) from {}").format(self._target.identifier))
-            ((rows,),) = cursor.fetchall()
+            rows = count_rows(cursor, self._target.identifier)
             cursor.execute(sql.SQL("truncate {}").format(self._target.identifier))
-            return int(rows)
+            return rows
 
     @override
     def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:

@@ -17,7 +17,6 @@ from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN, DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import TableColumn
 from batchledger.model.records.rules import Evolution, Upsert
-from batchledger.sinks.merging.column_changes import NOTHING_CHANGES, ColumnChanges
 from batchledger.sinks.merging.key_equality import keys_too_long, require_equality_of_rows
 from batchledger.sinks.merging.upsert import PostgresUpsert
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
@@ -25,7 +24,8 @@ from batchledger.sinks.staging.key_types import has_published
 from batchledger.sinks.staging.tables import columns_of, open_table, postgres_type
 from batchledger.sinks.table.column_comparison import compare_columns, read_base_types
 from batchledger.sinks.table.evolution import (
-    apply_changes,
+    NOTHING_CHANGES,
+    ColumnChanges,
     describe_changes,
     lock_table,
     plan_changes,
@@ -121,7 +121,7 @@ class TargetTable:
         # Others may have changed it before the lock was there.
         changes = self.plan_changes(cursor, self.read_columns(cursor), columns)
         if changes:
-            apply_changes(cursor, self.identifier, changes)
+            cursor.execute(changes.alter(self.identifier))
 
     def plan_changes(
         self, cursor: psycopg.Cursor[Any], known: Mapping[str, str], columns: Mapping[str, str]
@@ -226,16 +226,21 @@ class TargetTable:
         rows: sql.Composable,
         columns: Sequence[str],
         erased: int = 0,
+        *,
+        has_withdrawn: bool = False,
     ) -> int:
         """Append ``rows``, a table or subquery, or apply them by key; return how many rows these are.
 
-        ``erased`` of these have erased keys (``tables.ERASED``), and none of those becomes a row.
+        ``erased`` of these have erased keys (``tables.ERASED``), and none of those becomes a row. ``has_withdrawn``:
+        other rows were withdrawn for them.
         """
         if self.updates is not None:
             base_types, key = read_base_types(cursor, self.table), self.updates.rules.key
             # PostgreSQL refuses rows for a column that is gone.
             too_long = keys_too_long({each: base_types[each] for each in key if each in base_types})
-            return self.updates.apply(cursor, attempt, rows, columns, erased=erased, is_too_long=too_long)
+            return self.updates.apply(
+                cursor, attempt, rows, columns, erased=erased, is_too_long=too_long, has_withdrawn=has_withdrawn
+            )
         cursor.execute(self._insert(rows, columns), [attempt.batch.batch_id])
         return int(cursor.rowcount) + erased
 

@@ -24,18 +24,18 @@ from batchledger.formats.encoding.blocks import RecordEncoder
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
 from batchledger.model.capabilities import Capabilities
-from batchledger.model.claims import PreparedRows, TargetClaim
+from batchledger.model.claims import PreparedRows, TargetClaim, Withdrawn
 from batchledger.model.errors import BatchledgerError, TargetChangedError, UnsettledError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Deduplication, SequenceRule
-from batchledger.ports import CommittingSink, Publication, Sink, StagingWriter
+from batchledger.ports import CommittingSink, RowsToPublish, Sink, StagingWriter
 from batchledger.sinks.merging.null_keys import require_keys
 from batchledger.sinks.staging.deduplication import AcceptedRows
 from batchledger.sinks.staging.key_secret import ReadSecret, no_secret
 from batchledger.sinks.staging.staging import PostgresStaging
-from batchledger.sinks.staging.tables import PostgresStagingWriter, hash_of, join_names, rows_table
-from batchledger.sinks.staging.withdrawal import find_replaced
+from batchledger.sinks.staging.tables import PostgresStagingWriter, count_rows, hash_of, join_names, rows_table
+from batchledger.sinks.staging.withdrawal import OldRows, find_replaced
 from batchledger.sinks.topic.capabilities import CAPABILITIES
 from batchledger.sinks.topic.counts import OutputCounts
 from batchledger.sinks.topic.staged_records import RecordStagingWriter, StagedRecords, create_pieces, require_records
@@ -74,12 +74,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         return self.key
 
     @override
-    def find_old_rows(
-        self,
-        cursor: psycopg.Cursor[Any],
-        attempt: Attempt,
-        replaced: Sequence[HeldRange],
-    ) -> tuple[sql.Composable, dict[str, Any]]:
+    def find_old_rows(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> OldRows:
         """Records never change, so these are the rows that the attempt has staged."""
         key_hash = hash_of(self.deduplication.key if self.deduplication else ())
         return read_sql(__package__, "select_produced_before").format(
@@ -87,13 +82,13 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         ), held_as_arrays(replaced)
 
     @override
-    def withdraw(self, publication: Publication, replaced: Sequence[HeldRange]) -> Sequence[int]:
-        """Nothing goes: the records of other batches stay in the topic."""
+    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
+        """Nothing goes: the records of other batches stay in the topic. What was decided about them is recalled."""
         if self.message_keys is not None:
-            with publication.connection.cursor() as cursor:
-                rows, parameters = self.find_old_rows(cursor, publication.attempt, replaced)
-                self.message_keys.recall(cursor, publication.attempt, replaced, rows, parameters)
-        return [0] * len(replaced)
+            with rows.connection.cursor() as cursor:
+                old = self.find_old_rows(cursor, rows.attempt, rows.replaced)
+                self.message_keys.recall(cursor, rows.replaced, old)
+        return Withdrawn([0] * len(rows.replaced), handed=True)
 
     @override
     def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
@@ -105,20 +100,14 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         """Every accepted row is one more record; rows of offsets that other batches hold come once more."""
         with transaction(self.dsn, f"count what {attempt.batch.label} would produce", attempt) as cursor:
             self.staged_columns(cursor, attempt)
-            rows: sql.Composable = rows_table(attempt)
-            if self.message_keys is not None:
-                rows = self.message_keys.select_accepted(cursor, attempt)
+            replaced = find_replaced(cursor, attempt)
+            old = self.find_old_rows(cursor, attempt, replaced)
+            rows = self.select_replayed(cursor, attempt, replaced, old)
             query = read_sql(__package__, "count_produced").format(rows=rows)
-            cursor.execute(query, held_as_arrays(find_replaced(cursor, attempt)))
+            cursor.execute(query, held_as_arrays(replaced))
             ((repeated, added),) = cursor.fetchall()
             cursor.connection.rollback()
             return Comparison(added=added, repeated=repeated)
-
-    @override
-    def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
-        """A topic that is missing is created."""
-        with self.asking(attempt, connection) as cursor:
-            return self._claim(cursor, attempt)
 
     @override
     def find_target(self) -> Target | None:
@@ -157,42 +146,41 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         drop_staging_tables(self.dsn, attempt, ("arriving", "records"))
 
     @override
-    def check(self, publication: Publication) -> None:
+    def check(self, rows: RowsToPublish) -> None:
         """If the topic takes the largest record, it takes all."""
-        largest = _records(publication).find_largest()
+        records: StagedRecords = rows.handed
+        largest = records.find_largest()
         if largest is not None:
-            self.topic.require_room(publication.attempt, *largest)
+            self.topic.require_room(rows.attempt, *largest)
 
     @override
-    def publish(self, publication: Publication) -> PreparedRows:
-        """The records to send are known to the transaction."""
-        rows, accepted = self._account(publication)
+    def publish(self, rows: RowsToPublish) -> PreparedRows:
+        """It hands on the records to send."""
+        accepted, count = self._account(rows)
         if self.key:
-            with publication.connection.cursor() as cursor:
+            with rows.connection.cursor() as cursor:
                 # Without a key, no partition would keep the order of its records.
                 is_null = sql.SQL("num_nulls({}) > 0").format(join_names(self.key))
-                require_keys(cursor, publication.attempt, self.key, rows.missing, is_null, done="produced")
-        _records(publication).choose(rows.missing, accepted - rows.held)
-        return PreparedRows(accepted, rows.dropped)
+                require_keys(cursor, rows.attempt, self.key, accepted.missing, is_null, done="produced")
+        records = StagedRecords(rows.connection, rows.attempt)
+        records.choose(accepted.missing, count - accepted.held)
+        return PreparedRows(count, accepted.dropped, handed=records)
 
     @override
-    def confirm(self, publication: Publication) -> PreparedRows:
-        rows, accepted = self._account(publication)
-        return PreparedRows(accepted, rows.dropped)
+    def confirm(self, rows: RowsToPublish) -> PreparedRows:
+        accepted, count = self._account(rows)
+        return PreparedRows(count, accepted.dropped)
 
-    def _account(self, publication: Publication) -> tuple[AcceptedRows, int]:
+    def _account(self, rows: RowsToPublish) -> tuple[AcceptedRows, int]:
         """Say which of the staged rows are accepted, and how many; let later batches know their keys."""
-        rows = AcceptedRows(rows_table(publication.attempt))
-        with publication.connection.cursor() as cursor:
-            self.staged_columns(cursor, publication.attempt)
-            if self.message_keys is not None:
-                cursor.execute("set local work_mem = '256MB'")
-                rows = self.message_keys.accept(cursor, publication)
-            return rows, rows.held + _count(cursor, rows.missing)
+        with rows.connection.cursor() as cursor:
+            self.staged_columns(cursor, rows.attempt)
+            accepted = self.accept(cursor, rows)
+            return accepted, accepted.held + count_rows(cursor, accepted.missing)
 
     @override
-    def commit(self, publication: Publication) -> None:
-        attempt, records = publication.attempt, _records(publication)
+    def commit(self, rows: RowsToPublish) -> None:
+        attempt, records = rows.attempt, rows.handed
         with closing(records.read()) as blocks:
             if attempt.batch.state is BatchState.COMMITTING:
                 self.topic.commit(attempt, blocks, records.count())
@@ -234,8 +222,9 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     def _count(self, within: Sequence[OffsetRange] | None) -> OutputCounts:
         return self.topic.count(within)
 
-    def _claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
-        """Return the claim. Raises TargetChangedError when the topic is one that the pipeline reads."""
+    @override
+    def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
+        """A topic that is missing is created. Raises TargetChangedError when it is one that the pipeline reads."""
         identity = self.topic.require_usable(attempt)
         cursor.execute(
             "select topic from batchledger.position where pipeline = %s and concat_ws(' ', cluster_id, topic_id) = %s",
@@ -249,12 +238,3 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
                 pipeline=attempt.batch.pipeline,
             )
         return TargetClaim(self.name, identity)
-
-
-def _records(publication: Publication) -> StagedRecords:
-    return StagedRecords(publication.connection, publication.attempt)
-
-
-def _count(cursor: psycopg.Cursor[Any], rows: sql.Composable) -> int:
-    cursor.execute(sql.SQL("select count(*) from {}").format(rows))
-    return int(cursor.fetchall()[0][0])

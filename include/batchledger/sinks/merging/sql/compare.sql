@@ -60,13 +60,13 @@ join planned p
 union all
 select {columns}, true
 from {elsewhere} t
-join batchledger_last l on {same_key}
+join {last} l on {same_key}
 where {version_of_target} <= {version_of_last}
 
 -- name: select_keyed_after
 -- The newest record of each key, unless a row or a tombstone outside of the ranges is newer.
 select {columns}, true as is_there
-from batchledger_last l
+from {last} l
 where not l._is_deleted
     and not exists (select from {elsewhere} t where {same_key} and {version_of_target} > {version_of_last})
     and not exists (

@@ -30,12 +30,12 @@ with deleted as (
 insert into batchledger_withdrawn_key (key_hash, topic, partition, "offset", "timestamp")
 select * from deleted
 union all
-select {key_hash}, _topic, _partition, _offset, _timestamp from batchledger_withdrawn
+select {key_hash}, _topic, _partition, _offset, _timestamp from {withdrawn}
 
 -- name: upsert_rows
 insert into {target} as t ({columns}, _batch_id)
 select {columns}, %(batch_id)s
-from batchledger_last l
+from {last} l
 where not l._is_deleted and not exists (
     select from batchledger.deleted_key d
     where d.pipeline = l._pipeline and d.key_hash = l._key_hash and {version_of_tombstone} > {version_of_last})
@@ -45,20 +45,20 @@ where {version_of_target} <= {version_of_excluded}
 
 -- name: forget_deleted_keys
 delete from batchledger.deleted_key d
-using batchledger_last l
+using {last} l
 where d.pipeline = l._pipeline and d.key_hash = l._key_hash and not l._is_deleted
     and {version_of_tombstone} <= {version_of_last}
 
 -- name: delete_rows
 delete from {target} t
-using batchledger_last l
+using {last} l
 where l._is_deleted and {same_key} and {version_of_target} <= {version_of_last}
 
 -- name: remember_deleted_keys
 -- After delete_rows: a row that is still there is newer than the tombstone.
 insert into batchledger.deleted_key as d (pipeline, key_hash, topic, partition, "offset", "timestamp", batch_id, is_erased)
 select %(pipeline)s, l._key_hash, l._topic, l._partition, l._offset, l._timestamp, %(batch_id)s, l._is_erased
-from batchledger_last l
+from {last} l
 where l._is_deleted and not exists (select from {target} t where {same_key})
 on conflict (pipeline, key_hash) do update
 set topic = excluded.topic, partition = excluded.partition, "offset" = excluded."offset",
@@ -69,7 +69,7 @@ where {version_of_tombstone} <= {version_of_excluded_tombstone}
 -- The newest records of their keys whose state the target does not show after the change: no row of that version or a
 -- newer one, or a row that should be gone.
 select count(*)
-from batchledger_last l
+from {last} l
 where case when l._is_deleted then exists (
         select from {target} t where {same_key} and {version_of_target} <= {version_of_last})
     else not exists (
@@ -84,22 +84,22 @@ where case when l._is_deleted then exists (
 select count(distinct d.key_hash)
 from batchledger_withdrawn_key d
 where not exists (
-    select from batchledger_last l where l._key_hash = d.key_hash and {version_of_last} >= {version_of_tombstone})
+    select from {last} l where l._key_hash = d.key_hash and {version_of_last} >= {version_of_tombstone})
 
 -- name: find_divided_keys
 -- Records of the batch whose key has a record in another partition: in the batch, in the target, or as a tombstone.
 select l._topic, l._partition, l._offset, o._topic, o._partition, o._offset
-from batchledger_last l
-join batchledger_last o on o._key_hash = l._key_hash
+from {last} l
+join {last} o on o._key_hash = l._key_hash
 where (o._topic, o._partition) > (l._topic, l._partition)
 union all
 select l._topic, l._partition, l._offset, t._topic, t._partition, t._offset
-from batchledger_last l
+from {last} l
 join {target} t on {same_key}
 where (t._topic, t._partition) <> (l._topic, l._partition)
 union all
 select l._topic, l._partition, l._offset, d.topic, d.partition, d."offset"
-from batchledger_last l
+from {last} l
 join batchledger.deleted_key d on d.pipeline = l._pipeline and d.key_hash = l._key_hash
 where (d.topic, d.partition) <> (l._topic, l._partition)
 order by 1, 2, 3
@@ -108,7 +108,7 @@ limit %(limit)s
 -- name: collapse_updates
 -- The last record of each key. By offset it is the last one of each partition, so that a key in two of them is seen.
 -- For the reason of the pipeline's column see select_keyed. A record of an erased key deletes its key, and stays known.
-create temporary table batchledger_last on commit drop as
+create temporary table {last} on commit drop as
 select distinct on ({apart}) {columns}, {deleted} or _task = {erased} as _is_deleted, _task = {erased} as _is_erased,
     {key_hash} as _key_hash, {pipeline}::text as _pipeline
 from {rows}

@@ -52,7 +52,7 @@ where (_topic, _partition, _offset) <> (first_topic, first_partition, first_offs
 -- name: find_repeated
 -- Duplicates that were not listed before.
 select _topic, _partition, _offset, first_topic, first_partition, first_offset
-from batchledger_repeated
+from {repeated}
 where not is_settled
 order by _topic, _partition, _offset
 limit %(limit)s

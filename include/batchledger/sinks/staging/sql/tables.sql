@@ -2,5 +2,5 @@
 select s.*
 from {staging} s
 where not exists (
-    select from batchledger_repeated r
+    select from {repeated} r
     where r._topic = s._topic and r._partition = s._partition and r._offset = s._offset)

@@ -26,7 +26,7 @@ with removed as (
     where t._topic = p.topic and t._partition = p.partition and t._offset >= p.start and t._offset < p.until
     returning {removed}
 )
-insert into batchledger_withdrawn ({columns})
+insert into {table} ({columns})
 select * from removed
 
 -- name: count_withdrawn
@@ -35,7 +35,7 @@ select count(distinct w._offset)
 from unnest(
     %(batches)s::bigint[], %(topics)s::text[], %(partitions)s::int[], %(starts)s::bigint[], %(untils)s::bigint[])
     with ordinality as piece (batch_id, topic, partition, start, until, ordinality)
-left join batchledger_withdrawn w
+left join {table} w
     on {holder} = piece.batch_id and w._topic = piece.topic and w._partition = piece.partition
     and w._offset >= piece.start and w._offset < piece.until
 group by piece.ordinality

@@ -1,7 +1,7 @@
 -- name: select_last
 -- The newest record of each key, whole.
 (select * from {rows}
-where (_topic, _partition, _offset) in (select _topic, _partition, _offset from batchledger_last)) newest
+where (_topic, _partition, _offset) in (select _topic, _partition, _offset from {last})) newest
 
 -- name: number_rows
 -- A row of an erased key (tables.ERASED) becomes no row, so the table cannot refuse it.
