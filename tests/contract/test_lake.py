@@ -41,8 +41,8 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.partitioning import parse_partition
 from batchledger.model.records.rules import Upsert
-from batchledger.ports import lake as lake_port
 from batchledger.sinks.iceberg import commits, files
+from batchledger.sinks.iceberg import coordinates as lake_coordinates
 from batchledger.sinks.iceberg import held as lake_held
 from batchledger.sinks.iceberg import rows as lake_rows
 from batchledger.sinks.iceberg import table as iceberg_table
@@ -779,7 +779,7 @@ def test_large_files_are_read_one_after_the_other_and_small_ones_together(
 def test_keys_and_rows_that_are_fetched_in_parts_are_all_replaced(
     lake: LakeWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for each in (lake_held, lake_port):
+    for each in (lake_held, lake_coordinates):
         monkeypatch.setattr(each, "AT_ONCE_ROWS", 2)
     warehouse = replace(lake, upsert=Upsert(("message_id",)))
     five, again = OffsetRange(ORDERS_0, 0, 5), OffsetRange(ORDERS_0, 5, 15)

@@ -22,7 +22,8 @@ from batchledger.ledger.presence import PostgresPresences
 from batchledger.local.torture.changed_database import FOREIGN_SETTINGS
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.presence import NO_PATIENCE
-from batchledger.settings.connections import Connection, lake_catalog
+from batchledger.settings.connections import Connection
+from batchledger.sinks.iceberg.connection import lake_catalog
 from batchledger.sinks.iceberg.sql_catalog import PinnedSqlCatalog
 from tests.conftest import as_superuser, lend_database
 from tests.contract import life

@@ -55,7 +55,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, *extras: str) -> None:
 
 
 def test_the_base_has_what_json_into_a_table_needs_and_no_more(tmp_path: Path) -> None:
-    """The metadata are those of the wheel: the same program writes them from the same file."""
+    """The wheel has the same metadata: the same program writes them from the same file."""
     for each in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / each, tmp_path)
     (tmp_path / "include" / "batchledger").mkdir(parents=True)
@@ -137,6 +137,7 @@ def test_everything_but_the_workshop_is_imported_without_any_extra() -> None:
     program = (
         f"import sys\nsys.modules |= dict.fromkeys({hidden})\n"
         "from batchledger import cli, wiring\nfrom batchledger.interfaces import upkeep, published\n"
+        "import batchledger.jobs.python_workers\n"
         "from batchledger.interfaces.data_docs import charts, site\n"
         "workshop = cli._COMMANDS['Develop']\n"
         "for listed in cli._COMMANDS.values(): [cli.load_command(each) for each in listed if each not in workshop]"

@@ -15,7 +15,7 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from batchledger import reading, wiring
+from batchledger import looking, wiring
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.lifecycle import following, plans, run_batch
 from batchledger.lifecycle.following import Follower, Look, Tell, log_progress
@@ -329,7 +329,7 @@ def test_what_a_killed_stage_job_has_read_is_not_told_of_the_next_one(
         told.append(Reading(-1))
         platform.ledger.open_attempt(batch.batch_id, "run")
 
-    monkeypatch.setattr(reading, "load_connection", lambda name, *_: Connection(name, "spark"))
+    monkeypatch.setattr(looking, "load_connection", lambda name, *_: Connection(name, "spark"))
     monkeypatch.setattr(f"{SUBMIT_HOOK}.__init__", lambda *_, **__: None)
     monkeypatch.setattr(f"{SUBMIT_HOOK}.submit", submit)
     wiring.choose_stage_step(CONFIG, follow)(platform, batch.batch_id, "run")

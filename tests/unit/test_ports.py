@@ -1,21 +1,23 @@
 """A class that inherits from a role fills it: what it leaves out, it would inherit as a method that does nothing."""
 
+import ast
 import inspect
 import pkgutil
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
 
 import tests.fakes
-from batchledger import channels, checks, ledger, ports, sinks, source
+from batchledger import channels, checks, formats, ledger, ports, sinks, source
 
 ROLES = [each for each in vars(ports).values() if getattr(each, "_is_protocol", False)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def everything() -> None:
-    for package in (channels, checks, ledger, sinks, source, tests.fakes):
+    for package in (channels, checks, formats, ledger, sinks, source, tests.fakes):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
 
@@ -28,12 +30,21 @@ def find_classes(role: type) -> Iterator[type]:
             yield each
 
 
+def is_optional(member: object) -> bool:
+    """Whether the role itself has a body for it, which does for most."""
+    if not inspect.isfunction(member):
+        return False
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(member))).body
+    assert isinstance(function, ast.FunctionDef)
+    return len(function.body) > 1
+
+
 def find_missing(role: type, class_: type) -> list[str]:
     members = {name: member for each in role.__mro__ for name, member in vars(each).items() if each in ROLES}
     return [
         name
         for name, member in members.items()
-        if not name.startswith("_") and inspect.getattr_static(class_, name, None) is member
+        if not name.startswith("_") and not is_optional(member) and inspect.getattr_static(class_, name, None) is member
     ]
 
 

@@ -315,7 +315,7 @@ def test_whoever_got_no_reply_to_an_emptying_rewind_is_told_to_look_before_repea
 
 
 class ProducingSink(MemorySink):
-    capabilities = TOPIC
+    capabilities = replace(TOPIC, shares_transaction=True)
 
 
 def into_topic(world: World) -> Platform:

@@ -22,12 +22,14 @@ from pyspark.util import handle_worker_exception
 import batchledger.ledger.evidence
 import batchledger.source.kafka.records
 import batchledger.source.spark.tasks  # noqa: F401
+from batchledger.config.extras import has_extra
 from batchledger.sinks.kinds import KINDS
 from batchledger.source.spark.reduction import find_tag, reduce_error
 
 for _kind in KINDS:
-    for _module in _kind.worker_modules:
-        import_module(_module)
+    if _kind.extra is None or has_extra(_kind.extra):
+        for _module in _kind.worker_modules:
+            import_module(_module)
 
 
 def send_reduced(error: BaseException, outfile: IO[bytes]) -> None:

@@ -50,6 +50,8 @@ class SinkSection(Section):
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities()
+    extra: ClassVar[str | None] = None
+    """The extra of the package that has what this kind needs."""
     worker_modules: ClassVar[tuple[str, ...]] = ()
     """What Spark's tasks need of this kind, and is slow to import: workers are forked from a process that has it."""
 

@@ -45,6 +45,7 @@ class IcebergSinkConfig(TableSinkConfig):
     """A table of an Iceberg catalog; ``partition_by`` is how it is partitioned when it is created."""
 
     capabilities: ClassVar[Capabilities] = CAPABILITIES
+    extra: ClassVar[str] = "iceberg"
     worker_modules: ClassVar[tuple[str, ...]] = (
         "batchledger.sinks.iceberg.files",
         "batchledger.sinks.iceberg.writer",
