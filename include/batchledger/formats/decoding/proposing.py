@@ -27,8 +27,8 @@ MOST_TYPES = 1_000
 class Shape:
     """What a schema says of one value. ``type`` holds it, unless there is something within.
 
-    ``fields`` gives those of a record, whose ``name`` no other record of the schema has; ``each`` what is in an array,
-    or in a map if it ``is_map``.
+    ``fields`` gives the fields of a record, whose ``name`` no other record of the schema has. ``each`` gives what is in
+    an array, or in a map if it ``is_map``.
     """
 
     type: ColumnType = Json.JSONB
@@ -45,8 +45,8 @@ class _TooManyError(Exception):
 def propose_columns(record: Shape) -> tuple[Column, ...]:
     """Return a column for each field of a record, in their order.
 
-    What only JSON holds is ``jsonb``, also within other types, where no pipeline can declare it. So is a column of more
-    than ``MOST_TYPES``.
+    What only JSON holds is ``jsonb``, also within other types, where no pipeline can declare it. A column of more than
+    ``MOST_TYPES`` is ``jsonb``, too.
     """
     fields = record.fields() if record.fields is not None else ()
     return tuple(Column(name, _propose(each, (record.name,))) for name, each in fields)
