@@ -23,7 +23,14 @@ from batchledger.model.records.contract import FAULTS_SHOWN, Sample, with_added
 from batchledger.model.records.lookup import Record, choose_newest
 from batchledger.model.records.protection import ColumnProtection, describe_form
 from batchledger.model.records.rules import SinkMode, UnknownFieldPolicy
-from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
+from batchledger.model.records.writer_schemas import (
+    FIRST_MESSAGE,
+    Framing,
+    SchemaId,
+    SchemaType,
+    SubjectVersion,
+    WriterSchema,
+)
 from batchledger.settings.key_secret import read_key_secret
 from batchledger.settings.registry_options import registry_settings
 from batchledger.source.kafka.log import KafkaLog
@@ -33,23 +40,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from batchledger.formats.decoding.decoder import RecordDecoder
-    from batchledger.formats.decoding.protecting import Protector
     from batchledger.formats.decoding.registered import FindSchema, RegisteredDecoder
     from batchledger.formats.registry.client import Registry
 
 
 def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
     """Return the decoder of a pipeline's records. ``open_schemas`` tells it the schemas that these name."""
-    from batchledger.formats.decoding.decoder import RecordDecoder
+    from batchledger.formats.decoding.decoder import Protector, RecordDecoder
 
     source, columns = pipeline.source, pipeline.source.value_columns
     if source.unknown_fields is UnknownFieldPolicy.ADD:
         columns = with_added(columns, PostgresLedger(dsn).list_added_columns(pipeline.name), source.outer)
     key = pipeline.sink.key_columns
     values, keys = _make_registered(pipeline, columns), _make_registered_keys(pipeline)
-    return RecordDecoder(
-        columns, source.tombstones, key, source.unknown_fields, source.outer, values, keys, _make_protector(pipeline)
-    )
+    protector = Protector(source.protect, load_secret(pipeline) or b"")
+    return RecordDecoder(columns, source.tombstones, key, source.unknown_fields, source.outer, values, keys, protector)
 
 
 def load_secret(pipeline: PipelineConfig) -> bytes | None:
@@ -104,17 +109,10 @@ def make_erasure_check(pipeline: PipelineConfig, dsn: str) -> Callable[[Batch], 
     return partial(require_known_forms, dsn, find_form)
 
 
-def _make_protector(pipeline: PipelineConfig) -> "Protector":
-    from batchledger.formats.decoding.protecting import Protector
-
-    return Protector(pipeline.source.protect, load_secret(pipeline) or b"")
-
-
 def _make_registered(pipeline: PipelineConfig, columns: tuple[Column, ...]) -> "RegisteredDecoder | None":
     source = pipeline.source
     if source.schema_type is None:
         return None
-    from batchledger.formats.decoding.framing import FIRST_MESSAGE
     from batchledger.formats.decoding.registered import RegisteredDecoder
 
     keeps = source.unknown_fields is UnknownFieldPolicy.KEEP
@@ -219,7 +217,7 @@ def decode_records(pipeline: PipelineConfig, dsn: str, records: Sequence[Record]
     """Return the records with what their values say, if these are Avro or Protobuf, or why that cannot be had."""
     import pyarrow as pa
 
-    from batchledger.formats.decoding.headers import write_headers
+    from batchledger.formats.records import write_headers
 
     try:
         decoder = _make_registered(pipeline, ())

@@ -49,9 +49,9 @@ from batchledger.settings.connections import (
 )
 from batchledger.settings.key_secret import read_key_secret
 from batchledger.sinks.kind import SinkContext
+from batchledger.source.kafka.clients import to_client_options
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.source.kafka.records import read_first, read_share
-from batchledger.source.kafka.tuning import to_client_options
 from batchledger.source.spark.submit import submit_stage
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.lifecycle.requirement import publish_rows, remember_numbers, require_own_target, withdraw_rows
 from batchledger.lifecycle.tracing import trace_nothing
 from batchledger.model.balance import Balance, HoleCounts, HolePolicy, StagedRange, balance_batch, combine_witnesses

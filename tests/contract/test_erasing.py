@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batchledger.formats.decoding.headers import write_headers
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.records import QUARANTINE_SCHEMA, write_headers
 from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Decided, Staged
 from batchledger.model.erasure import ErasureKey

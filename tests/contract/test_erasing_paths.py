@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.model.batch import Batch, Decision, Lane, RecordOrigin, Staged
 from batchledger.model.checks import FailedRecord
 from batchledger.model.erasure import ErasureKey

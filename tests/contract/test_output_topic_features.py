@@ -18,7 +18,7 @@ from batchledger.model.errors import (
 )
 from batchledger.sinks.topic import features
 from batchledger.sinks.topic.features import _parse, read_features
-from batchledger.source.kafka.greeting import list_addresses
+from batchledger.source.kafka.refusals import list_addresses
 from tests.conftest import SERVICES, choose_ports
 from tests.contract.outputs import Output
 from tests.secured_kafka import Authority

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.local.samples.admin import KEEP_FOREVER
 from batchledger.model.balance import HoleEvidence
 from batchledger.model.batch import PartitionHealth, PartitionLog

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from typing_extensions import override
 
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.model.balance import WitnessedRange
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.checks import FailedRecord

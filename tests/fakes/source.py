@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from typing_extensions import override
 
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.model.balance import HoleEvidence
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog, TopicIdentity
 from batchledger.model.errors import ServiceUnavailableError, TopicChangedError

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.model.checks import CHECKS_OF_NUMBERS, CheckResult, IntegrityCheck, Outcome, Severity

@@ -150,7 +150,6 @@ class Campaign:
 def _outcomes(subject: Subject, records: Sequence[Record]) -> list[Outcome]:
     """Return what becomes of each record, in their order."""
     decoded = subject.decoder.decode(batch_of(records))
-    list(subject.decoder.find_unknown(decoded))
     aside = [] if decoded.set_aside is None else decoded.set_aside.to_pylist()
     found = [Outcome(each["offset"], each["error"], "") for each in aside]
     for rows in decoded.rows:

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from batchledger.formats.decoding.decoder import RecordDecoder
-from batchledger.formats.decoding.headers import write_headers
-from batchledger.formats.decoding.record_schema import RECORD_SCHEMA
 from batchledger.formats.decoding.registered import VALUE_HEADER, RegisteredDecoder
+from batchledger.formats.records import RECORD_SCHEMA, write_headers
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy

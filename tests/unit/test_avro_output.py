@@ -18,10 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.formats.arrow_types import arrow_schema, mark_columns
-from batchledger.formats.encoding.avro_output import AvroOutput
-from batchledger.formats.encoding.avro_schema import name_record, write_schema
 from batchledger.formats.encoding.avro_values import AvroValues
 from batchledger.formats.encoding.blocks import RecordEncoder
+from batchledger.formats.encoding.registered import RegisteredOutput, name_record, write_schema
 from batchledger.model.errors import BatchledgerError, ConfigurationError, SchemaRefusedError
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.writer_schemas import SchemaType
@@ -382,7 +381,7 @@ class MemoryRegistry:
 
 def test_schema_is_registered_once_and_has_no_column_of_provenance() -> None:
     registry = MemoryRegistry()
-    output = AvroOutput(registry, "out-value", "out")
+    output = RegisteredOutput(registry, "out-value", "out")
     schema = rows_of(c=pa.array([1])).schema.append(pa.field("_deleted", pa.bool_()))
     assert output.open(schema) == output.open(schema) == AvroValues(7)
     assert output.open(pa.schema([("d", pa.int32())])) == AvroValues(8)
@@ -393,13 +392,15 @@ def test_schema_is_registered_once_and_has_no_column_of_provenance() -> None:
 
 def test_dry_run_registers_nothing() -> None:
     registry = MemoryRegistry()
-    assert AvroOutput(registry, "out-value", "out").open(pa.schema([("c", pa.int32())]), is_dry_run=True) is not None
+    assert (
+        RegisteredOutput(registry, "out-value", "out").open(pa.schema([("c", pa.int32())]), is_dry_run=True) is not None
+    )
     assert registry.registered == []
 
 
 def test_refused_schema_is_asked_for_again() -> None:
     registry = MemoryRegistry(refusal=SchemaRefusedError("no"))
-    output = AvroOutput(registry, "out-value", "out")
+    output = RegisteredOutput(registry, "out-value", "out")
     with pytest.raises(SchemaRefusedError):
         output.open(pa.schema([("c", pa.int32())]))
     registry.refusal = None

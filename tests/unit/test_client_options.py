@@ -6,9 +6,8 @@ from confluent_kafka import Consumer
 from batchledger.model.errors import ConfigurationError
 from batchledger.settings.connections import Connection, kafka_options
 from batchledger.settings.kafka_options import ALLOWED_ENDPOINTS, CONSUMER_OPTIONS, check_connection_options
-from batchledger.source.kafka.clients import client_options
+from batchledger.source.kafka.clients import client_options, to_client_options
 from batchledger.source.kafka.second_client import to_settings
-from batchledger.source.kafka.tuning import to_client_options
 
 PLAIN = {"bootstrap.servers": "a:9092"}
 TLS = {**PLAIN, "security.protocol": "SSL"}

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.formats.decoding.avro.schema import AvroSchemaError
-from batchledger.formats.decoding.framing import FIRST_MESSAGE
 from batchledger.formats.decoding.registered import make_datum_decoder
 from batchledger.formats.decoding.sampling import MOST_FIELDS, look_at, look_at_schemas
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.contract import Contract, SchemaChange, TableColumn
-from batchledger.model.records.writer_schemas import SchemaType, WriterSchema
+from batchledger.model.records.writer_schemas import FIRST_MESSAGE, SchemaType, WriterSchema
 from tests.avro import record_schema
 
 ADDITIVE, WIDENING, BREAKING = SchemaChange.ADDITIVE, SchemaChange.WIDENING, SchemaChange.BREAKING

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.formats.decoding.headers import write_headers
+from batchledger.formats.records import write_headers
 from batchledger.lifecycle.execution import carry_out, explain
 from batchledger.lifecycle.orders import Erase
 from batchledger.model.batch import Decision

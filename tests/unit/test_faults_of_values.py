@@ -2,13 +2,13 @@
 
 import pytest
 
+from batchledger.formats.decoding.faults import explain_fault
 from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.formats.decoding.objects import (
     HALF_A_PAIR,
     NOT_ONE_OBJECT,
     NOT_UTF8,
     TOO_DEEP,
-    explain_fault,
     parse_object,
 )
 

@@ -16,7 +16,7 @@ from batchledger.config.sections import SourceConfig
 from batchledger.formats.arrow_types import is_json
 from batchledger.formats.decoding.blocks import BlockDecoder
 from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
-from batchledger.formats.decoding.rest import KeepingBlocks, RestReader
+from batchledger.formats.decoding.documents import DocumentDecoder, RestReader
 from batchledger.model.records.columns import REST, parse_columns, read_columns, write_columns
 from batchledger.model.records.contract import describe_change, fingerprint
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
@@ -168,7 +168,7 @@ def test_records_together_and_each_by_itself_keep_the_same(texts: Sequence[str],
     together = keeping(columns).decode(records_of(values))
     rows, errors = rows_of(together), errors_of(together)
     alone = keeping(columns)
-    alone.__dict__["_blocks"] = _NothingIsSure(BlockDecoder(columns), RestReader(columns))
+    alone._values.__dict__["_blocks"] = _NothingIsSure(columns)
     decoded_alone = {value: alone.decode(records_of([value])) for value in set(values)}
     for offset, value in enumerate(values):
         single = decoded_alone[value]
@@ -176,7 +176,7 @@ def test_records_together_and_each_by_itself_keep_the_same(texts: Sequence[str],
         assert ({**rows[offset], "_offset": 0} if offset in rows else None) == rows_of(single).get(0)
 
 
-class _NothingIsSure(KeepingBlocks):
+class _NothingIsSure(BlockDecoder):
     def decode(self, values: pa.BinaryArray) -> Any:
         return super().decode(pa.nulls(len(values), pa.binary()))
 
@@ -184,9 +184,10 @@ class _NothingIsSure(KeepingBlocks):
 @pytest.mark.parametrize("columns", [FLAT, COLUMNS], ids=["flat", "nested"])
 def test_records_without_other_fields_are_not_looked_at_one_by_one(columns: Any) -> None:
     values = pa.array([b'{"id":%d}' % number for number in range(300)], pa.binary())
-    blocks = BlockDecoder(columns, UnknownFieldPolicy.KEEP)
-    rows, is_sure, _ = KeepingBlocks(blocks, _NeverAsked(columns)).decode(values)
-    assert (rows["_rest"].null_count, is_sure.all()) == (300, True)
+    decoder = DocumentDecoder((*columns, REST), UnknownFieldPolicy.KEEP)
+    decoder.__dict__.update(_rest=_NeverAsked(columns), _objects=None)
+    found = decoder.decode(values)
+    assert (found.rows["_rest"].null_count, found.is_decoded.all()) == (300, True)
 
 
 class _NeverAsked(RestReader):
@@ -196,10 +197,12 @@ class _NeverAsked(RestReader):
 
 def test_records_with_other_fields_are_decoded_in_blocks() -> None:
     values = pa.array([b'{"id":%d,"tax":1.10}' % number for number in range(300)], pa.binary())
-    decoder = keeping(FLAT)
-    rows, is_sure, may_have_unknown = decoder._blocks.decode(values)
-    assert set(rows["_rest"].to_pylist()) == {'{"tax":1.10}'}
-    assert (is_sure.all(), may_have_unknown.any()) == (True, False)
+    decoder = DocumentDecoder((*FLAT, REST), UnknownFieldPolicy.KEEP)
+    # Nothing reads a record by itself.
+    decoder.__dict__["_objects"] = None
+    found = decoder.decode(values)
+    assert set(found.rows["_rest"].to_pylist()) == {'{"tax":1.10}'}
+    assert (found.is_decoded.all(), found.undeclared) == (True, ())
 
 
 def test_record_whose_other_fields_cannot_be_kept_is_set_aside_and_its_neighbours_become_rows() -> None:
@@ -254,7 +257,7 @@ def test_kept_fields_are_json_and_a_part_of_the_schema_that_the_ledger_keeps() -
 def test_nothing_is_counted_as_lost() -> None:
     # Some in blocks, and one by itself.
     decoded = keeping(FLAT).decode(records_of([*[b'{"x":1}'] * 300, b'{"x":1,"id":-0}', b'{"x":1e10001}']))
-    assert (decoded.strange, decoded.undeclared) == ([], ())
+    assert decoded.undeclared == []
 
 
 def test_file_has_the_column_and_no_column_can_take_its_name() -> None:

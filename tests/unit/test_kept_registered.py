@@ -125,7 +125,7 @@ def test_field_that_the_schema_does_not_know_is_counted() -> None:
     decoder = keeping(SchemaType.PROTOBUF)
     decoded = decoder.decode(records_of(protobuf(id=1, tax=0.5), protobuf(id=2, tax=0.5) + b"\x48\x01"))
     assert rest_of(decoded) == {0: '{"tax":0.5}', 1: '{"tax":0.5}'}
-    ((names, seen),) = decoder.find_unknown(decoded)
+    ((names, seen),) = decoded.undeclared
     assert (names, seen.records, seen.first[2]) == ({"field number 9"}, 1, 1)
 
 

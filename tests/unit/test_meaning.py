@@ -19,8 +19,8 @@ from batchledger.formats.decoding.blocks import BlockDecoder
 from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
 from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.formats.decoding.objects import MOST_LEVELS, TOO_DEEP, ObjectReader
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.formats.encoding.blocks import write_tokens
+from batchledger.formats.records import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_key
 from batchledger.model.records.rules import TombstonePolicy

@@ -133,7 +133,7 @@ def test_documents_that_may_not_fit_are_read_alike_in_blocks_and_alone(data: st.
     rows = {row["_offset"]: row for batch in decoded.rows for row in batch.to_pylist()}
     errors = {} if decoded.set_aside is None else {e["offset"]: e["error"] for e in decoded.set_aside.to_pylist()}
     unknown = {}
-    for names, seen in decoder.find_unknown(decoded):
+    for names, seen in decoded.undeclared:
         unknown[seen.first[2]] = names
     schema = arrow_schema(columns)
     for offset, text in enumerate(texts):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from batchledger.formats.decoding.decoder import NO_KEY, NO_VALUE, RecordDecoder
 from batchledger.formats.decoding.objects import ObjectReader
 from batchledger.formats.decoding.outer import UNREADABLE_HEADERS
-from batchledger.formats.decoding.record_schema import RECORD_SCHEMA, UNREADABLE_NAME
+from batchledger.formats.records import RECORD_SCHEMA, UNREADABLE_NAME
 from batchledger.model.records.columns import Column, parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
 from batchledger.model.records.rules import TombstonePolicy

@@ -19,10 +19,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
-from batchledger.formats.decoding.decoder import RecordDecoder
-from batchledger.formats.decoding.headers import write_headers
-from batchledger.formats.decoding.protecting import Protector
+from batchledger.formats.decoding.decoder import Protector, RecordDecoder
 from batchledger.formats.decoding.registered import RegisteredDecoder
+from batchledger.formats.records import write_headers
 from batchledger.lifecycle import decisions, plans
 from batchledger.model.batch import Decision, QuarantinedRecord
 from batchledger.model.erasure import ErasureKey

@@ -11,12 +11,18 @@ import pyarrow as pa
 import pytest
 
 from batchledger.formats.decoding.decoder import RecordDecoder
-from batchledger.formats.decoding.framing import FIRST_MESSAGE
 from batchledger.formats.decoding.registered import KEY_HEADER, RegisteredDecoder, find_undeclared
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
-from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
+from batchledger.model.records.writer_schemas import (
+    FIRST_MESSAGE,
+    Framing,
+    SchemaId,
+    SchemaType,
+    SubjectVersion,
+    WriterSchema,
+)
 from tests.avro import encode, frame, record_schema
 from tests.protobuf import write_message
 from tests.unit.test_meaning import records_of
@@ -132,7 +138,7 @@ def test_records_of_several_schemas_keep_their_order_and_places() -> None:
 def test_fields_are_counted_for_the_records_that_became_rows() -> None:
     decoder = make("id int", tombstones=TombstonePolicy.SKIP)
     decoded = decoder.decode(records_of(*values()))
-    found = {tuple(sorted(names)): (seen.records, seen.first) for names, seen in decoder.find_unknown(decoded)}
+    found = {tuple(sorted(names)): (seen.records, seen.first) for names, seen in decoded.undeclared}
     assert found == {("tax",): (3, ("t", 0, 0)), ("customer",): (2, ("t", 0, 1))}
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from batchledger.formats.decoding.avro.decoder import AvroDecoder
 from batchledger.formats.decoding.avro.schema import LONGEST_NAME, MOST_DIGITS, MOST_FIELDS, AvroSchemaError
+from batchledger.formats.decoding.proposing import propose_columns
 from batchledger.formats.decoding.protobuf import compiling
 from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError, compile_files
-from batchledger.formats.decoding.registered import find_undeclared, make_datum_decoder, propose_columns
+from batchledger.formats.decoding.registered import find_shape, find_undeclared, make_datum_decoder
 from batchledger.formats.registry.client import MOST_CHARACTERS, MOST_REFERENCES, Registry
 from batchledger.model.errors import SchemaRefusedError, ServiceUnavailableError, StagingError
 from batchledger.model.records.columns import parse_columns
@@ -62,7 +63,7 @@ def test_graph_of_optional_types_of_avro_is_proposed_compared_and_read_in_bounde
     wrap: Any, declared: str
 ) -> None:
     schema = graph(wrap)
-    assert [str(each.type) for each in propose_columns(schema, (0,))] == ["jsonb"]
+    assert [str(each.type) for each in propose_columns(find_shape(schema, (0,)))] == ["jsonb"]
     assert find_undeclared(schema, parse_columns(declared), (0,)) in ({"top.b", "top.a.b", "top.a.a.a"}, {"top[].b"})
     assert decode(schema, "top jsonb", b"\0", b"\4")[0] in ([{"top": None}], [{"top": "[]"}])
 
@@ -144,7 +145,7 @@ def test_schema_nested_too_deep_is_refused() -> None:
     array = '{"type": "array", "items": ' * 5_000 + '"int"' + "}" * 5_000
     for schema in (deep, WriterSchema(1, SchemaType.AVRO, array)):
         with pytest.raises(AvroSchemaError):
-            propose_columns(schema, (0,))
+            propose_columns(find_shape(schema, (0,)))
 
 
 PROTO = 'syntax = "proto3";\n'
@@ -158,7 +159,7 @@ def protobuf(text: str) -> WriterSchema:
 def test_graph_of_messages_is_proposed_compared_and_read_in_bounded_steps() -> None:
     messages = [f"message M{n} {{ M{n + 1} a = 1; M{n + 1} b = 2; }}" for n in range(LEVELS)]
     schema = protobuf("\n".join([*messages, f"message M{LEVELS} {{}}"]))
-    assert [str(each.type) for each in propose_columns(schema, (0,))] == ["jsonb", "jsonb"]
+    assert [str(each.type) for each in propose_columns(find_shape(schema, (0,)))] == ["jsonb", "jsonb"]
     columns = parse_columns("a.a.b as deep jsonb")
     assert find_undeclared(schema, columns, (0,)) == {"b", "a.b", "a.a.a"}
     rows, _, _ = make_datum_decoder(schema, columns, (0,), None).decode(pa.array([b""], pa.binary()))
@@ -201,7 +202,7 @@ def test_text_that_is_no_unicode_and_imports_in_a_circle_are_refused() -> None:
 def test_long_names_of_protobuf_are_refused() -> None:
     for text in (f"message A {{ int32 {'x' * 251} = 1; }}", f"message A {{ enum E {{ {'X' * 251} = 0; }} }}"):
         with pytest.raises(ProtobufSchemaError, match="longer than 250 characters"):
-            propose_columns(protobuf(text), (0,))
+            propose_columns(find_shape(protobuf(text), (0,)))
 
 
 def test_schema_that_kills_protoc_is_refused_as_the_writers_fault() -> None:

@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from batchledger.config.pipeline_file import read_pipeline_file
-from batchledger.formats.decoding.framing import FIRST_MESSAGE
 from batchledger.formats.decoding.sampling import look_at, look_at_schemas
 from batchledger.interfaces.cli.display.schemas import describe_contract, describe_proposal, differences_table
 from batchledger.interfaces.cli.printing import Shown, show
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.contract import Contract, SchemaChange, TableColumn
-from batchledger.model.records.writer_schemas import SchemaId, SchemaType, SubjectVersion, UsedSchema, WriterSchema
+from batchledger.model.records.writer_schemas import (
+    FIRST_MESSAGE,
+    SchemaId,
+    SchemaType,
+    SubjectVersion,
+    UsedSchema,
+    WriterSchema,
+)
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"amount","type":"double"}]}'
 WRITTEN = WriterSchema(1, SchemaType.AVRO, ORDER)

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchledger.formats.decoding.decoder import RecordDecoder
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.formats.decoding.surviving import BoundedDecoder
+from batchledger.formats.records import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy

@@ -20,9 +20,9 @@ from typing_extensions import override
 
 from batchledger.formats.decoding import surviving
 from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
-from batchledger.formats.decoding.record_schema import RECORD_SCHEMA
 from batchledger.formats.decoding.registered import KEY_HEADER, FindSchema, RegisteredDecoder
 from batchledger.formats.decoding.surviving import BoundedDecoder, DecodingBounds, SurvivingDecoder
+from batchledger.formats.records import RECORD_SCHEMA
 from batchledger.model.errors import DecoderFailedError, RowsRefusedError, ServiceUnavailableError, StagingError
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, RecordKey

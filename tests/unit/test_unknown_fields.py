@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from batchledger.formats.decoding.blocks import BlockDecoder
 from batchledger.formats.decoding.decoder import Decoded, RecordDecoder
-from batchledger.formats.decoding.record_schema import RECORD_SCHEMA
+from batchledger.formats.decoding.documents import DocumentDecoder
+from batchledger.formats.records import RECORD_SCHEMA
 from batchledger.model.records.columns import parse_columns
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
 from batchledger.model.records.unknown_fields import (
@@ -101,14 +102,10 @@ def records_of(values: Sequence[bytes | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
-def unknown_in(decoder: RecordDecoder, decoded: Decoded) -> Mapping[int, frozenset[str]]:
-    """The unknown fields by offset, of records that are looked at one by one."""
-    return {
-        seen.first[2]: frozenset(names)
-        for records in decoded.strange
-        for place in range(records.num_rows)
-        for names, seen in decoder.find_unknown(Decoded((), strange=[records.slice(place, 1)]))
-    }
+def unknown_in(decoder: DocumentDecoder, values: Sequence[bytes | None]) -> Mapping[int, frozenset[str]]:
+    """The unknown fields by place."""
+    found = decoder.decode(pa.array(values, pa.binary()))
+    return {place: names for names, places in found.undeclared for place in places.tolist()}
 
 
 def rows_of(decoded: Decoded) -> Mapping[int, Mapping[str, Any]]:
@@ -146,7 +143,8 @@ def test_records_together_and_each_by_itself_have_the_same_unknown_fields(
     values = [text.encode() for text in texts] * times
     decoder = RecordDecoder(COLUMNS, unknown_fields=policy)
     decoded = decoder.decode(records_of(values))
-    rows, errors, unknown = rows_of(decoded), errors_of(decoded), unknown_in(decoder, decoded)
+    rows, errors = rows_of(decoded), errors_of(decoded)
+    unknown = unknown_in(DocumentDecoder(COLUMNS, policy), values)
     lenient = RecordDecoder(COLUMNS)
     decoded_alone = {value: lenient.decode(records_of([value])) for value in set(values)}
     for offset, value in enumerate(values):
@@ -192,4 +190,4 @@ def test_one_record_with_an_unknown_field_is_set_aside_and_its_neighbours_become
 def test_tombstone_that_is_kept_as_a_row_has_no_unknown_field() -> None:
     decoder = RecordDecoder(COLUMNS, TombstonePolicy.KEEP, unknown_fields=UnknownFieldPolicy.WARN)
     decoded = decoder.decode(records_of([None, b'{"other":1}']))
-    assert unknown_in(decoder, decoded) == {1: {"other"}}
+    assert decoded.undeclared == [({"other"}, Sighting(1, ("orders", 2, 1)))]

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from batchledger.model.records.columns import Column
 from batchledger.model.records.types import (
@@ -23,10 +24,12 @@ from batchledger.model.records.types import (
 MOMENT = pa.timestamp("us", "UTC")
 
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-_JSON = {b"batchledger": b"jsonb"}
-"""Marks a field of texts as JSON. Arrow's own type for it is unknown to most of its functions, and to Spark."""
-_HASHED = {b"batchledger": b"hashed"}
-"""Marks a field of texts that are hashes of what records have."""
+_MARK, _HASHED = b"batchledger", b"hashed"
+_TEXTS: Mapping[bytes, Json | Scalar] = {b"jsonb": Json.JSONB}
+"""Types whose values are texts in Arrow, by the marks of their fields.
+
+Arrow's own type for JSON is unknown to most of its functions, and to Spark. A hash of what a record has is marked, too.
+"""
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -75,8 +78,8 @@ def find_type(field: pa.Field) -> ScalarType | Json | None:
 
     It is the first one with the Arrow type. A transform may make types that no column is declared with.
     """
-    if is_json(field):
-        return Json.JSONB
+    if (marked := _TEXTS.get(_mark_of(field))) is not None:
+        return marked
     if pa.types.is_decimal(field.type):
         return DecimalOf(field.type.precision, field.type.scale)
     if pa.types.is_timestamp(field.type):
@@ -90,30 +93,43 @@ def is_array(type_: pa.DataType) -> bool:
 
 
 def mark_columns(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema with the fields marked that are declared as JSON, as far as they hold texts."""
-    return _mark(schema, [each.name for each in columns if each.type is Json.JSONB], _JSON)
+    """Return the schema with the fields marked that are declared with a type that Arrow does not tell from a text."""
+    mark_by_type = {type_: mark for mark, type_ in _TEXTS.items()}
+    return _mark(schema, {each.name: mark_by_type[each.type] for each in columns if each.type in mark_by_type})
 
 
 def mark_hashed(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     """Return the schema with the fields of these names marked as hashes, as far as they hold texts."""
-    return _mark(schema, names, _HASHED)
+    return _mark(schema, dict.fromkeys(names, _HASHED))
 
 
 def is_json(field: pa.Field) -> bool:
     """Whether the texts of a field are JSON, rather than texts that JSON would quote."""
-    return _is_marked(field, _JSON)
+    return _TEXTS.get(_mark_of(field)) is Json.JSONB
 
 
 def is_hashed(field: pa.Field) -> bool:
     """Whether the texts of a field are hashes of what records have."""
-    return _is_marked(field, _HASHED)
+    return _mark_of(field) == _HASHED
 
 
-def _mark(schema: pa.Schema, names: Collection[str], mark: Mapping[bytes, bytes]) -> pa.Schema:
+def _mark(schema: pa.Schema, marks: Mapping[str, bytes]) -> pa.Schema:
+    marked = {each.name for each in schema if each.name in marks and pa.types.is_string(each.type)}
     return pa.schema(
-        [each.with_metadata(mark) if each.name in names and pa.types.is_string(each.type) else each for each in schema]
+        [each.with_metadata({_MARK: marks[each.name]}) if each.name in marked else each for each in schema]
     )
 
 
-def _is_marked(field: pa.Field, mark: Mapping[bytes, bytes]) -> bool:
-    return bool(field.metadata) and mark.items() <= field.metadata.items()
+def _mark_of(field: pa.Field) -> bytes:
+    return bytes((field.metadata or {}).get(_MARK, b""))
+
+
+def reached(values: pa.Array, within: pa.Array) -> pa.Array:
+    """Return what a part of a longer array holds of the values within."""
+    first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    return within.slice(first, last - first)
+
+
+def group(values: pa.Array, within: pa.Array) -> pa.ListArray:
+    """Return what was made of the values that are ``reached``, for each array or map."""
+    return pa.ListArray.from_arrays(pc.subtract(values.offsets, values.offsets[0]).cast(pa.int32()), within)

@@ -23,7 +23,7 @@ from batchledger.database.transactions import (
     read_statement,
     transaction,
 )
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA
+from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.ledger.evidence_tables import about, quarantine_table, visible_table, withhold_payloads
 from batchledger.model.balance import WitnessedRange
 from batchledger.model.batch import Attempt, Batch, RecordOrigin

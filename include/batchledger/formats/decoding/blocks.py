@@ -28,10 +28,13 @@ import pyarrow.json as pa_json
 from batchledger.formats.arrow_types import arrow_schema
 from batchledger.formats.decoding.nested import Declared, count_fields, declare_fields, fields_given_once
 from batchledger.formats.decoding.objects import BYTE_ORDER_MARK, MOST_LEVELS
-from batchledger.formats.decoding.picking import DoubtfulError, make_picker, read_as_written, read_texts
 from batchledger.formats.decoding.settling import (
+    DoubtfulError,
     have_tiny,
     lay_out,
+    make_picker,
+    read_as_written,
+    read_texts,
     replace_decimals,
     require_form,
     require_same_decimals,

@@ -5,7 +5,7 @@ This module judges what a record has besides its value: its own timestamp, and w
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,18 +14,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchledger.formats.arrow_types import arrow_schema, mark_hashed
-from batchledger.formats.decoding.blocks import BlockDecoder
+from batchledger.formats.decoding.documents import DocumentDecoder
 from batchledger.formats.decoding.meaning import LATEST_MICROSECONDS, UnfitError
-from batchledger.formats.decoding.objects import KeyReader, ObjectReader
+from batchledger.formats.decoding.objects import KeyReader
 from batchledger.formats.decoding.outer import OuterReader
-from batchledger.formats.decoding.protecting import NO_PROTECTION, Protector
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA
 from batchledger.formats.decoding.registered import FindSchema, RegisteredDecoder
-from batchledger.formats.decoding.rest import KeepingBlocks, RestReader
+from batchledger.formats.records import QUARANTINE_SCHEMA, RECORD_SCHEMA
+from batchledger.model.hashing import make_hash
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, REST, Column
 from batchledger.model.records.outer import NO_OUTER, OuterColumns
+from batchledger.model.records.protection import (
+    MOST_HIDDEN,
+    STARS,
+    ColumnProtection,
+    Protections,
+    without_dropped,
+)
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
-from batchledger.model.records.unknown_fields import Place, Sighting, write_name
+from batchledger.model.records.unknown_fields import Place, Sighting
 
 NO_KEY = "the record has no value, and its key has no value for a key column"
 NO_VALUE = "the record has no value (a tombstone)"
@@ -35,7 +41,57 @@ _MOMENT = pa.timestamp("us", "UTC")
 _PROVENANCE_TYPES = (pa.string(), pa.int32(), pa.int64(), _MOMENT)
 # Kafka's own mark of a record without a timestamp.
 _NO_TIMESTAMP = -1
-_RECORDS_GROUPED = 1_024
+_SHOWN_OF_MASKED = 4
+
+
+@dataclass(frozen=True)
+class Protector:
+    """Hashes, masks and drops columns of rows that were just decoded; nothing else of a row is seen before.
+
+    Nulls stay null. Hashing is one call a value: no library hashes a whole column with a secret. Pickled to the
+    executors, with the secret that hashes are made with.
+    """
+
+    protections: Protections
+    secret: bytes = field(default=b"", repr=False)
+
+    @property
+    def hashed(self) -> frozenset[str]:
+        """The names of the columns that are hashed."""
+        return frozenset(name for name, each in self.protections.items() if each is ColumnProtection.HASH)
+
+    def keep(self, columns: Sequence[Column]) -> tuple[Column, ...]:
+        """Return the columns that ``protect`` leaves."""
+        return without_dropped(columns, self.protections)
+
+    def protect(self, columns: Sequence[Column], values: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return the arrays of the columns that stay, in their order."""
+        kept = []
+        for column, array in zip(columns, values, strict=True):
+            match self.protections.get(column.name):
+                case ColumnProtection.HASH:
+                    kept.append(self._hash(array))
+                case ColumnProtection.MASK:
+                    kept.append(_mask(array))
+                case ColumnProtection.DROP:
+                    pass
+                case None:
+                    kept.append(array)
+        return kept
+
+    def _hash(self, texts: pa.StringArray) -> pa.StringArray:
+        hash_text = make_hash(self.secret)
+        hashed = (None if each is None else hash_text(each) for each in texts.to_pylist())
+        return pa.array(hashed, pa.string(), size=len(texts))
+
+
+def _mask(texts: pa.StringArray) -> pa.StringArray:
+    ends = pc.binary_join_element_wise(STARS, pc.utf8_slice_codeunits(texts, -_SHOWN_OF_MASKED), "")
+    masked = pc.if_else(pc.greater(pc.utf8_length(texts), MOST_HIDDEN), ends, STARS)
+    return pc.if_else(texts.is_valid(), masked, pa.scalar(None, pa.string()))
+
+
+NO_PROTECTION = Protector({})
 
 
 @dataclass(frozen=True)
@@ -43,14 +99,13 @@ class Decoded:
     """What became of a batch of records; each is in exactly one part.
 
     ``rows`` have the schema of the decoder; ``set_aside`` has ``QUARANTINE_SCHEMA``; ``skipped`` are tombstones that
-    are only counted, with the columns of the batch. ``strange`` are the records of rows that may have unknown fields;
-    ``undeclared`` are names of fields that records of rows surely have.
+    are only counted, with the columns of the batch. ``undeclared`` are names of fields, together with the records of
+    rows that have exactly these.
     """
 
     rows: Sequence[pa.RecordBatch]
     set_aside: pa.RecordBatch | None = None
     skipped: pa.RecordBatch | None = None
-    strange: Sequence[pa.RecordBatch] = ()
     undeclared: Sequence[tuple[AbstractSet[str], Sighting]] = ()
 
 
@@ -138,122 +193,59 @@ class RecordDecoder:
 
     def _decode(self, records: pa.RecordBatch) -> Decoded:
         is_out_of_time = _is_out_of_time(records["timestamp_ms"])
-        values = records["value"]
+        values, is_tombstone = records["value"], records["value"].is_null().to_numpy(zero_copy_only=False)
         if is_out_of_time.any():
             values = pc.if_else(pa.array(is_out_of_time), pa.scalar(None, pa.binary()), values)
-        if self.registered is not None:
-            return self._decode_registered(self.registered, records, values, is_out_of_time)
-        decoded, is_sure, may_have_unknown = self._blocks.decode(values)
-        rows, strange = [], []
-        if decoded.num_rows:
-            sure = records if is_sure.all() else records.filter(pa.array(is_sure))
-            rows.append(self._join(decoded.columns, sure, np.zeros(sure.num_rows, bool)))
-            if may_have_unknown.any():
-                strange.append(sure.filter(pa.array(may_have_unknown)))
-        if is_sure.all():
-            return Decoded(rows, strange=strange)
-        left = np.flatnonzero(~is_sure)
-        others = self._decode_each(records.take(pa.array(left)), is_out_of_time[left])
-        return replace(others, rows=[*rows, *others.rows], strange=[*strange, *others.strange])
-
-    def _decode_registered(
-        self, decoder: RegisteredDecoder, records: pa.RecordBatch, values: pa.BinaryArray, is_out_of_time: np.ndarray
-    ) -> Decoded:
-        found = decoder.decode(values, records["headers"])
+        found = self._values.decode(values, records["headers"])
+        errors = {**found.errors, **dict.fromkeys(np.flatnonzero(is_out_of_time).tolist(), OUT_OF_TIME)}
         rows = []
         if found.rows.num_rows:
-            kept = records.filter(pa.array(found.is_decoded))
-            rows.append(self._join(found.rows.columns, kept, np.zeros(kept.num_rows, bool)))
+            kept = records if found.is_decoded.all() else records.filter(pa.array(found.is_decoded))
+            rows.append(self._join(found.rows.columns, kept, is_deleted=False))
+        without, skipped = np.flatnonzero(is_tombstone & ~is_out_of_time), None
+        if len(without) and self.tombstones is TombstonePolicy.SKIP:
+            skipped = records.take(pa.array(without))
+        elif len(without):
+            rows += self._read_tombstones(records, without, errors)
         undeclared = [
             (names, Sighting(len(places), _find_first(records, places.tolist())))
             for names, places in found.undeclared
             if self.unknown_fields.counts and len(places)
         ]
-        without = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-        others = self._decode_each(records.take(pa.array(without)), is_out_of_time[without])
-        unfit = refuse_records(records, sorted(found.errors.items()))
-        parts = [each for each in (unfit, others.set_aside) if each is not None]
-        return replace(
-            others,
-            rows=[*rows, *others.rows],
-            set_aside=pa.concat_batches(parts) if parts else None,
-            undeclared=undeclared,
-        )
+        return Decoded(rows, refuse_records(records, sorted(errors.items())), skipped, undeclared)
 
-    def find_unknown(self, decoded: Decoded) -> Iterator[tuple[AbstractSet[str], Sighting]]:
-        """Yield unknown fields, together with the records that became rows and have exactly these."""
-        yield from decoded.undeclared
-        for part in decoded.strange:
-            # Each record may have names of its own.
-            for start in range(0, part.num_rows, _RECORDS_GROUPED):
-                yield from self._group_unknown(part.slice(start, _RECORDS_GROUPED))
-
-    def _group_unknown(self, records: pa.RecordBatch) -> Iterator[tuple[AbstractSet[str], Sighting]]:
-        places_by_names: dict[frozenset[str], list[int]] = {}
-        for place, value in enumerate(records["value"].to_pylist()):
-            if value is not None:
-                places_by_names.setdefault(frozenset(self._objects.find_unknown(value)), []).append(place)
-        places_by_names.pop(frozenset(), None)
-        for names, places in places_by_names.items():
-            yield names, Sighting(len(places), _find_first(records, places))
-
-    def _decode_each(self, records: pa.RecordBatch, is_out_of_time: np.ndarray) -> Decoded:
-        rows: list[pa.RecordBatch] = []
-        strange: list[pa.RecordBatch] = []
-        values, errors, good, skipped = [], [], [], []
-        for place, (value, is_late) in enumerate(zip(records["value"], is_out_of_time, strict=True)):
-            if is_late:
-                errors.append((place, OUT_OF_TIME))
-                continue
-            if not value.is_valid and self.tombstones is TombstonePolicy.SKIP:
-                skipped.append(place)
-                continue
+    def _read_tombstones(
+        self, records: pa.RecordBatch, places: np.ndarray, errors: dict[int, str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of records without a value. ``errors`` gets, by place, why others become none."""
+        found: dict[int, Sequence[Any]] = {}
+        for place in places.tolist():
             try:
-                values.append([*self._read(value.as_py(), records["key"][place]), *self._read_rest(value.as_py())])
-                good.append(place)
+                found[place] = self._read_tombstone(records["key"][place])
             except UnfitError as error:
-                errors.append((place, str(error)))
-        if good:
-            kept = records.take(pa.array(good))
-            by_column = list(zip(*values, strict=True)) or [()] * len(self.columns)
+                errors[place] = str(error)
+        if found:
+            by_column = list(zip(*found.values(), strict=True))
             types = arrow_schema((*self.columns, *self._kept)).types
             columns = [pa.array(each, type_) for each, type_ in zip(by_column, types, strict=True)]
-            rows.append(self._join(columns, kept, kept["value"].is_null().to_numpy(zero_copy_only=False)))
-            if self.unknown_fields.counts and self.registered is None and not self._kept:
-                strange.append(kept)
-        skipped_records = records.take(pa.array(skipped)) if skipped else None
-        return Decoded(rows, refuse_records(records, errors), skipped_records, strange)
+            yield self._join(columns, records.take(pa.array(list(found))), is_deleted=True)
 
-    def _read(self, value: bytes | None, key: pa.Scalar) -> Sequence[Any]:
+    def _read_tombstone(self, key: pa.Scalar) -> Sequence[Any]:
         """Return a value a column. Raises UnfitError."""
-        if value is not None:
-            read = self._objects.read(value)
-            if self.unknown_fields is UnknownFieldPolicy.QUARANTINE:
-                self._refuse_unknown(value)
-            return read
+        own: Sequence[Any] = [None] * len(self.columns)
         match self.tombstones:
-            case TombstonePolicy.KEEP:
-                return [None] * len(self.columns)
             case TombstonePolicy.DELETE if self._keys.columns_of_key:
-                return self._keys.read(key.as_py())
-            case TombstonePolicy.DELETE:
-                return [None] * len(self.columns)
+                own = self._keys.read(key.as_py())
+            case TombstonePolicy.DELETE | TombstonePolicy.KEEP:
+                pass
             case _:
                 raise UnfitError(NO_VALUE)
+        return [*own, *(None for _ in self._kept)]
 
-    def _read_rest(self, value: bytes | None) -> Sequence[str | None]:
-        """Return what is kept of the undeclared fields, for the columns that it is kept in. Raises UnfitError."""
-        return [None if value is None else self._rest.read(value) for _ in self._kept]
-
-    def _refuse_unknown(self, value: bytes) -> None:
-        unknown = self._objects.find_unknown(value)
-        if unknown:
-            raise UnfitError(f"field {min(map(write_name, unknown))} is not declared")
-
-    def _join(self, columns: Sequence[pa.Array], records: pa.RecordBatch, is_deleted: np.ndarray) -> pa.RecordBatch:
+    def _join(self, columns: Sequence[pa.Array], records: pa.RecordBatch, is_deleted: bool) -> pa.RecordBatch:
         """Return decoded columns, protected, beside the places of their records: every row is made here."""
         places = [records[name.removeprefix("_")] for name in PROVENANCE_COLUMNS[:3]]
-        deleted = [pa.array(is_deleted)] if self.tombstones is TombstonePolicy.DELETE else []
+        deleted = [pa.repeat(is_deleted, records.num_rows)] if self.tombstones is TombstonePolicy.DELETE else []
         outer = records.columns[len(RECORD_SCHEMA) :]
         own, rest = columns[: len(self.columns)], columns[len(self.columns) :]
         kept = self.protector.protect(self._decoded, [*own, *outer, *rest])
@@ -262,13 +254,8 @@ class RecordDecoder:
         )
 
     @cached_property
-    def _blocks(self) -> BlockDecoder | KeepingBlocks:
-        blocks = BlockDecoder(self.columns, self.unknown_fields)
-        return KeepingBlocks(blocks, self._rest) if self._kept else blocks
-
-    @cached_property
-    def _rest(self) -> RestReader:
-        return RestReader(self.columns)
+    def _values(self) -> DocumentDecoder | RegisteredDecoder:
+        return self.registered or DocumentDecoder((*self.columns, *self._kept), self.unknown_fields)
 
     @cached_property
     def _outer(self) -> OuterReader:
@@ -277,10 +264,6 @@ class RecordDecoder:
     @cached_property
     def _wider_schema(self) -> pa.Schema:
         return pa.schema([*RECORD_SCHEMA, *(field.with_name(f"column {field.name}") for field in self._outer.schema)])
-
-    @cached_property
-    def _objects(self) -> ObjectReader:
-        return ObjectReader(self.columns)
 
     @cached_property
     def _keys(self) -> KeyReader:

@@ -13,14 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.model.records.writer_schemas import SchemaId
+from batchledger.model.records.writer_schemas import FIRST_MESSAGE, SchemaId
 
 TOO_SHORT = "the value is shorter than a schema id"
 NO_MAGIC = "it does not begin with the magic byte 0"
 NO_ID = "it begins with neither the byte 0 of an id nor the byte 1 of a GUID"
 NO_INDEXES = "its message indexes are cut off or no numbers"
-
-FIRST_MESSAGE = (0,)
 
 FRAME_BYTES = 5
 _GUID_FRAME_BYTES = 17

@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from batchledger.formats.arrow_types import arrow_schema
-from batchledger.formats.decoding.blocks import BlockDecoder
-from batchledger.formats.decoding.headers import last_by_name
+from batchledger.formats.decoding.documents import DocumentDecoder
 from batchledger.formats.decoding.meaning import UnfitError
-from batchledger.formats.decoding.objects import ObjectReader, make_bytes_reader
-from batchledger.formats.decoding.record_schema import UNREADABLE_NAME
+from batchledger.formats.decoding.objects import make_bytes_reader
 from batchledger.formats.decoding.registered import RegisteredDecoder
+from batchledger.formats.records import UNREADABLE_NAME, last_by_name
 from batchledger.model.records.outer import KeyFormat, OuterColumns, RecordKey
 
 UNREADABLE_HEADERS = "a header's name is not UTF-8, so its headers cannot be read"
@@ -51,44 +50,20 @@ class OuterReader:
 
     def _read_keys(self, key: RecordKey, records: pa.RecordBatch, errors: Errors) -> Iterator[pa.Array]:
         keys = records["key"]
-        if self.keys is not None:
-            found = self.keys.decode(keys, records["headers"])
+        decoder = DocumentDecoder(key.columns) if key.format is KeyFormat.JSON else self.keys
+        if decoder is not None:
+            found = decoder.decode(keys, records["headers"])
             errors.update({place: f"its key: {why}" for place, why in found.errors.items()})
             row_by_place = np.where(found.is_decoded, np.cumsum(found.is_decoded) - 1, 0)
             taken = pa.array(row_by_place, mask=~found.is_decoded)
             yield from (column.take(taken) for column in found.rows.columns)
-            return
-        if key.format is KeyFormat.BYTES:
+        elif key.format is KeyFormat.BYTES:
             yield keys
-            return
-        if key.format is KeyFormat.STRING:
+        else:
             (column,) = key.columns
             read = make_bytes_reader(column)
             values = [_read(place, each, read, "key", errors) for place, each in enumerate(keys.to_pylist())]
             yield pa.array(values, self.schema.field(0).type)
-            return
-        yield from self._read_objects(key, keys, errors)
-
-    def _read_objects(self, key: RecordKey, keys: pa.Array, errors: Errors) -> Iterator[pa.Array]:
-        """Yield the columns of keys that are JSON: in blocks as far as these are sure, else one by one."""
-        given = keys.is_valid()
-        rows, is_sure, _ = BlockDecoder(key.columns).decode(keys.filter(given))
-        places = [place for place, is_given in enumerate(given.to_pylist()) if is_given]
-        reader, row_by_place = ObjectReader(key.columns), {}
-        sure = iter(range(rows.num_rows))
-        others: list[Sequence[Any]] = []
-        for place, is_known in zip(places, is_sure, strict=True):
-            if is_known:
-                row_by_place[place] = next(sure)
-                continue
-            values = _read(place, keys[place].as_py(), reader.read, "key", errors)
-            if values is not None:
-                row_by_place[place] = rows.num_rows + len(others)
-                others.append(values)
-        taken = pa.array([row_by_place.get(place) for place in range(len(keys))], pa.int64())
-        for number, field in enumerate(arrow_schema(key.columns)):
-            read_singly = pa.array([each[number] for each in others], field.type)
-            yield pa.concat_arrays([rows.column(number), read_singly]).take(taken)
 
     def _read_headers(self, texts: pa.Array, errors: Errors) -> Iterator[pa.Array]:
         by_name: list[Mapping[str, bytes | None]] = []

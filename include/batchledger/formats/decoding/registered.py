@@ -11,28 +11,36 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from batchledger.bounds.alarm import ALARM
 from batchledger.formats.arrow_types import arrow_schema
-from batchledger.formats.decoding.alarm import ALARM
 from batchledger.formats.decoding.avro.decoder import AvroDecoder
-from batchledger.formats.decoding.avro.proposing import find_avro_undeclared, propose_avro_columns
+from batchledger.formats.decoding.avro.proposing import find_avro_shape
 from batchledger.formats.decoding.avro.resolution import ResolvingDecoder
 from batchledger.formats.decoding.avro.schema import AvroSchemaError, parse_schema
+from batchledger.formats.decoding.decoded import DecodedData
 from batchledger.formats.decoding.framing import (
-    FIRST_MESSAGE,
     split_frames,
     split_header,
     split_message_indexes,
     split_messages,
 )
-from batchledger.formats.decoding.headers import last_by_name
 from batchledger.formats.decoding.nested import declare_fields
+from batchledger.formats.decoding.proposing import Shape, list_undeclared
 from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError
 from batchledger.formats.decoding.protobuf.decoder import ProtobufDecoder
-from batchledger.formats.decoding.protobuf.proposing import find_protobuf_undeclared, propose_protobuf_columns
+from batchledger.formats.decoding.protobuf.proposing import find_protobuf_shape
+from batchledger.formats.records import last_by_name
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.unknown_fields import write_name
-from batchledger.model.records.writer_schemas import Framing, SchemaId, SchemaType, SubjectVersion, WriterSchema
+from batchledger.model.records.writer_schemas import (
+    FIRST_MESSAGE,
+    Framing,
+    SchemaId,
+    SchemaType,
+    SubjectVersion,
+    WriterSchema,
+)
 
 FindSchema = Callable[[SchemaId | SubjectVersion], WriterSchema | str]
 """Returns the schema of an id or GUID, or of a version of a subject, or why there is none."""
@@ -59,18 +67,6 @@ class _Known(NamedTuple):
 
     decoder: AvroDecoder | ProtobufDecoder | ResolvingDecoder
     undeclared: frozenset[str]
-
-
-class DecodedData(NamedTuple):
-    """The rows of the records that decode, in their order; which records these are; why others do not, by place.
-
-    ``undeclared`` are names of fields with the places of the records whose schemas have exactly these.
-    """
-
-    rows: pa.RecordBatch
-    is_decoded: np.ndarray
-    errors: Mapping[int, str]
-    undeclared: Sequence[tuple[frozenset[str], np.ndarray]]
 
 
 @dataclass
@@ -296,21 +292,18 @@ def make_datum_decoder(
     return AvroDecoder(schema.text, schema.named_texts, columns)
 
 
-def propose_columns(schema: WriterSchema, message: tuple[int, ...] | str) -> tuple[Column, ...]:
-    """Return a column for each field of a writer's schema. Raises AvroSchemaError or ProtobufSchemaError."""
+def find_shape(schema: WriterSchema, message: tuple[int, ...] | str) -> Shape:
+    """Return what a writer's schema says of values. Raises AvroSchemaError or ProtobufSchemaError."""
     if schema.type is SchemaType.PROTOBUF:
-        return propose_protobuf_columns(schema.text, schema.named_texts, message)
-    return propose_avro_columns(schema.text, schema.named_texts)
+        return find_protobuf_shape(schema.text, schema.named_texts, message)
+    return find_avro_shape(schema.text, schema.named_texts)
 
 
 def find_undeclared(
     schema: WriterSchema, columns: tuple[Column, ...], message: tuple[int, ...] | str
 ) -> frozenset[str]:
     """Return the fields of a writer's schema that no column declares, also within: ``customer.name``."""
-    declared = declare_fields(columns)
-    if schema.type is SchemaType.PROTOBUF:
-        return frozenset(find_protobuf_undeclared(schema.text, schema.named_texts, message, declared))
-    return frozenset(find_avro_undeclared(schema.text, schema.named_texts, declared))
+    return frozenset(list_undeclared(find_shape(schema, message), declare_fields(columns)))
 
 
 def _explain_reader(schema: WriterSchema) -> str | None:

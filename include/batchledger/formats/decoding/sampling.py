@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from batchledger.formats.decoding.avro.resolution import name_by_writer
 from batchledger.formats.decoding.avro.schema import AvroSchemaError
+from batchledger.formats.decoding.faults import explain_fault
 from batchledger.formats.decoding.meaning import Reader, UnfitError
 from batchledger.formats.decoding.nested import (
     Declared,
@@ -19,9 +20,10 @@ from batchledger.formats.decoding.nested import (
     make_path_reader,
     parse_fields,
 )
-from batchledger.formats.decoding.objects import explain_fault, parse_object
+from batchledger.formats.decoding.objects import parse_object
+from batchledger.formats.decoding.proposing import propose_columns
 from batchledger.formats.decoding.protobuf.compiling import ProtobufSchemaError
-from batchledger.formats.decoding.registered import Written, find_undeclared, make_datum_decoder, propose_columns
+from batchledger.formats.decoding.registered import Written, find_shape, find_undeclared, make_datum_decoder
 from batchledger.model.records.columns import Column
 from batchledger.model.records.contract import FAULTS_SHOWN, Sample, SampledField
 from batchledger.model.records.types import (
@@ -220,7 +222,7 @@ def look_at_schemas(
     for written, count in found.items():
         schema, message = written
         try:
-            proposed = propose_columns(schema, message)
+            proposed = propose_columns(find_shape(schema, message))
         except (AvroSchemaError, ProtobufSchemaError) as error:
             unreadable += count
             refused.append((f"schema {schema.id}", str(error)))

@@ -15,13 +15,13 @@ import resource
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
 import pyarrow as pa
 
+from batchledger.bounds.alarm import ALARM, STEPS
 from batchledger.bounds.process_limits import limit_process
-from batchledger.formats.decoding.alarm import ALARM, STEPS
 from batchledger.formats.decoding.decoder import Decoded, RecordDecoder, refuse_records
 from batchledger.model.errors import BatchledgerError, DecoderFailedError, RowsRefusedError, StagingError
 
@@ -54,12 +54,6 @@ def _limit_memory(more_bytes: int) -> None:
     limit_process(resource.RLIMIT_AS, pages * resource.getpagesize() + more_bytes)
 
 
-def _decode_wholly(decoder: RecordDecoder, records: pa.RecordBatch) -> Decoded:
-    """Return what becomes of the records, unknown fields included."""
-    decoded = decoder.decode(records)
-    return replace(decoded, strange=(), undeclared=list(decoder.find_unknown(decoded)))
-
-
 @dataclass(frozen=True)
 class BoundedDecoder:
     """Decodes as ``decoder`` does, within bounds that the kernel keeps; pickled to the executors."""
@@ -76,7 +70,7 @@ class BoundedDecoder:
         _limit_memory(self.bounds.memory_bytes)
         try:
             with ALARM.after(self.bounds.wall_seconds):
-                return _decode_wholly(self.decoder, records)
+                return self.decoder.decode(records)
         except BatchledgerError:
             raise
         except Exception as error:
@@ -208,7 +202,7 @@ class SurvivingDecoder:
 
     def _try(self, records: pa.RecordBatch) -> Decoded | _Ended | BatchledgerError:
         try:
-            return _decode_wholly(self.decoder, records)
+            return self.decoder.decode(records)
         except BatchledgerError as error:
             return error
         except MemoryError:

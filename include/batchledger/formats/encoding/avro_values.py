@@ -1,4 +1,4 @@
-"""Values of an output topic in Avro, many at once: by the schema that ``avro_schema`` makes of the same columns.
+"""Values of an output topic in Avro, many at once: by the schema that ``registered`` makes of the same columns.
 
 Avro has no text between a value and its bytes, so every value stays what it is: each bit of a floating point number,
 all digits of a decimal, days and moments of any year. A value stands in Confluent's frame.
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.formats.encoding.within import group, reached
+from batchledger.formats.arrow_types import group, reached
 
 _MAGIC = b"\0"
 _EMPTY = pa.scalar(b"", pa.binary())

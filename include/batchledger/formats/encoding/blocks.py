@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.formats.arrow_types import is_array, is_json
+from batchledger.formats.arrow_types import group, is_array, is_json, reached
 from batchledger.formats.encoding.texts import (
     Write,
     make_element_writer,
@@ -21,7 +21,6 @@ from batchledger.formats.encoding.texts import (
     write_moment,
     write_string,
 )
-from batchledger.formats.encoding.within import group, reached
 from batchledger.model.records.columns import COORDINATE_COLUMNS, DELETED_COLUMN, PROVENANCE_COLUMNS
 
 OUTPUT_SCHEMA = pa.schema(

@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from batchledger.model.errors import ServiceUnavailableError, SetupError
-from batchledger.source.kafka.requests import open_admin
-from batchledger.source.kafka.settling import SETTLING_ERRORS
+from batchledger.source.kafka.requests import SETTLING_ERRORS, open_admin
 
 ANSWER_SECONDS = 20.0
 KEEP_FOREVER: Mapping[str, str] = {"retention.ms": "-1"}

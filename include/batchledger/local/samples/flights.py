@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from batchledger.formats.arrow_types import arrow_schema
-from batchledger.formats.encoding.avro_output import AvroOutput
+from batchledger.formats.encoding.registered import RegisteredOutput
 from batchledger.local.samples.producer import SampleRecord
 from batchledger.model.errors import SetupError
 from batchledger.model.records.columns import parse_columns
@@ -51,7 +51,7 @@ def read_flights_in_avro(registry: SchemaRegistrar, topic: str) -> Iterator[Samp
     flights = pd.read_csv(_find_file())
     departures = _scheduled_departures(flights)
     schema = arrow_schema(parse_columns(_TYPES_IN_AVRO))
-    write = AvroOutput(registry, f"{topic}-value", topic).open(schema)
+    write = RegisteredOutput(registry, f"{topic}-value", topic).open(schema)
     moments = pd.Series(departures).dt.tz_localize("UTC")
     rows = pa.Table.from_pandas(_tabulate(flights, moments), schema, preserve_index=False)
     batches = rows.to_batches(max_chunksize=_ROWS_AT_ONCE)

@@ -14,6 +14,9 @@ SchemaId = int | str
 text of a ``SubjectVersion``.
 """
 
+FIRST_MESSAGE = (0,)
+"""The place of the first message of a schema; only Protobuf has others."""
+
 
 @dataclass(frozen=True, slots=True)
 class SubjectVersion:

@@ -10,8 +10,7 @@ from time import monotonic
 from confluent_kafka import KafkaError
 
 from batchledger.model.errors import ServiceUnavailableError
-from batchledger.source.kafka.greeting import greet, list_addresses
-from batchledger.source.kafka.refusals import refuse
+from batchledger.source.kafka.refusals import greet, list_addresses, refuse
 
 ANSWER_SECONDS = 10.0
 

@@ -18,7 +18,7 @@ from batchledger.sinks.kind import SinkContext, SinkSection
 from batchledger.sinks.topic.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
-    from batchledger.formats.encoding.avro_output import AvroOutput
+    from batchledger.formats.encoding.registered import RegisteredOutput
 
 _Timeout = Annotated[Duration, lasting(1, "write how long a transaction may be open, from 1s to 24h", most=86_400)]
 
@@ -105,7 +105,7 @@ class KafkaSinkConfig(SinkSection):
             self.key_columns,
             context.deduplication,
             context.sequence,
-            self._make_avro_output(context),
+            self._make_output(context),
             context.read_secret,
         )
 
@@ -113,15 +113,15 @@ class KafkaSinkConfig(SinkSection):
     def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, None]:
         return name_topic(self._load_options(context)["bootstrap.servers"], self.topic), None
 
-    def _make_avro_output(self, context: SinkContext) -> "AvroOutput | None":
+    def _make_output(self, context: SinkContext) -> "RegisteredOutput | None":
         if self.registry is None:
             return None
-        from batchledger.formats.encoding.avro_output import AvroOutput
+        from batchledger.formats.encoding.registered import RegisteredOutput
         from batchledger.formats.registry.client import Registry
         from batchledger.settings.registry_options import registry_settings
 
         registry = Registry(registry_settings(context.load("sink.registry", self.registry, "http")))
-        return AvroOutput(registry, self.subject or f"{self.topic}-value", self.topic)
+        return RegisteredOutput(registry, self.subject or f"{self.topic}-value", self.topic)
 
     def _load_options(self, context: SinkContext) -> dict[str, str]:
         from batchledger.settings.connections import kafka_options

@@ -19,8 +19,8 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 from typing_extensions import override
 
 from batchledger.database.transactions import drop_staging_tables, held_as_arrays, read_sql, transaction
-from batchledger.formats.encoding.avro_output import AvroOutput
 from batchledger.formats.encoding.blocks import RecordEncoder
+from batchledger.formats.encoding.registered import RegisteredOutput
 from batchledger.model.balance import TargetCounts
 from batchledger.model.batch import Attempt, BatchState, HeldRange, Target
 from batchledger.model.capabilities import Capabilities
@@ -48,8 +48,8 @@ SETTLING_SECONDS = 10.0
 class TopicSink(PostgresStaging, CommittingSink, Sink):
     """``key`` names the columns that become the key of a record; without it records have none.
 
-    A key of one column is its text; a key of several is the JSON array of their values. ``avro`` writes the values in
-    Avro; without it they are JSON.
+    A key of one column is its text; a key of several is the JSON array of their values. ``output`` writes values whose
+    schema a registry knows; without it they are JSON.
     """
 
     capabilities: ClassVar[Capabilities] = CAPABILITIES
@@ -59,7 +59,7 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     key: tuple[str, ...] = ()
     deduplication: Deduplication | None = None
     sequence: SequenceRule | None = None
-    avro: AvroOutput | None = None
+    output: RegisteredOutput | None = None
     read_secret: ReadSecret = field(default=no_secret, repr=False)
 
     @property
@@ -124,11 +124,11 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
         return RecordStagingWriter(rows, pieces, encoder)
 
     def _open_encoder(self, attempt: Attempt, schema: pa.Schema) -> RecordEncoder:
-        if self.avro is None:
+        if self.output is None:
             return RecordEncoder(self.key)
         self.require_columns(schema)
         try:
-            return RecordEncoder(self.key, self.avro.open(schema, is_dry_run=attempt.batch.is_dry_run))
+            return RecordEncoder(self.key, self.output.open(schema, is_dry_run=attempt.batch.is_dry_run))
         except BatchledgerError as error:
             error.batch_id = attempt.batch.batch_id
             raise

@@ -20,7 +20,7 @@ import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from typing_extensions import override
 
-from batchledger.formats.decoding.alarm import STEPS
+from batchledger.bounds.alarm import STEPS
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.source.kafka.clients import OUTSIDE_OF_GROUPS, client_options
 from batchledger.source.kafka.requests import Isolation, to_kafka

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from batchledger.formats.decoding.headers import write_headers
-from batchledger.formats.decoding.record_schema import QUARANTINE_SCHEMA, RECORD_SCHEMA, UNREADABLE_NAME
+from batchledger.formats.records import QUARANTINE_SCHEMA, RECORD_SCHEMA, UNREADABLE_NAME, write_headers
 from batchledger.model.offsets import OffsetRange, TopicPartition, describe_ranges, merge_ranges
 from batchledger.model.records.lookup import Record
 from batchledger.source.kafka.range_reader import SILENCE_SECONDS, RangeReader, read_chunks

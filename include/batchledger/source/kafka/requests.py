@@ -25,7 +25,19 @@ from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import TopicPartition
 from batchledger.source.kafka.clients import OUTSIDE_OF_GROUPS, REQUEST_TIMEOUT_SECONDS, client_options
 from batchledger.source.kafka.refusals import find_cause, refuse
-from batchledger.source.kafka.settling import SETTLING_ERRORS
+
+SETTLING_ERRORS = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    # The client itself says so if it knows no leader of a partition: its admin, and its consumer.
+    KafkaError._NOENT,
+    KafkaError._UNKNOWN_PARTITION,
+)
+
 
 PARTITIONS_IN_REQUEST = 250
 REQUESTS_AT_ONCE = 8

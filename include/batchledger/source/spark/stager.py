@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from typing_extensions import override
 
+from batchledger.bounds.alarm import STEP_SECONDS
 from batchledger.formats.arrow_types import mark_columns, mark_hashed
-from batchledger.formats.decoding.alarm import STEP_SECONDS
 from batchledger.formats.decoding.decoder import RecordDecoder
 from batchledger.formats.decoding.registered import FindSchema
 from batchledger.formats.decoding.surviving import BoundedDecoder, SurvivingDecoder

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.formats.decoding.alarm import STEP_SECONDS, STEPS
+from batchledger.bounds.alarm import STEP_SECONDS, STEPS
 from batchledger.formats.decoding.surviving import BoundedDecoder, SurvivingDecoder
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.model.records.unknown_fields import UnknownFieldCounter

@@ -14,15 +14,13 @@ import pyarrow as pa
 from typing_extensions import override
 
 from batchledger.formats.arrow_types import arrow_schema
-from batchledger.formats.decoding.avro.lanes import Bytes, Lanes
-from batchledger.formats.decoding.avro.projection import AvroPlan, plan_columns
-from batchledger.formats.decoding.avro.reference import ReferenceReader
-from batchledger.formats.decoding.avro.rest import make_rest_reader
-from batchledger.formats.decoding.avro.scanned import Scanned
+from batchledger.formats.decoding.avro import schema as avro
+from batchledger.formats.decoding.avro.lanes import Bytes, Lanes, Scanned
+from batchledger.formats.decoding.avro.projection import AvroPlan, ReferenceReader, plan_columns
 from batchledger.formats.decoding.avro.scanning import Scanner
-from batchledger.formats.decoding.avro.schema import AvroSchema, AvroType, parse_schema
 from batchledger.formats.decoding.avro.settling import Settler
-from batchledger.formats.decoding.meaning import UnfitError
+from batchledger.formats.decoding.avro.texts import make_rest_reader
+from batchledger.formats.decoding.decoded import keep_rest, read_singly
 from batchledger.model.records.columns import REST, Column
 
 NO_DATUM = "the record has no value"
@@ -55,48 +53,11 @@ class AvroDecoder:
 
         Example: three values, the second cut off, give two rows, ``[True, False, True]`` and a reason by 1.
         """
-        rows, is_decoded, errors = self._decode_columns(values)
-        if self._read_rest is None:
-            return rows, is_decoded, errors
-        texts: list[str | None] = []
-        is_kept = is_decoded.copy()
-        misfits: dict[int, str] = {}
-        for place in np.flatnonzero(is_decoded).tolist():
-            try:
-                texts.append(self._read_rest(values[place].as_py()))
-            except UnfitError as error:
-                is_kept[place], misfits[place] = False, str(error)
-        if misfits:
-            rows = rows.filter(pa.array(is_kept[is_decoded]))
-        columns = [*rows.columns[:-1], pa.array(texts, pa.string())]
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow), is_kept, {**errors, **misfits}
-
-    def _decode_columns(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray, Mapping[int, str]]:
-        """Return the same as ``decode``, with nulls in place of what is left of a value."""
-        rows, is_decoded = self._decode_side_by_side(values)
-        left = np.flatnonzero(~is_decoded)
-        if not len(left):
-            return rows, is_decoded, {}
-        errors: dict[int, str] = {}
-        read: list[Any] = []
-        places: list[int] = []
-        for place in left.tolist():
-            value = values[place].as_py()
-            if value is None:
-                errors[place] = NO_DATUM
-                continue
-            try:
-                read.append(self._reference.read(value))
-                places.append(place)
-            except UnfitError as error:
-                errors[place] = str(error)
-        if not read:
-            return rows, is_decoded, errors
-        order = np.argsort(np.concatenate([np.flatnonzero(is_decoded), places]), kind="stable")
-        is_decoded[places] = True
-        both = pa.concat_tables([pa.table(rows), self._gather(read)]).combine_chunks().take(pa.array(order))
-        columns = [column.combine_chunks() for column in both.columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow), is_decoded, errors
+        data = read_singly(*self._decode_side_by_side(values), values, self._reference.read)
+        if self._read_rest is not None:
+            data = keep_rest(data, values, np.flatnonzero(data.is_decoded).tolist(), self._read_rest)
+        nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        return data.rows, data.is_decoded, {**data.errors, **dict.fromkeys(nulls.tolist(), NO_DATUM)}
 
     def _decode_side_by_side(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray]:
         size = len(values)
@@ -124,14 +85,9 @@ class AvroDecoder:
         is_decoded = ~lanes.is_doubtful
         return (rows if is_decoded.all() else rows.filter(pa.array(is_decoded))), is_decoded
 
-    def _gather(self, read: list[Any]) -> pa.Table:
-        by_column = zip(*read, strict=True) if self.columns else ()
-        columns = [pa.array(each, field.type) for each, field in zip(by_column, self._arrow, strict=True)]
-        return pa.table(columns, schema=self._arrow)
-
     @cached_property
-    def _schema(self) -> AvroSchema:
-        return parse_schema(self.schema_text, self.references)
+    def _schema(self) -> avro.Schema:
+        return avro.parse_schema(self.schema_text, self.references)
 
     @cached_property
     def _plan(self) -> AvroPlan:
@@ -146,7 +102,7 @@ class AvroDecoder:
         return make_rest_reader(self._schema, self._own_columns) if REST in self.columns else None
 
     @cached_property
-    def _types(self) -> Mapping[int, AvroType]:
+    def _types(self) -> Mapping[int, avro.Type]:
         return dict(_leaf_types(self._plan))
 
     @cached_property
@@ -158,7 +114,7 @@ class AvroDecoder:
         return arrow_schema(self.columns)
 
 
-def _leaf_types(plan: AvroPlan) -> list[tuple[int, AvroType]]:
+def _leaf_types(plan: AvroPlan) -> list[tuple[int, avro.Type]]:
     found = []
     for field in plan.fields:
         found += [(leaf.place, field.type) for leaf in field.leaves]

@@ -3,21 +3,8 @@
 import json
 from typing import Any
 
-from batchledger.formats.decoding.avro.projection import require_fit
-from batchledger.formats.decoding.avro.reference import make_fit
-from batchledger.formats.decoding.avro.schema import (
-    AvroArray,
-    AvroEnum,
-    AvroField,
-    AvroMap,
-    AvroPrimitive,
-    AvroRecord,
-    AvroSchema,
-    AvroSchemaError,
-    AvroType,
-    AvroUnion,
-    describe,
-)
+from batchledger.formats.decoding.avro import schema as avro
+from batchledger.formats.decoding.avro.projection import make_fit, require_fit
 from batchledger.formats.decoding.avro.wire import NUMBER_FORMS
 from batchledger.formats.decoding.fitting import Leaf
 from batchledger.formats.decoding.meaning import UnfitError
@@ -33,10 +20,10 @@ class _MisfitError(ValueError):
     """A default is no value of its type."""
 
 
-def make_default(reader: AvroSchema, field: AvroField, within: tuple[str, ...], declared: ColumnType) -> Any:
+def make_default(reader: avro.Schema, field: avro.RecordField, within: tuple[str, ...], declared: ColumnType) -> Any:
     """Return the value of a column in records without the field; ``within`` leads on through the default.
 
-    Raises AvroSchemaError if the default is no value of its type, or never fits the column.
+    Raises avro.AvroSchemaError if the default is no value of its type, or never fits the column.
     """
     name = ".".join((field.name, *within))
     try:
@@ -44,9 +31,9 @@ def make_default(reader: AvroSchema, field: AvroField, within: tuple[str, ...], 
         for each in within:
             if value is None:
                 return None
-            if not isinstance(type_, AvroRecord):
-                raise AvroSchemaError(
-                    f"the reader's field {field.name} is {describe(type_)}, and {name} leads within it"
+            if not isinstance(type_, avro.RecordType):
+                raise avro.AvroSchemaError(
+                    f"the reader's field {field.name} is {avro.describe(type_)}, and {name} leads within it"
                 )
             place = next((place for place, inner in enumerate(type_.fields) if inner.name == each), None)
             if place is None:
@@ -57,57 +44,57 @@ def make_default(reader: AvroSchema, field: AvroField, within: tuple[str, ...], 
         require_fit(reader, type_, declared, f"the reader's default of field {name}")
         return make_fit(reader, type_, Leaf(0, name, declared))(value)
     except (_MisfitError, RecursionError):
-        raise AvroSchemaError(f"the reader's default of field {field.name} is no value of its type") from None
+        raise avro.AvroSchemaError(f"the reader's default of field {field.name} is no value of its type") from None
     except UnfitError as error:
-        raise AvroSchemaError(f"the reader's default of field {field.name} does not fit: {error}") from None
+        raise avro.AvroSchemaError(f"the reader's default of field {field.name} does not fit: {error}") from None
 
 
-def _take_branch(schema: AvroSchema, type_: AvroType, value: Any) -> tuple[AvroType, Any]:
+def _take_branch(schema: avro.Schema, type_: avro.Type, value: Any) -> tuple[avro.Type, Any]:
     """Return a type that is no union, and the value without the place of its branch."""
     found = schema.resolve(type_)
-    if isinstance(found, AvroUnion):
+    if isinstance(found, avro.Union):
         place, value = value
         found = schema.resolve(found.branches[place])
     return found, value
 
 
 class _DefaultReader:
-    """Reads one default. Raises _MisfitError, and AvroSchemaError if it takes too many steps."""
+    """Reads one default. Raises _MisfitError, and avro.AvroSchemaError if it takes too many steps."""
 
-    def __init__(self, schema: AvroSchema) -> None:
+    def __init__(self, schema: avro.Schema) -> None:
         self._schema = schema
         self._parts = 0
 
-    def read_own(self, field: AvroField) -> Any:
+    def read_own(self, field: avro.RecordField) -> Any:
         """Return the default of a field in the form in which ``WireReader`` has values."""
         if field.default is None:
             raise _MisfitError
         return self._read(field.type, json.loads(field.default))
 
-    def _read(self, type_: AvroType, default: Any) -> Any:
+    def _read(self, type_: avro.Type, default: Any) -> Any:
         self._parts += 1
         if self._parts > MOST_PARTS:
-            raise AvroSchemaError(f"the reader's schema has a default of more than {MOST_PARTS:,} parts")
+            raise avro.AvroSchemaError(f"the reader's schema has a default of more than {MOST_PARTS:,} parts")
         match self._schema.resolve(type_), default:
-            case AvroUnion(branches), _:
+            case avro.Union(branches), _:
                 # Since version 1.12 of Avro a default may be of any branch; before, of the first one.
                 for place, branch in enumerate(branches):
                     try:
                         return place, self._read(branch, default)
                     except _MisfitError:
                         continue
-            case AvroEnum(symbols), str() if default in symbols:
+            case avro.Enum(symbols), str() if default in symbols:
                 return symbols.index(default)
-            case AvroArray(items), list():
+            case avro.Array(items), list():
                 return [self._read(items, each) for each in default]
-            case AvroMap(values), dict():
+            case avro.Map(values), dict():
                 return [(_encode(key), self._read(values, each)) for key, each in default.items()]
-            case AvroRecord(fields), dict():
+            case avro.RecordType(fields), dict():
                 return [
                     self._read(each.type, default[each.name]) if each.name in default else self.read_own(each)
                     for each in fields
                 ]
-            case AvroPrimitive() as plain, _:
+            case avro.Primitive() as plain, _:
                 return _read_primitive(plain, default)
             case _:
                 pass
@@ -119,7 +106,7 @@ def _encode(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-def _read_primitive(type_: AvroPrimitive, default: Any) -> Any:
+def _read_primitive(type_: avro.Primitive, default: Any) -> Any:
     match type_.kind, default:
         case "null", None:
             return None

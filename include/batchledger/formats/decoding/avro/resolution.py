@@ -15,18 +15,10 @@ import pyarrow as pa
 from typing_extensions import override
 
 from batchledger.formats.arrow_types import arrow_schema, to_arrow_type
+from batchledger.formats.decoding.avro import schema as avro
 from batchledger.formats.decoding.avro.decoder import AvroDecoder
 from batchledger.formats.decoding.avro.defaults import make_default
 from batchledger.formats.decoding.avro.projection import without_null
-from batchledger.formats.decoding.avro.schema import (
-    AvroArray,
-    AvroField,
-    AvroMap,
-    AvroRecord,
-    AvroSchema,
-    AvroType,
-    parse_schema,
-)
 from batchledger.model.records.columns import Column
 from batchledger.model.records.types import ArrayOf, ColumnType, MapOf, StructField, StructOf
 
@@ -87,7 +79,7 @@ class ResolvingDecoder:
 
     @cached_property
     def _resolved(self) -> Sequence[tuple[Column, _Finish | None]]:
-        resolver = _Resolver(parse_schema(*self.writer), parse_schema(*self.reader))
+        resolver = _Resolver(avro.parse_schema(*self.writer), avro.parse_schema(*self.reader))
         return [resolver.resolve_column(column) for column in self.columns]
 
 
@@ -98,7 +90,7 @@ def name_by_writer(
 
     A field that the writer lacks keeps its name. Raises AvroSchemaError if a default can never become its column.
     """
-    found, _ = _Resolver(parse_schema(*writer), parse_schema(*reader)).resolve_column(column)
+    found, _ = _Resolver(avro.parse_schema(*writer), avro.parse_schema(*reader)).resolve_column(column)
     way = len(found.source)
     if way == len(column.source):
         return found
@@ -108,7 +100,7 @@ def name_by_writer(
 class _Resolver:
     """Compares two schemas as far as columns need it."""
 
-    def __init__(self, writer: AvroSchema, reader: AvroSchema) -> None:
+    def __init__(self, writer: avro.Schema, reader: avro.Schema) -> None:
         self._writer, self._reader = writer, reader
 
     def resolve_column(self, column: Column) -> tuple[Column, _Finish | None]:
@@ -134,28 +126,28 @@ class _Resolver:
                 part = self._resolve(column.type, theirs.type, own.type)
                 return Column(column.name, part.type, tuple(names)), part.finish
             inner, inner_read = _inner(self._writer, theirs.type), _inner(self._reader, own.type)
-            if not isinstance(inner, AvroRecord) or not isinstance(inner_read, AvroRecord):
+            if not isinstance(inner, avro.RecordType) or not isinstance(inner_read, avro.RecordType):
                 break
             written, read = inner, inner_read
         return Column(column.name, column.type, (*names, *column.source[len(names) :])), None
 
-    def _resolve(self, declared: ColumnType, written: AvroType, read: AvroType) -> _Reading:
+    def _resolve(self, declared: ColumnType, written: avro.Type, read: avro.Type) -> _Reading:
         match declared, _inner(self._writer, written), _inner(self._reader, read):
-            case ArrayOf(element), AvroArray(items), AvroArray(read_items):
+            case ArrayOf(element), avro.Array(items), avro.Array(read_items):
                 part = self._resolve(element, items, read_items)
                 if part.finish is not None:
                     return _Reading(ArrayOf(part.type), _finish_array(declared, part.finish))
-            case MapOf(value), AvroMap(values), AvroMap(read_values):
+            case MapOf(value), avro.Map(values), avro.Map(read_values):
                 part = self._resolve(value, values, read_values)
                 if part.finish is not None:
                     return _Reading(MapOf(part.type), _finish_map(declared, part.finish))
-            case StructOf() as struct, AvroRecord() as record, AvroRecord() as read_record:
+            case StructOf() as struct, avro.RecordType() as record, avro.RecordType() as read_record:
                 return self._resolve_struct(struct, record, read_record)
             case _:
                 pass
         return _Reading(declared)
 
-    def _resolve_struct(self, declared: StructOf, written: AvroRecord, read: AvroRecord) -> _Reading:
+    def _resolve_struct(self, declared: StructOf, written: avro.RecordType, read: avro.RecordType) -> _Reading:
         parts: list[_Reading] = []
         names: list[str] = []
         for field in declared.fields:
@@ -173,15 +165,15 @@ class _Resolver:
         return _Reading(inner, _finish_struct(declared, finishes))
 
 
-def _inner(schema: AvroSchema, type_: AvroType) -> AvroType:
+def _inner(schema: avro.Schema, type_: avro.Type) -> avro.Type:
     return schema.resolve(without_null(schema.resolve(type_)))
 
 
-def _find(record: AvroRecord, name: str) -> AvroField | None:
+def _find(record: avro.RecordType, name: str) -> avro.RecordField | None:
     return next((each for each in record.fields if each.name == name), None)
 
 
-def _find_written(written: AvroRecord, read: AvroRecord, name: str) -> AvroField | None:
+def _find_written(written: avro.RecordType, read: avro.RecordType, name: str) -> avro.RecordField | None:
     """Return the writer's field that a name of the reader leads to."""
     own = _find(read, name)
     # An alias that is a field of the reader, too, means that one.

@@ -4,20 +4,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from batchledger.formats.decoding.avro.lanes import Lanes
+from batchledger.formats.decoding.avro import schema as avro
+from batchledger.formats.decoding.avro.lanes import Lanes, Scanned, join, spread, take
 from batchledger.formats.decoding.avro.projection import AvroPlan, plan_struct, without_null
-from batchledger.formats.decoding.avro.scanned import Scanned, join, spread, take
-from batchledger.formats.decoding.avro.schema import (
-    AvroArray,
-    AvroEnum,
-    AvroMap,
-    AvroPrimitive,
-    AvroRecord,
-    AvroSchema,
-    AvroType,
-    AvroUnion,
-    sort_of,
-)
 from batchledger.model.records.types import (
     MOST_DIGITS,
     ArrayOf,
@@ -33,8 +22,8 @@ MOST_STEPS = 256
 """A lane with more items of an array is left to the reference: each step costs the same for one lane as for many."""
 
 _FIXED_BYTES = {"float": 4, "double": 8}
-_NULL = AvroPrimitive("null")
-_KEY = AvroPrimitive("string")
+_NULL = avro.Primitive("null")
+_KEY = avro.Primitive("string")
 _DIRECT_TEXTS = ("string", "int", "long")
 # A column of any other type is read value by value. A primitive that has values within is only the null.
 _AT_ONCE = NumberType | Nested
@@ -43,22 +32,22 @@ _SCALARS_AT_ONCE = (Scalar.BOOLEAN, Scalar.DATE, Scalar.TIMESTAMP, Scalar.BINARY
 Scan = Callable[[Lanes], Scanned]
 
 
-def is_scanned(type_: AvroType, declared: ColumnType) -> bool:  # noqa: PLR0911 -- one a kind
+def is_scanned(type_: avro.Type, declared: ColumnType) -> bool:  # noqa: PLR0911 -- one a kind
     """Whether values become columns without the reference; ``type_`` is no link."""
     inner = without_null(type_)
     match inner:
-        case AvroPrimitive():
+        case avro.Primitive():
             if declared is Scalar.STRING:
-                return inner.kind == "string" or sort_of(inner) in _DIRECT_TEXTS
+                return inner.kind == "string" or avro.sort_of(inner) in _DIRECT_TEXTS
             is_known = isinstance(declared, _AT_ONCE) or declared in _SCALARS_AT_ONCE
             return is_known and inner.scale <= MOST_DIGITS
-        case AvroEnum():
+        case avro.Enum():
             return declared is Scalar.STRING
-        case AvroArray():
+        case avro.Array():
             return isinstance(declared, ArrayOf)
-        case AvroMap():
+        case avro.Map():
             return isinstance(declared, MapOf)
-        case AvroRecord():
+        case avro.RecordType():
             return isinstance(declared, StructOf)
         case _:
             return False
@@ -67,7 +56,7 @@ def is_scanned(type_: AvroType, declared: ColumnType) -> bool:  # noqa: PLR0911 
 class Scanner:
     """Reads lanes of one schema, which is not recursive."""
 
-    def __init__(self, schema: AvroSchema) -> None:
+    def __init__(self, schema: avro.Schema) -> None:
         self._schema = schema
 
     def scan_plan(self, plan: AvroPlan, lanes: Lanes, found: dict[int, Scanned]) -> None:
@@ -83,8 +72,8 @@ class Scanner:
             elif not field.leaves:
                 self.skip(field.type, lanes)
 
-    def _scan_within(self, type_: AvroType, plan: AvroPlan, lanes: Lanes, found: dict[int, Scanned]) -> None:
-        if not isinstance(type_, AvroUnion):
+    def _scan_within(self, type_: avro.Type, plan: AvroPlan, lanes: Lanes, found: dict[int, Scanned]) -> None:
+        if not isinstance(type_, avro.Union):
             self.scan_plan(plan, lanes, found)
             return
         picked, within = self._pick_valid(type_, lanes), dict[int, Scanned]()
@@ -93,13 +82,13 @@ class Scanner:
         lanes.put(picked, inner)
         found.update({place: spread(each, picked, len(lanes)) for place, each in within.items()})
 
-    def scan(self, type_: AvroType, declared: ColumnType, lanes: Lanes) -> Scanned:
+    def scan(self, type_: avro.Type, declared: ColumnType, lanes: Lanes) -> Scanned:
         """Read values that become columns of a type."""
         if not is_scanned(type_, declared):
             starts = lanes.places
             self.skip(type_, lanes)
             return Scanned(len(lanes), (starts, np.maximum(lanes.places - starts, 0)))
-        if not isinstance(type_, AvroUnion):
+        if not isinstance(type_, avro.Union):
             return self._scan_one(type_, declared, lanes)
         picked = self._pick_valid(type_, lanes)
         inner = lanes.pick(picked)
@@ -107,31 +96,31 @@ class Scanner:
         lanes.put(picked, inner)
         return spread(found, picked, len(lanes))
 
-    def _pick_valid(self, union: AvroUnion, lanes: Lanes) -> np.ndarray:
+    def _pick_valid(self, union: avro.Union, lanes: Lanes) -> np.ndarray:
         """Return the lanes that are not null."""
         places = lanes.read_places(len(union.branches))
         is_other = places != union.branches.index(_NULL) if _NULL in union.branches else np.ones(len(lanes), bool)
         return np.flatnonzero(is_other & ~lanes.is_doubtful)
 
-    def _scan_one(self, type_: AvroType, declared: ColumnType, lanes: Lanes) -> Scanned:
+    def _scan_one(self, type_: avro.Type, declared: ColumnType, lanes: Lanes) -> Scanned:
         match type_:
-            case AvroArray() if isinstance(declared, ArrayOf):
+            case avro.Array() if isinstance(declared, ArrayOf):
                 return self._scan_items(lambda items: (self.scan(type_.items, declared.element, items),), lanes)
-            case AvroMap() if isinstance(declared, MapOf):
+            case avro.Map() if isinstance(declared, MapOf):
                 value = declared.value
                 return self._scan_items(
                     lambda items: (self.scan(_KEY, Scalar.STRING, items), self.scan(type_.values, value, items)), lanes
                 )
-            case AvroRecord() if isinstance(declared, StructOf):
+            case avro.RecordType() if isinstance(declared, StructOf):
                 return self._scan_struct(type_, declared, lanes)
-            case AvroEnum():
+            case avro.Enum():
                 return Scanned(len(lanes), (lanes.read_places(len(type_.symbols)),))
-            case AvroPrimitive():
+            case avro.Primitive():
                 return _scan_primitive(type_, lanes)
             case _:
                 raise TypeError(type_)
 
-    def _scan_struct(self, record: AvroRecord, struct: StructOf, lanes: Lanes) -> Scanned:
+    def _scan_struct(self, record: avro.RecordType, struct: StructOf, lanes: Lanes) -> Scanned:
         found: dict[int, Scanned] = {}
         self.scan_plan(plan_struct(self._schema, record, "", struct), lanes, found)
         absent = Scanned(len(lanes), is_valid=np.zeros(len(lanes), bool))
@@ -152,14 +141,14 @@ class Scanner:
         children = tuple(take(join(each), order) for each in zip(*pieces, strict=True))
         return Scanned(len(lanes), children=children, counts=np.bincount(owner, minlength=len(lanes)))
 
-    def skip(self, type_: AvroType, lanes: Lanes) -> None:  # noqa: C901 -- one a kind
+    def skip(self, type_: avro.Type, lanes: Lanes) -> None:  # noqa: C901 -- one a kind
         """Pass over values; numbers, lengths and places are checked as if they were read."""
         match type_:
-            case AvroPrimitive():
+            case avro.Primitive():
                 _skip_primitive(type_, lanes)
-            case AvroEnum():
+            case avro.Enum():
                 lanes.read_places(len(type_.symbols))
-            case AvroUnion():
+            case avro.Union():
                 places = lanes.read_places(len(type_.branches))
                 # Only the branches that are there: a union may have any number.
                 for place in np.unique(places[~lanes.is_doubtful]).tolist():
@@ -168,13 +157,13 @@ class Scanner:
                         inner = lanes.pick(picked)
                         self.skip(branch, inner)
                         lanes.put(picked, inner)
-            case AvroRecord():
+            case avro.RecordType():
                 for field in type_.fields:
                     self.skip(field.type, lanes)
-            case AvroArray():
+            case avro.Array():
                 for _, items in _Items(lanes):
                     self.skip(type_.items, items)
-            case AvroMap():
+            case avro.Map():
                 for _, items in _Items(lanes):
                     self.skip(_KEY, items)
                     self.skip(type_.values, items)
@@ -235,7 +224,7 @@ class _Items:
         return closed
 
 
-def _scan_primitive(type_: AvroPrimitive, lanes: Lanes) -> Scanned:  # noqa: PLR0911 -- one a kind
+def _scan_primitive(type_: avro.Primitive, lanes: Lanes) -> Scanned:  # noqa: PLR0911 -- one a kind
     size = len(lanes)
     match type_.kind:
         case "null":
@@ -262,7 +251,7 @@ def _scan_primitive(type_: AvroPrimitive, lanes: Lanes) -> Scanned:  # noqa: PLR
             return Scanned(size, (starts, lengths))
 
 
-def _skip_primitive(type_: AvroPrimitive, lanes: Lanes) -> None:
+def _skip_primitive(type_: avro.Primitive, lanes: Lanes) -> None:
     match type_.kind:
         case "null":
             pass

@@ -49,7 +49,7 @@ class AvroSchemaError(ValueError):
 
 
 @dataclass(frozen=True)
-class AvroPrimitive:
+class Primitive:
     """A type without another one within. ``size`` is the number of bytes of a ``fixed``."""
 
     kind: str
@@ -60,81 +60,79 @@ class AvroPrimitive:
 
 
 @dataclass(frozen=True)
-class AvroEnum:
+class Enum:
     """One of these texts, written as its place."""
 
     symbols: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class AvroArray:
+class Array:
     """Values of one type."""
 
-    items: "AvroType"
+    items: "Type"
 
 
 @dataclass(frozen=True)
-class AvroMap:
+class Map:
     """Values of one type by texts."""
 
-    values: "AvroType"
+    values: "Type"
 
 
 @dataclass(frozen=True)
-class AvroField:
+class RecordField:
     """A field of a record. ``default`` is JSON, and counts in a reader's schema alone, as ``aliases`` do."""
 
     name: str
-    type: "AvroType"
+    type: "Type"
     aliases: tuple[str, ...] = ()
     default: str | None = None
 
 
 @dataclass(frozen=True)
-class AvroRecord:
+class RecordType:
     """Fields in the order in which they are written."""
 
-    fields: tuple[AvroField, ...]
+    fields: tuple[RecordField, ...]
 
     @cached_property
     def size(self) -> int:
         """How many fields each value has, also within records that are neither in a union nor in an array or a map."""
-        return sum(1 + each.type.size if isinstance(each.type, AvroRecord) else 1 for each in self.fields)
+        return sum(1 + each.type.size if isinstance(each.type, RecordType) else 1 for each in self.fields)
 
 
 @dataclass(frozen=True)
-class AvroUnion:
+class Union:
     """A value of one of these types, after its place."""
 
-    branches: tuple["AvroType", ...]
+    branches: tuple["Type", ...]
 
 
 @dataclass(frozen=True)
-class AvroLink:
-    """A named type within itself; ``AvroSchema.named`` has it."""
+class TypeLink:
+    """A named type within itself; ``Schema.named`` has it."""
 
     name: str
 
 
-AvroType = AvroPrimitive | AvroEnum | AvroArray | AvroMap | AvroRecord | AvroUnion | AvroLink
+Type = Primitive | Enum | Array | Map | RecordType | Union | TypeLink
 
 
 @dataclass(frozen=True)
-class AvroSchema:
+class Schema:
     """The record that each value is, and all named types by their full names."""
 
-    root: AvroRecord
-    named: Mapping[str, AvroType]
+    root: RecordType
+    named: Mapping[str, Type]
     is_recursive: bool
 
-    def resolve(self, type_: AvroType) -> AvroType:
+    def resolve(self, type_: Type) -> Type:
         """Return the type itself in place of a link to it."""
-        return self.named[type_.name] if isinstance(type_, AvroLink) else type_
+        return self.named[type_.name] if isinstance(type_, TypeLink) else type_
 
 
-def parse_schema(
-    text: str, references: Sequence[tuple[str, str]] = (), subject: str = "the writer's schema"
-) -> AvroSchema:
+def parse_schema(text: str, references: Sequence[tuple[str, str]] = (), subject: str = "the writer's schema") -> Schema:
     """Read a schema and the named types that it uses, each after what it uses itself.
 
     Raises AvroSchemaError, which begins with ``subject``.
@@ -146,37 +144,37 @@ def parse_schema(
         root = parser.parse(_load(text), "")
     except (RecursionError, OverflowError):
         raise AvroSchemaError(f"{subject} is nested too deep, or has a size that no value has") from None
-    if not isinstance(root, AvroRecord):
+    if not isinstance(root, RecordType):
         raise AvroSchemaError(f"{subject} is not a record, and columns are the fields of one")
-    return AvroSchema(root, parser.named, parser.is_recursive)
+    return Schema(root, parser.named, parser.is_recursive)
 
 
-def sort_of(type_: AvroPrimitive) -> str:
+def sort_of(type_: Primitive) -> str:
     """Return the logical type without its unit; without a logical type, the type itself."""
     return type_.logical.partition("-")[0] or type_.kind
 
 
-def is_text(type_: AvroType) -> bool:
+def is_text(type_: Type) -> bool:
     """Whether a value is a text by itself."""
-    return isinstance(type_, AvroEnum) or (isinstance(type_, AvroPrimitive) and type_.kind == "string")
+    return isinstance(type_, Enum) or (isinstance(type_, Primitive) and type_.kind == "string")
 
 
-def describe(type_: AvroType) -> str:
+def describe(type_: Type) -> str:
     """Return the type in a few words, for an error."""
     match type_:
-        case AvroPrimitive():
+        case Primitive():
             return f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
-        case AvroUnion():
+        case Union():
             more = len(type_.branches) - _BRANCHES_SHOWN
             shown = ", ".join(map(describe, type_.branches[:_BRANCHES_SHOWN]))
             return f"a union of {shown}{f' and {more} more' if more > 0 else ''}"
-        case AvroEnum():
+        case Enum():
             return "an enum"
-        case AvroArray():
+        case Array():
             return "an array"
-        case AvroMap():
+        case Map():
             return "a map"
-        case AvroRecord() | AvroLink():
+        case RecordType() | TypeLink():
             return "a record"
 
 
@@ -193,42 +191,42 @@ class _Parser:
 
     def __init__(self, subject: str) -> None:
         self._subject = subject
-        self.named: dict[str, AvroType] = {}
+        self.named: dict[str, Type] = {}
         self.is_recursive = False
         self._open: set[str] = set()
 
-    def parse(self, schema: Any, namespace: str) -> AvroType:  # noqa: PLR0911 -- one a kind
+    def parse(self, schema: Any, namespace: str) -> Type:  # noqa: PLR0911 -- one a kind
         match schema:
             case str():
-                return AvroPrimitive(schema) if schema in _KINDS else self._find(schema, namespace)
+                return Primitive(schema) if schema in _KINDS else self._find(schema, namespace)
             case list():
                 if schema.count("null") > 1:
                     raise AvroSchemaError(f"{self._subject} has a union with null twice, which Avro does not allow")
-                return AvroUnion(tuple(self.parse(each, namespace) for each in schema))
+                return Union(tuple(self.parse(each, namespace) for each in schema))
             case {"type": "record" | "error" | "enum" | "fixed"}:
                 return self._define(schema, namespace)
             case {"type": "array", "items": items}:
-                return AvroArray(self.parse(items, namespace))
+                return Array(self.parse(items, namespace))
             case {"type": "map", "values": values}:
-                return AvroMap(self.parse(values, namespace))
+                return Map(self.parse(values, namespace))
             case {"type": str(kind)} if kind in _KINDS:
-                return self._add_logical(AvroPrimitive(kind), schema)
+                return self._add_logical(Primitive(kind), schema)
             case {"type": inner}:
                 return self.parse(inner, namespace)
             case _:
                 raise AvroSchemaError(f"{self._subject} is not one of Avro: a type has neither a name nor a kind")
 
-    def _find(self, name: str, namespace: str) -> AvroType:
+    def _find(self, name: str, namespace: str) -> Type:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         full = full if full in self.named or full in self._open else name
         if full in self._open:
             self.is_recursive = True
-            return AvroLink(full)
+            return TypeLink(full)
         if full not in self.named:
             raise AvroSchemaError(f"{self._subject} uses the type {quote(name)}, which it does not define")
         return self.named[full]
 
-    def _define(self, schema: Mapping[str, Any], namespace: str) -> AvroType:
+    def _define(self, schema: Mapping[str, Any], namespace: str) -> Type:
         name = schema.get("name")
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise AvroSchemaError(f"{self._subject} has a record, an enum or a fixed without a name")
@@ -243,14 +241,14 @@ class _Parser:
         self.named[full] = defined
         return defined
 
-    def _define_named(self, schema: Mapping[str, Any], namespace: str, full: str) -> AvroType:
+    def _define_named(self, schema: Mapping[str, Any], namespace: str, full: str) -> Type:
         match schema:
             case {"type": "enum", "symbols": [_, *_] as symbols} if all(isinstance(each, str) for each in symbols):
-                return AvroEnum(tuple(map(self._require_name, symbols)))
+                return Enum(tuple(map(self._require_name, symbols)))
             case {"type": "fixed", "size": int(size)} if 0 <= size <= _LARGEST_FIXED_BYTES:
-                return self._add_logical(AvroPrimitive("fixed", size=size), schema)
+                return self._add_logical(Primitive("fixed", size=size), schema)
             case {"type": "record" | "error", "fields": [*fields]} if all(_is_field(each) for each in fields):
-                record = AvroRecord(tuple(self._read_field(each, namespace) for each in fields))
+                record = RecordType(tuple(self._read_field(each, namespace) for each in fields))
                 if record.size > MOST_FIELDS:
                     raise AvroSchemaError(
                         f"{self._subject} has {quote(full)} with more than {MOST_FIELDS:,} fields, "
@@ -269,7 +267,7 @@ class _Parser:
             )
         return name
 
-    def _read_field(self, field: Mapping[str, Any], namespace: str) -> AvroField:
+    def _read_field(self, field: Mapping[str, Any], namespace: str) -> RecordField:
         aliases = field.get("aliases")
         names = (
             tuple(each for each in aliases if isinstance(each, str) and _NAME.fullmatch(each))
@@ -277,9 +275,9 @@ class _Parser:
             else ()
         )
         default = json.dumps(field["default"]) if "default" in field else None
-        return AvroField(self._require_name(field["name"]), self.parse(field["type"], namespace), names, default)
+        return RecordField(self._require_name(field["name"]), self.parse(field["type"], namespace), names, default)
 
-    def _add_logical(self, type_: AvroPrimitive, schema: Mapping[str, Any]) -> AvroPrimitive:
+    def _add_logical(self, type_: Primitive, schema: Mapping[str, Any]) -> Primitive:
         """Return the type with its logical type, if there is one that fits."""
         found = _add_logical(type_, schema)
         if found.precision > MOST_DIGITS:
@@ -291,23 +289,23 @@ def _is_field(field: Any) -> bool:
     return isinstance(field, dict) and isinstance(field.get("name"), str) and "type" in field
 
 
-def _add_logical(type_: AvroPrimitive, schema: Mapping[str, Any]) -> AvroPrimitive:
+def _add_logical(type_: Primitive, schema: Mapping[str, Any]) -> Primitive:
     """Return the type with its logical type, if there is one that fits."""
     kind, size, logical = type_.kind, type_.size, schema.get("logicalType")
     if not isinstance(logical, str):
         return type_
     logical = logical.removeprefix("local-") if logical.startswith("local-timestamp-") else logical
     if _LOGICAL.get(logical) == kind:
-        return AvroPrimitive(kind, logical)
+        return Primitive(kind, logical)
     match logical:
         case "decimal" if kind in ("bytes", "fixed"):
             precision, scale = schema.get("precision"), schema.get("scale", 0)
             if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0:
-                return AvroPrimitive(kind, "decimal", precision, scale, size)
+                return Primitive(kind, "decimal", precision, scale, size)
         case "uuid" if kind == "string" or size == _UUID_BYTES:
-            return AvroPrimitive(kind, "uuid", size=size)
+            return Primitive(kind, "uuid", size=size)
         case "duration" if size == _DURATION_BYTES:
-            return AvroPrimitive(kind, "duration", size=size)
+            return Primitive(kind, "duration", size=size)
         case _:
             pass
     return type_

@@ -1,4 +1,7 @@
-"""Makes Arrow columns of what lanes have read, and finds the values that a column does not surely hold."""
+"""Makes Arrow columns of what lanes have read, and finds the values that a column does not surely hold.
+
+Decimals of many values are made at once, from big-endian bytes or whole numbers: exact, or said to be unsure.
+"""
 
 from dataclasses import dataclass
 
@@ -7,27 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchledger.formats.arrow_types import to_arrow_type
-from batchledger.formats.decoding.avro.decimals import settle_decimals
-from batchledger.formats.decoding.avro.lanes import Bytes
-from batchledger.formats.decoding.avro.projection import without_null
-from batchledger.formats.decoding.avro.reference import make_fit
-from batchledger.formats.decoding.avro.scanned import Scanned
+from batchledger.formats.decoding.avro import schema as avro
+from batchledger.formats.decoding.avro.lanes import Bytes, Scanned
+from batchledger.formats.decoding.avro.projection import make_fit, without_null
 from batchledger.formats.decoding.avro.scanning import is_scanned
-from batchledger.formats.decoding.avro.schema import (
-    AvroArray,
-    AvroEnum,
-    AvroMap,
-    AvroPrimitive,
-    AvroRecord,
-    AvroSchema,
-    AvroType,
-    sort_of,
-)
 from batchledger.formats.decoding.avro.texts import EARLIEST_DAY, LATEST_DAY
 from batchledger.formats.decoding.avro.wire import MalformedError, WireReader
 from batchledger.formats.decoding.fitting import Leaf
 from batchledger.formats.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
 from batchledger.model.records.types import (
+    MOST_DIGITS,
     ArrayOf,
     ColumnType,
     DecimalOf,
@@ -39,6 +31,80 @@ from batchledger.model.records.types import (
     StructOf,
 )
 
+_WORD = 8
+_MOST_BYTES = 16
+_LOW = 2**64 - 1
+
+
+def settle_decimals(
+    source: Bytes, found: Scanned, scale: int | None, declared: DecimalOf
+) -> tuple[pa.Array, np.ndarray]:
+    """Return a decimal column, with 0 in place of values that it may not hold, and which these are.
+
+    ``found`` has starts and lengths of bytes with a ``scale``, or whole numbers if there is none.
+    """
+    precision, wanted = declared.precision, declared.scale
+    is_valid = np.ones(found.size, bool) if found.is_valid is None else found.is_valid
+    if scale is None:
+        (low,) = found.parts
+        high, is_unsure, scale = low >> 63, np.zeros(found.size, bool), 0
+    else:
+        starts, lengths = found.parts
+        is_unsure = is_valid & ((lengths < 1) | (lengths > _MOST_BYTES))
+        low, high = _read(source, starts, np.clip(lengths, 1, _MOST_BYTES))
+    # What has too many digits before the point; then no step below can overflow.
+    digits = min(precision - wanted + scale, MOST_DIGITS)
+    is_unsure |= is_valid & ~_is_within(low, high, 10**digits if digits >= 0 else 1)
+    is_zero = is_unsure | ~is_valid
+    both = np.zeros((found.size, 2), np.int64)
+    both[:, 0], both[:, 1] = np.where(is_zero, 0, low), np.where(is_zero, 0, high)
+    validity = None if found.is_valid is None else pa.array(found.is_valid).buffers()[1]
+    target = pa.decimal128(precision, wanted)
+    if scale == wanted:
+        return pa.Array.from_buffers(target, found.size, [validity, pa.py_buffer(both)]), is_unsure
+    written = pa.Array.from_buffers(pa.decimal128(MOST_DIGITS, scale), found.size, [validity, pa.py_buffer(both)])
+    try:
+        return written.cast(target), is_unsure
+    except pa.ArrowInvalid:
+        return _cast_singly(written, target, is_unsure)
+
+
+def _cast_singly(written: pa.Array, target: pa.DataType, is_unsure: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+    """Find the values that lose places."""
+    values = written.to_pylist()
+    step = target.scale
+    for place, value in enumerate(values):
+        if value is not None and -int(value.normalize().as_tuple().exponent) > step:
+            is_unsure[place] = True
+            values[place] = 0
+    return pa.array(values, target), is_unsure
+
+
+def _read(source: Bytes, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two halves of numbers with a sign."""
+    first = source.words[starts].byteswap().view(np.int64)
+    is_short = lengths <= _WORD
+    # The first word has all bytes of a short number, and the high ones of a long number.
+    kept = np.where(is_short, lengths, lengths - _WORD)
+    shifted = first >> (64 - 8 * kept)
+    if is_short.all():
+        return shifted, shifted >> 63
+    last = source.words[np.where(is_short, starts, starts + lengths - _WORD)].byteswap().view(np.int64)
+    return np.where(is_short, shifted, last), np.where(is_short, shifted >> 63, shifted)
+
+
+def _is_within(low: np.ndarray, high: np.ndarray, bound: int) -> np.ndarray:
+    """Whether numbers lie between the bound and its opposite, both excluded."""
+    within: np.ndarray = _is_below(low, high, bound) & ~_is_below(low, high, 1 - bound)
+    return within
+
+
+def _is_below(low: np.ndarray, high: np.ndarray, bound: int) -> np.ndarray:
+    bound_high, bound_low = bound >> 64, np.uint64(bound & _LOW)
+    is_below: np.ndarray = (high < bound_high) | ((high == bound_high) & (low.view(np.uint64) < bound_low))
+    return is_below
+
+
 _MOST_SHORT = 12
 """A view of Arrow holds so many bytes itself."""
 
@@ -49,32 +115,32 @@ _VIEW = np.dtype([("length", "<i4"), ("first", "<u4"), ("buffer", "<i4"), ("star
 class Settler:
     """Makes columns of the values of one block. ``is_doubtful`` has a place for each lane, and is written to."""
 
-    schema: AvroSchema
+    schema: avro.Schema
     source: Bytes
     is_doubtful: np.ndarray
 
-    def settle(self, found: Scanned, type_: AvroType, declared: ColumnType, lanes: np.ndarray) -> pa.Array:
+    def settle(self, found: Scanned, type_: avro.Type, declared: ColumnType, lanes: np.ndarray) -> pa.Array:
         """Return values as a column of a declared type; ``lanes`` says whose each value is."""
         if not is_scanned(type_, declared):
             return self._read_singly(found, type_, declared, lanes)
         inner = without_null(type_)
         match inner:
-            case AvroArray() if isinstance(declared, ArrayOf):
+            case avro.Array() if isinstance(declared, ArrayOf):
                 return self._settle_array(found, inner, declared, lanes)
-            case AvroMap() if isinstance(declared, MapOf):
+            case avro.Map() if isinstance(declared, MapOf):
                 return self._settle_map(found, inner, declared, lanes)
-            case AvroRecord() if isinstance(declared, StructOf):
+            case avro.RecordType() if isinstance(declared, StructOf):
                 return self._settle_struct(found, inner, declared, lanes)
-            case AvroEnum():
+            case avro.Enum():
                 return pa.array(inner.symbols, pa.string()).take(pa.array(found.parts[0], mask=_mask(found)))
-            case AvroPrimitive():
+            case avro.Primitive():
                 return self._settle_primitive(found, inner, declared, lanes)
             case _:
                 raise TypeError(inner)
 
-    def _read_singly(self, found: Scanned, type_: AvroType, declared: ColumnType, lanes: np.ndarray) -> pa.Array:
+    def _read_singly(self, found: Scanned, type_: avro.Type, declared: ColumnType, lanes: np.ndarray) -> pa.Array:
         """Each value between two places, by the reference."""
-        if type_ == AvroPrimitive("null"):
+        if type_ == avro.Primitive("null"):
             # Also a field that the writer does not have, which has no place.
             return pa.nulls(found.size, to_arrow_type(declared))
         content, wire = self.source.content.tobytes(), WireReader(self.schema)
@@ -90,14 +156,14 @@ class Settler:
                 self.is_doubtful[lanes[place]] = True
         return pa.array(values, to_arrow_type(declared))
 
-    def _settle_array(self, found: Scanned, type_: AvroArray, declared: ArrayOf, lanes: np.ndarray) -> pa.Array:
+    def _settle_array(self, found: Scanned, type_: avro.Array, declared: ArrayOf, lanes: np.ndarray) -> pa.Array:
         items = self.settle(found.children[0], type_.items, declared.element, _owners(found, lanes))
         target = to_arrow_type(declared)
         return pa.ListArray.from_arrays(_offsets(found), items, type=target, mask=_arrow_mask(found))
 
-    def _settle_map(self, found: Scanned, type_: AvroMap, declared: MapOf, lanes: np.ndarray) -> pa.Array:
+    def _settle_map(self, found: Scanned, type_: avro.Map, declared: MapOf, lanes: np.ndarray) -> pa.Array:
         owners = _owners(found, lanes)
-        keys = self.settle(found.children[0], AvroPrimitive("string"), Scalar.STRING, owners)
+        keys = self.settle(found.children[0], avro.Primitive("string"), Scalar.STRING, owners)
         values = self.settle(found.children[1], type_.values, declared.value, owners)
         # A key that is no text makes its lane doubtful; Arrow takes no null for one.
         keys = pc.fill_null(keys, "")
@@ -117,18 +183,18 @@ class Settler:
         is_repeated[order[1:]] = both[order][1:] == both[order][:-1]
         self.is_doubtful[owners[is_repeated]] = True
 
-    def _settle_struct(self, found: Scanned, type_: AvroRecord, declared: StructOf, lanes: np.ndarray) -> pa.Array:
+    def _settle_struct(self, found: Scanned, type_: avro.RecordType, declared: StructOf, lanes: np.ndarray) -> pa.Array:
         by_name = {field.name: field.type for field in type_.fields}
         children = [
-            self.settle(child, by_name.get(field.name, AvroPrimitive("null")), field.type, lanes)
+            self.settle(child, by_name.get(field.name, avro.Primitive("null")), field.type, lanes)
             for child, field in zip(found.children, declared.fields, strict=True)
         ]
         return pa.StructArray.from_arrays(children, fields=list(to_arrow_type(declared)), mask=_arrow_mask(found))
 
     def _settle_primitive(  # noqa: PLR0911 -- one a kind
-        self, found: Scanned, type_: AvroPrimitive, declared: ColumnType, lanes: np.ndarray
+        self, found: Scanned, type_: avro.Primitive, declared: ColumnType, lanes: np.ndarray
     ) -> pa.Array:
-        target, sort = to_arrow_type(declared), sort_of(type_)
+        target, sort = to_arrow_type(declared), avro.sort_of(type_)
         if sort == "null":
             return pa.nulls(found.size, target)
         if declared is Scalar.STRING and type_.kind == "string":

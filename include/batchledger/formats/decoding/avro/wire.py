@@ -8,17 +8,7 @@ more lenient: they take any byte for a boolean, and count a negative place from 
 import struct
 from typing import Any
 
-from batchledger.formats.decoding.avro.schema import (
-    AvroArray,
-    AvroEnum,
-    AvroLink,
-    AvroMap,
-    AvroPrimitive,
-    AvroRecord,
-    AvroSchema,
-    AvroType,
-    AvroUnion,
-)
+from batchledger.formats.decoding.avro import schema as avro
 from batchledger.formats.decoding.meaning import UnfitError
 
 MOST_LEVELS = 100
@@ -50,7 +40,7 @@ class _EndedError(MalformedError):
 class WireReader:
     """Reads values of one schema; keeps its place in the bytes at hand."""
 
-    def __init__(self, schema: AvroSchema) -> None:
+    def __init__(self, schema: avro.Schema) -> None:
         self._schema = schema
         self._value = b""
         self._place = self._end = self._levels = self._empty_items = 0
@@ -71,7 +61,7 @@ class WireReader:
             raise UnfitError(LEFT_OVER)
         return fields
 
-    def read_part(self, value: bytes, start: int, end: int, type_: AvroType) -> Any:
+    def read_part(self, value: bytes, start: int, end: int, type_: avro.Type) -> Any:
         """Return the value of a type that lies between two places. Raises MalformedError."""
         self._begin(value, start, end)
         return self._read(type_)
@@ -80,26 +70,26 @@ class WireReader:
         self._value, self._place, self._end = value, start, end
         self._levels = self._empty_items = 0
 
-    def _read(self, type_: AvroType) -> Any:
+    def _read(self, type_: avro.Type) -> Any:
         match type_:
-            case AvroPrimitive():
+            case avro.Primitive():
                 return self._read_primitive(type_)
-            case AvroUnion():
+            case avro.Union():
                 branch = self._read_place(len(type_.branches), "union")
                 return branch, self._read(type_.branches[branch])
-            case AvroEnum():
+            case avro.Enum():
                 return self._read_place(len(type_.symbols), "enum")
-            case AvroLink():
+            case avro.TypeLink():
                 return self._read(self._schema.resolve(type_))
-            case AvroRecord() | AvroArray() | AvroMap():
+            case avro.RecordType() | avro.Array() | avro.Map():
                 return self._read_nested(type_)
 
-    def _read_nested(self, type_: AvroRecord | AvroArray | AvroMap) -> list[Any]:
+    def _read_nested(self, type_: avro.RecordType | avro.Array | avro.Map) -> list[Any]:
         self._levels += 1
         if self._levels > MOST_LEVELS:
             raise MalformedError(TOO_DEEP_IN_AVRO)
         found: list[Any] = []
-        if isinstance(type_, AvroRecord):
+        if isinstance(type_, avro.RecordType):
             start = self._place
             found.extend(self._read(field.type) for field in type_.fields)
             if self._place == start:
@@ -109,7 +99,7 @@ class WireReader:
         self._levels -= 1
         return found
 
-    def _read_blocks(self, type_: AvroArray | AvroMap, found: list[Any]) -> None:
+    def _read_blocks(self, type_: avro.Array | avro.Map, found: list[Any]) -> None:
         while (count := self._read_long()) != 0:
             end = None
             if count < 0:
@@ -117,7 +107,7 @@ class WireReader:
                 count, end = -count, self._place + size
             for _ in range(count):
                 start = self._place
-                if isinstance(type_, AvroMap):
+                if isinstance(type_, avro.Map):
                     key = self._read_bytes(self._read_length())
                     found.append((key, self._read(type_.values)))
                 else:
@@ -132,7 +122,7 @@ class WireReader:
         if self._empty_items > MOST_EMPTY_ITEMS:
             raise MalformedError(f"more than {MOST_EMPTY_ITEMS} items without a byte")
 
-    def _read_primitive(self, type_: AvroPrimitive) -> Any:  # noqa: PLR0911 -- one a kind
+    def _read_primitive(self, type_: avro.Primitive) -> Any:  # noqa: PLR0911 -- one a kind
         match type_.kind:
             case "null":
                 return None

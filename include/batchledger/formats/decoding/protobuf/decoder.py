@@ -19,8 +19,8 @@ from batchledger.formats.arrow_types import arrow_schema
 from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.formats.decoding.protobuf.checking import MessageChecker
 from batchledger.formats.decoding.protobuf.compiling import compile_files
+from batchledger.formats.decoding.protobuf.fitting import plan_columns
 from batchledger.formats.decoding.protobuf.gathering import ColumnGatherer, RestGatherer
-from batchledger.formats.decoding.protobuf.planning import plan_columns
 from batchledger.formats.decoding.protobuf.schema import load_message, make_class
 from batchledger.model.records.columns import REST, Column
 

@@ -15,10 +15,9 @@ from google.protobuf.descriptor import Descriptor
 from batchledger.formats.arrow_types import to_arrow_type
 from batchledger.formats.decoding.fitting import Fit, Leaf
 from batchledger.formats.decoding.meaning import EARLIEST_MICROSECONDS, LATEST_MICROSECONDS, UnfitError
-from batchledger.formats.decoding.protobuf.fitting import Get, make_fit, make_getter
-from batchledger.formats.decoding.protobuf.planning import PlannedColumn
-from batchledger.formats.decoding.protobuf.rest import make_rest_writer
+from batchledger.formats.decoding.protobuf.fitting import Get, PlannedColumn, make_fit, make_getter
 from batchledger.formats.decoding.protobuf.schema import is_many, sort_of
+from batchledger.formats.decoding.protobuf.texts import make_rest_writer
 from batchledger.model.records.columns import REST, Column
 from batchledger.model.records.types import ColumnType, DecimalOf, Epoch, Floating, Integer, Scalar
 

@@ -17,6 +17,6 @@ def whole_bytes(label: str, content: bytes | None) -> Text:
 
 def find_fault(error: str | None, value: bytes | None) -> str | None:
     """Return where a value that was set aside stops being JSON, without a byte of it; None if that is not the error."""
-    from batchledger.formats.decoding.objects import explain_fault
+    from batchledger.formats.decoding.faults import explain_fault
 
     return None if error is None or value is None else explain_fault(error, value)

@@ -1,19 +1,24 @@
-"""The Avro schema of an output topic's values, from the columns that rows have in Arrow.
+"""Values of an output topic in Avro: a registry knows their schema before the first value is written by it.
 
-Every column, field of a struct, item of an array and value of a map may be null. So each is a union with ``null``, and
-a field has ``null`` as its default: a column more, or one less, stays compatible. Equal columns give the same text, on
-every run, so a registry has it once.
+The schema is made of the columns that rows have in Arrow. Every column, field of a struct, item of an array and value
+of a map may be null. So each is a union with ``null``, and a field has ``null`` as its default: a column more, or one
+less, stays compatible. Equal columns give the same text, on every run, so a registry has it once.
 """
 
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from batchledger.formats.arrow_types import is_array
+from batchledger.formats.encoding.avro_values import AvroValues
 from batchledger.model.errors import ConfigurationError
+from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
+from batchledger.model.records.writer_schemas import SchemaType
+from batchledger.ports import SchemaRegistrar
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NO_PART_OF_A_NAME = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
@@ -102,3 +107,31 @@ def _refuse(place: str, what: str, advice: str) -> NoReturn:
         advice=f"{advice}.",
         subject=column,
     )
+
+
+_UNREGISTERED = 0
+"""No registry gives this id away. The values of a dry run have it: they are staged, and never sent."""
+
+
+@dataclass(frozen=True)
+class RegisteredOutput:
+    """Registers the schema of ``topic`` under ``subject``, a schema once as long as this object lives."""
+
+    registry: SchemaRegistrar = field(repr=False)
+    subject: str
+    topic: str
+    _id_by_text: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def open(self, schema: pa.Schema, *, is_dry_run: bool = False) -> AvroValues:
+        """Return what writes rows with these columns; no value has the columns of provenance.
+
+        A dry run registers nothing. Raises ConfigurationError if Avro cannot have a column, SchemaRefusedError with the
+        registry's words, ServiceUnavailableError or AccessRefusedError.
+        """
+        columns = [each for each in schema if each.name not in (*PROVENANCE_COLUMNS, DELETED_COLUMN)]
+        text = write_schema(name_record(self.topic), columns)
+        if is_dry_run:
+            return AvroValues(_UNREGISTERED)
+        if text not in self._id_by_text:
+            self._id_by_text[text] = self.registry.register(self.subject, SchemaType.AVRO, text)
+        return AvroValues(self._id_by_text[text])

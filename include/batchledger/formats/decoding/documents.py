@@ -1,21 +1,23 @@
-"""Keeps what no column declares of a record, as the JSON of its exact texts (``source.unknown_fields: keep``).
+"""Decodes values that are one JSON object each: many at once where that is sure, the others one by one.
 
-What columns declare and what is kept give the record back together. An object within keeps its undeclared fields alone,
-at its place, and an array keeps its length: null stands for an element that has none.
-``docs/reference/meaning.md`` shows it. Decides nothing about a record that columns refuse.
+The reference is docs/reference/meaning.md. What no column declares can be kept, as the JSON of its exact texts
+(``source.unknown_fields: keep``): what columns declare and what is kept give the record back together. An object
+within keeps its undeclared fields alone, at its place, and an array keeps its length: null stands for an element that
+has none.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from batchledger.formats.arrow_types import arrow_schema
 from batchledger.formats.decoding.blocks import BlockDecoder
+from batchledger.formats.decoding.decoded import DecodedData, keep_rest, read_singly
 from batchledger.formats.decoding.meaning import Reader, UnfitError
 from batchledger.formats.decoding.nested import (
     Declared,
@@ -25,8 +27,10 @@ from batchledger.formats.decoding.nested import (
     make_reader,
     parse_fields,
 )
-from batchledger.formats.decoding.objects import BYTE_ORDER_MARK
+from batchledger.formats.decoding.objects import BYTE_ORDER_MARK, ObjectReader
 from batchledger.model.records.columns import REST, Column
+from batchledger.model.records.rules import UnknownFieldPolicy
+from batchledger.model.records.unknown_fields import write_name
 
 _RECORDS_TOGETHER = 32
 # More names than these are read field by field: each of them would have to be looked for in the whole text.
@@ -66,46 +70,6 @@ class RestReader:
         return make_reader(REST)
 
 
-@dataclass(frozen=True)
-class KeepingBlocks:
-    """Decodes as ``blocks`` does, with one more column: the rest of each record; pickled to the executors."""
-
-    blocks: BlockDecoder
-    rest: RestReader
-
-    def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
-        """Return the same as ``blocks``. No field is unknown. A record whose rest cannot be kept is not sure."""
-        rows, is_sure, may_have_rest = self.blocks.decode(values)
-        texts, is_kept = self._read(values, is_sure, may_have_rest)
-        rows = pa.RecordBatch.from_arrays([*rows.columns, texts], schema=self._schema)
-        if not is_kept.all():
-            rows, is_sure = rows.filter(pa.array(is_kept)), is_sure.copy()
-            is_sure[np.flatnonzero(is_sure)[~is_kept]] = False
-        return rows, is_sure, np.zeros(rows.num_rows, bool)
-
-    def _read(
-        self, values: pa.BinaryArray, is_sure: np.ndarray, may_have_rest: np.ndarray
-    ) -> tuple[pa.StringArray, np.ndarray]:
-        """Return the rest of each sure record, and whether it can be kept."""
-        is_kept = np.ones(len(may_have_rest), bool)
-        places = np.flatnonzero(may_have_rest)
-        if not len(places):
-            return pa.nulls(len(is_kept), pa.string()), is_kept
-        texts: list[str | None] = [None] * len(is_kept)
-        looked_at = values.take(pa.array(np.flatnonzero(is_sure)[places])).to_pylist()
-        for number in self.rest.find_strange(looked_at):
-            place, value = places[number], looked_at[number]
-            try:
-                texts[place] = self.rest.read(value)
-            except UnfitError:
-                is_kept[place] = False
-        return pa.array(texts, pa.string()), is_kept
-
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        return arrow_schema((*self.blocks.columns, REST))
-
-
 def _leave(declared: Declared, token: bytes) -> bytes | None:
     """Return what of a value is not declared; None if all of it is."""
     if token[:1] == b"{" and declared.fields is not None:
@@ -143,3 +107,62 @@ def _are_given_once(names: AbstractSet[str], token: bytes) -> bool:
 def _write(fields: Iterable[tuple[str, bytes]]) -> bytes | None:
     written = b",".join([b"%s:%s" % (msgspec.json.encode(name), each) for name, each in fields])
     return b"{%s}" % written if written else None
+
+
+@dataclass(frozen=True)
+class DocumentDecoder:
+    """Decodes JSON values, or keys, into ``columns``; pickled to the executors.
+
+    The last column may be ``REST``, which has what no other one declares. Then no field is undeclared.
+    """
+
+    columns: tuple[Column, ...]
+    unknown_fields: UnknownFieldPolicy = UnknownFieldPolicy.IGNORE
+
+    def decode(self, values: pa.BinaryArray, _headers: pa.StringArray | None = None) -> DecodedData:
+        """Decode the values that are not null. JSON needs no headers."""
+        rows, is_sure, may_have_unknown = self._blocks.decode(values)
+        data = read_singly(rows, is_sure, values, self._read)
+        is_strange = data.is_decoded & ~is_sure
+        is_strange[np.flatnonzero(is_sure)[may_have_unknown]] = True
+        strange = np.flatnonzero(is_strange)
+        if REST in self.columns:
+            looked_at = values.take(pa.array(strange)).to_pylist()
+            left = strange[list(self._rest.find_strange(looked_at))].tolist()
+            return keep_rest(data, values, left, self._rest.read)
+        if self.unknown_fields.counts and len(strange):
+            return data._replace(undeclared=list(self._group_unknown(values, strange)))
+        return data
+
+    def _group_unknown(self, values: pa.BinaryArray, places: np.ndarray) -> Iterator[tuple[frozenset[str], np.ndarray]]:
+        """Yield unknown fields, together with the places of the values that have exactly these."""
+        places_by_names: dict[frozenset[str], list[int]] = {}
+        for place in places.tolist():
+            names = frozenset(self._objects.find_unknown(values[place].as_py()))
+            places_by_names.setdefault(names, []).append(place)
+        places_by_names.pop(frozenset(), None)
+        for names, found in places_by_names.items():
+            yield names, np.array(found)
+
+    def _read(self, value: bytes) -> Sequence[Any]:
+        """Return a value a column, beside ``REST``. Raises UnfitError."""
+        read = self._objects.read(value)
+        if self.unknown_fields is UnknownFieldPolicy.QUARANTINE and (unknown := self._objects.find_unknown(value)):
+            raise UnfitError(f"field {min(map(write_name, unknown))} is not declared")
+        return read
+
+    @property
+    def _own(self) -> tuple[Column, ...]:
+        return tuple(each for each in self.columns if each != REST)
+
+    @cached_property
+    def _blocks(self) -> BlockDecoder:
+        return BlockDecoder(self._own, self.unknown_fields)
+
+    @cached_property
+    def _objects(self) -> ObjectReader:
+        return ObjectReader(self._own)
+
+    @cached_property
+    def _rest(self) -> RestReader:
+        return RestReader(self._own)
