@@ -98,15 +98,11 @@ class MemoryForeignSink(MemorySink, CommittingSink):
     @override
     def confirm(self, publication: Publication) -> PreparedRows:
         """The target is left as it is, whatever it is by now."""
-        tables: Tables = publication.connection
-        scratch = replace(publication, connection=tables.copy()) if isinstance(publication, MemoryPublication) else None
-        assert scratch is not None
+        assert isinstance(publication, MemoryPublication)
+        scratch = replace(publication, connection=publication.connection.copy())
         self._prepare(scratch.connection)
         scratch.connection.targets.pop(self.table, None)
-        prepared = MemorySink.publish(self, scratch)
-        tables.message_keys, tables.duplicates = scratch.connection.message_keys, scratch.connection.duplicates
-        tables.deleted_keys = scratch.connection.deleted_keys
-        return prepared
+        return MemorySink.publish(self, scratch)
 
     @override
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:
