@@ -69,6 +69,7 @@ def test_as_many_columns_as_there_can_be_are_published(warehouse: Warehouse) -> 
 
 
 @pytest.mark.table
+@pytest.mark.rules
 def test_key_of_as_many_columns_as_there_can_be_is_one(warehouse: Warehouse) -> None:
     names = [f"c{each}" for each in range(MOST_KEY_COLUMNS - 1)]
     keyed = replace(warehouse, upsert=Upsert(("_offset", *names)))  # type: ignore[type-var]

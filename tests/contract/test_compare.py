@@ -117,6 +117,7 @@ def test_columns_that_only_the_target_has_take_no_part_and_are_named(warehouse: 
     assert warehouse.sink.compare(shadow, 20) == Comparison(unchanged=6, absent_columns=("note",))
 
 
+@pytest.mark.rules
 def test_key_that_cannot_be_ordered_is_refused_as_it_would_be_when_published(warehouse: Warehouse) -> None:
     keyed = warehouse.with_rules(upsert=Upsert(("message_id",)))
     publish(keyed, FIRST, [row_of(offset, 1) for offset in range(6)], "first")
@@ -126,6 +127,7 @@ def test_key_that_cannot_be_ordered_is_refused_as_it_would_be_when_published(war
         keyed.sink.compare(shadow, 20)
 
 
+@pytest.mark.rules
 def test_row_that_another_one_has_replaced_since_does_not_come_back(warehouse: Warehouse) -> None:
     keyed = warehouse.with_rules(upsert=Upsert(("message_id",)))
     publish(keyed, FIRST, [row_of(offset, 1, "a") for offset in range(6)], "first")
@@ -134,6 +136,7 @@ def test_row_that_another_one_has_replaced_since_does_not_come_back(warehouse: W
     assert keyed.sink.compare(shadow, 20) == Comparison()
 
 
+@pytest.mark.rules
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_what_is_said_before_is_what_publishing_does(warehouse: Warehouse, rules: Rules, seed: int) -> None:

@@ -22,6 +22,7 @@ from tests.fakes.database import Coordinate
 from tests.fakes.work import ROW_SCHEMA
 
 WAREHOUSES = JUDGED_IN_DATABASE
+pytestmark = pytest.mark.rules
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 MONTH = timedelta(days=30)

@@ -21,6 +21,8 @@ from tests.contract.messages import BY_ID, Messages
 from tests.contract.updates import Record, Story
 from tests.contract.warehouses import Warehouse
 
+pytestmark = pytest.mark.rules
+
 VALUE = "orders[0]@1"
 WITHOUT = [each for each in life.rows_of([FIRST, OTHER]) if each != (ORDERS_0, 1)]
 

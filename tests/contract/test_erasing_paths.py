@@ -32,6 +32,8 @@ LOG = (
     ("m5", "car6", "anna"),
     ("m1", "car4", "emil"),
 )
+
+pytestmark = pytest.mark.rules
 """Message, car and driver. Anna is the last driver of car1, and was one of car2; others repeat her messages."""
 BROKEN, REFUSED = 5, 6
 """Two records of hers that did not decode at first: from the first one nothing can be read, from the other her name."""

@@ -20,6 +20,8 @@ from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import Warehouse, read_key_secret
 from tests.fakes.work import ROW_SCHEMA
 
+pytestmark = pytest.mark.rules
+
 BY_NUMBER = Deduplication(("number",), timedelta(days=30))
 NARROW, WIDE, MONEY, WHOLE = pa.int32(), pa.int64(), pa.decimal128(10, 2), pa.decimal128(20, 0)
 

@@ -15,6 +15,8 @@ from tests.contract.life import ORDERS_0
 from tests.contract.warehouses import Warehouse
 from tests.fakes.work import ROW_SCHEMA
 
+pytestmark = pytest.mark.rules
+
 
 def stage_hashed(warehouse: Warehouse, *emails: str, hashed: bool) -> Attempt:
     """Stage and audit the next records, whose keys are these texts, in a column that is declared as hashed or not."""

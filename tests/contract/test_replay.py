@@ -160,6 +160,7 @@ def test_live_batch_takes_over_from_a_replay_that_read_ahead(warehouse: Warehous
     assert warehouse.prove().findings == ()
 
 
+@pytest.mark.rules
 @pytest.mark.parametrize(
     "deduplication", [None, Deduplication(("message_id",), timedelta(days=1))], ids=["no keys", "keys"]
 )

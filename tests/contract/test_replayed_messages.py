@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Batch
@@ -16,9 +14,10 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.messages import BY_ID, MONTH, Messages
-from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
+from tests.contract.warehouses import Warehouse, open_postgres
 
 WAREHOUSES = EVERY_TABLE
+pytestmark = pytest.mark.rules
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AFTER_A_MONTH = MONTH.days
@@ -253,14 +252,9 @@ class Step:
     replays: Sequence[tuple[int, int, int, int]]
 
 
-IDS = st.text(alphabet="abcd-", min_size=1, max_size=6)
-PART = st.integers(0, 12)
-STEPS = st.builds(Step, st.integers(0, 25), IDS, IDS, st.lists(st.tuples(PART, PART, PART, PART), max_size=3))
-
-
-def follow(topic: Messages, steps: Sequence[Step]) -> None:
-    """After every replay everything is as in a pipeline that has seen the live batches alone."""
-    alone, day = Messages(MemoryWarehouse(deduplication=BY_ID)), 0
+def follow(topic: Messages, alone: Messages, steps: Sequence[Step]) -> None:
+    """After every replay everything is as in the other pipeline, which sees the live batches alone."""
+    day = 0
     for step in steps:
         day += step.days
         for each in (topic, alone):
@@ -277,14 +271,8 @@ def follow(topic: Messages, steps: Sequence[Step]) -> None:
                 assert topic.state() == alone.state()
 
 
-@given(st.lists(STEPS, min_size=1, max_size=5))
-@settings(max_examples=150, deadline=None)
-def test_any_history_with_replays_is_as_without_them_in_memory(steps: Sequence[Step]) -> None:
-    follow(Messages(MemoryWarehouse(deduplication=BY_ID)), steps)
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_any_history_with_replays_is_as_without_them_on_postgres(warehouse_dsn: str, seed: int) -> None:
+def test_any_history_with_replays_is_as_without_them(warehouse_dsn: str, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311
     steps = [
         Step(
@@ -295,13 +283,15 @@ def test_any_history_with_replays_is_as_without_them_on_postgres(warehouse_dsn: 
         )
         for _ in range(4)
     ]
-    with contextmanager(open_postgres)(warehouse_dsn) as warehouse:
-        follow(Messages(warehouse.with_rules(BY_ID)), steps)
+    opened = contextmanager(open_postgres)
+    with opened(warehouse_dsn) as one, opened(warehouse_dsn) as other:
+        follow(Messages(one.with_rules(BY_ID)), Messages(other.with_rules(BY_ID)), steps)
 
 
-def test_negative_control_by_its_ids_alone_a_late_replay_does_change_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_negative_control_by_its_ids_alone_a_late_replay_does_change_the_rows(
+    topic: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Batch, "takes_over", lambda *_: False)
-    topic = Messages(MemoryWarehouse(deduplication=BY_ID))
     topic.live(p0="aa")
     topic.live(2 * AFTER_A_MONTH, p0="b")
     topic.replay(p0(1, 2), day=2 * AFTER_A_MONTH)

@@ -7,18 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from batchledger.model.errors import KeyConflictError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import Upsert, VersionBy
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
-from tests.contract.updates import ANYWHERE, BY_OFFSET, BY_TIMESTAMP, KEYS, P0, P1, STABLE, Record, Story
-from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
+from tests.contract.updates import BY_OFFSET, BY_TIMESTAMP, KEYS, P0, P1, Record, Story
+from tests.contract.warehouses import Warehouse, open_postgres
 
 WAREHOUSES = EVERY_TABLE
+pytestmark = pytest.mark.rules
 
 
 @pytest.fixture
@@ -180,19 +179,10 @@ def test_live_batch_takes_rows_and_tombstones_over_from_a_replay_that_read_ahead
 
 
 Round = tuple[Sequence[Record], Sequence[tuple[int, int, int, int]]]
-PART = st.integers(0, 20)
 
 
-def histories(record: st.SearchStrategy[Record]) -> st.SearchStrategy[Sequence[Round]]:
-    """Batches, each followed by replays between two parts of each partition."""
-    replays = st.lists(st.tuples(PART, PART, PART, PART), max_size=3)
-    return st.lists(st.tuples(st.lists(record, min_size=1, max_size=6), replays), min_size=1, max_size=5)
-
-
-def follow(warehouse: Warehouse, rules: Upsert, history: Sequence[Round]) -> None:
-    """After every publication the target, and what is known of deleted keys, is what live batches alone would leave."""
-    story = Story(warehouse.with_rules(upsert=rules))
-    alone = Story(MemoryWarehouse(upsert=rules))
+def follow(story: Story, alone: Story, rules: Upsert, history: Sequence[Round]) -> None:
+    """After every publication the target, and what is known of deleted keys, is what live batches leave ``alone``."""
     for records, replays in history:
         for each in (story, alone):
             each.publish(*records)
@@ -216,23 +206,9 @@ def _without_batch(story: Story) -> list[tuple[Any, ...]]:
     return sorted(tuple((name, value) for name, value in sorted(row.items()) if name != "_batch_id") for row in rows)
 
 
-@given(histories(STABLE))
-@settings(max_examples=100, deadline=None)
-def test_any_history_with_replays_gives_the_newest_state_by_offset_in_memory(history: Sequence[Round]) -> None:
-    follow(MemoryWarehouse(), BY_OFFSET, history)
-
-
-@given(histories(ANYWHERE))
-@settings(max_examples=100, deadline=None)
-def test_any_history_with_replays_gives_the_newest_state_by_timestamp_in_memory(history: Sequence[Round]) -> None:
-    follow(MemoryWarehouse(), BY_TIMESTAMP, history)
-
-
 @pytest.mark.parametrize("rules", [BY_OFFSET, BY_TIMESTAMP], ids=["offset", "timestamp"])
 @pytest.mark.parametrize("seed", range(2))
-def test_any_history_with_replays_gives_the_newest_state_on_postgres(
-    warehouse_dsn: str, rules: Upsert, seed: int
-) -> None:
+def test_any_history_with_replays_gives_the_newest_state(warehouse_dsn: str, rules: Upsert, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311
 
     def draw() -> Record:
@@ -245,5 +221,6 @@ def test_any_history_with_replays_gives_the_newest_state_on_postgres(
         ([draw() for _ in range(chance.randint(1, 6))], [tuple(chance.choices(range(20), k=4)) for _ in range(2)])
         for _ in range(4)
     ]
-    with contextmanager(open_postgres)(warehouse_dsn) as warehouse:
-        follow(warehouse, rules, history)  # type: ignore[arg-type]
+    opened = contextmanager(open_postgres)
+    with opened(warehouse_dsn) as one, opened(warehouse_dsn) as other:
+        follow(Story(one.with_rules(upsert=rules)), Story(other.with_rules(upsert=rules)), rules, history)  # type: ignore[arg-type]

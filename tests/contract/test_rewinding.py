@@ -95,6 +95,7 @@ def test_rewind_goes_only_backwards_and_only_where_the_pipeline_has_been(
     assert warehouse.decisions.load_epoch(warehouse.pipeline) == 0
 
 
+@pytest.mark.rules
 def test_truncating_rewind_leaves_nothing_that_a_batch_holds(warehouse: Warehouse) -> None:
     rules = Deduplication(("message_id",), timedelta(days=1))
     store = warehouse.with_rules(deduplication=rules)
@@ -115,6 +116,7 @@ def test_truncating_rewind_leaves_nothing_that_a_batch_holds(warehouse: Warehous
     assert_proved(store)
 
 
+@pytest.mark.rules
 def test_truncating_rewind_forgets_which_keys_were_deleted(warehouse: Warehouse) -> None:
     store = warehouse.with_rules(upsert=BY_OFFSET)
     story = Story(store)
@@ -125,6 +127,7 @@ def test_truncating_rewind_forgets_which_keys_were_deleted(warehouse: Warehouse)
     assert_proved(store)
 
 
+@pytest.mark.rules
 def test_truncating_rewind_forgets_message_keys(warehouse: Warehouse) -> None:
     """What the target does not hold any more makes nothing a duplicate."""
     store = warehouse.with_rules(deduplication=Deduplication(("message_id",), timedelta(days=1)))
@@ -136,6 +139,7 @@ def test_truncating_rewind_forgets_message_keys(warehouse: Warehouse) -> None:
     assert list(store.read_duplicates()) == []
 
 
+@pytest.mark.rules
 def test_rewind_without_truncating_keeps_the_keys_and_a_record_is_no_duplicate_of_itself(warehouse: Warehouse) -> None:
     store = warehouse.with_rules(deduplication=Deduplication(("message_id",), timedelta(days=1)))
     life.take_to_published(store, FIRST)

@@ -73,6 +73,7 @@ def test_checks_see_every_staged_row_with_the_columns_of_the_target(warehouse: W
         assert list(read(rows)[0]) == ROW_SCHEMA.names
 
 
+@pytest.mark.rules
 def test_checks_do_not_see_duplicates_within_the_batch_nor_of_an_earlier_one(warehouse: Warehouse) -> None:
     warehouse = warehouse.with_rules(BY_ID)
     before = life.stage(warehouse, life.store(warehouse, FIRST), rows=rows_with_ids(FIRST, "abcd"))
@@ -85,6 +86,7 @@ def test_checks_do_not_see_duplicates_within_the_batch_nor_of_an_earlier_one(war
         assert (rows.accepted, rows.checked) == (2, 2)
 
 
+@pytest.mark.rules
 def test_checks_of_a_replay_see_the_rows_that_it_replaces(warehouse: Warehouse) -> None:
     """A record is no duplicate of itself."""
     warehouse = warehouse.with_rules(BY_ID)
@@ -96,6 +98,7 @@ def test_checks_of_a_replay_see_the_rows_that_it_replaces(warehouse: Warehouse) 
         assert places(rows) == [(ORDERS_0, 0), (ORDERS_0, 1), (ORDERS_0, 2)]
 
 
+@pytest.mark.rules
 def test_what_is_counted_is_what_checks_have_seen_whatever_is_remembered_meanwhile(warehouse: Warehouse) -> None:
     warehouse = warehouse.with_rules(BY_ID)
     attempt = life.stage(warehouse, life.store(warehouse, FIRST), rows=rows_with_ids(FIRST, "abca"))
@@ -107,6 +110,7 @@ def test_what_is_counted_is_what_checks_have_seen_whatever_is_remembered_meanwhi
     assert list(life.summarise(warehouse, attempt)) == [StagedRange(FIRST, 4, 4, duplicates=2)]
 
 
+@pytest.mark.rules
 def test_checks_do_not_see_rows_that_delete_a_key(warehouse: Warehouse) -> None:
     warehouse = warehouse.with_rules(upsert=Upsert(("message_id",)))
     schema = ROW_SCHEMA.append(pa.field(DELETED_COLUMN, pa.bool_()))

@@ -13,16 +13,13 @@ from batchledger.model.records.rules import Upsert
 from tests.contract import life
 from tests.contract.decided import BY_ANA
 from tests.contract.updates import BY_OFFSET, BY_TIMESTAMP, DELETING_SCHEMA, KEYED_SCHEMA, P0, P1, Record, Story
-from tests.contract.warehouses import MemoryWarehouse, Warehouse, open_postgres
+from tests.contract.warehouses import PostgresWarehouse, open_postgres
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def both(request: pytest.FixtureRequest) -> Iterator[Warehouse]:
-    """The fake and the real table."""
-    if request.param == "memory":
-        yield MemoryWarehouse()
-    else:
-        yield from open_postgres(request.getfixturevalue("warehouse_dsn"))
+@pytest.fixture
+def table(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
+    """A real table."""
+    yield from open_postgres(warehouse_dsn)
 
 
 def find(story: Story, attempt: Attempt) -> list[str]:
@@ -40,8 +37,8 @@ def publish(story: Story, attempt: Attempt) -> None:
     life.publish(story.warehouse, attempt)
 
 
-def test_deletion_of_a_key_that_is_known_in_no_way_is_named(both: Warehouse) -> None:
-    story = Story(both.with_rules(upsert=BY_OFFSET))
+def test_deletion_of_a_key_that_is_known_in_no_way_is_named(table: PostgresWarehouse) -> None:
+    story = Story(table.with_rules(upsert=BY_OFFSET))
     first = story.stage(Record("AA", None), Record("AA", 1), Record("DL", 1), Record("DL", None), Record("UA", None))
     assert find(story, first) == ["orders[0]@0", "orders[0]@4"]
     publish(story, first)
@@ -50,27 +47,29 @@ def test_deletion_of_a_key_that_is_known_in_no_way_is_named(both: Warehouse) -> 
     publish(story, second)
 
 
-def test_deletion_counts_once_for_a_key(both: Warehouse) -> None:
+def test_deletion_counts_once_for_a_key(table: PostgresWarehouse) -> None:
     """Repeated in a batch, or brought again by a replay, it is a deletion of a key that is deleted already."""
-    story = Story(both.with_rules(upsert=BY_TIMESTAMP))
+    story = Story(table.with_rules(upsert=BY_TIMESTAMP))
     first = story.stage(Record("AA", None, P1, minute=5), Record("AA", None, P0, minute=3))
     assert find(story, first) == ["orders[0]@0"]
     publish(story, first)
     assert find(story, story.stage_replay(OffsetRange(P0, 0, 1))) == []
 
 
-def test_deletion_of_an_erased_key_is_not_judged(both: Warehouse) -> None:
+def test_deletion_of_an_erased_key_is_not_judged(table: PostgresWarehouse) -> None:
     """A check sees no record of the key."""
-    story = Story(both.with_rules(upsert=Upsert(("carrier",))))
+    story = Story(table.with_rules(upsert=Upsert(("carrier",))))
     story.publish(Record("AA", 1), Record("AA", None))
     key = ErasureKey.parse(["carrier=AA"])
-    both.decisions.erase(both.pipeline, key, BY_ANA, lambda access: story.warehouse.sink.erase(access, key))
-    assert both.count_deleted_keys() == 0
+    table.decisions.erase(table.pipeline, key, BY_ANA, lambda access: story.warehouse.sink.erase(access, key))
+    assert table.count_deleted_keys() == 0
     assert find(story, story.stage_replay(OffsetRange(P0, 1, 2))) == []
 
 
 @pytest.mark.parametrize("rules", [BY_OFFSET, None], ids=["no deletion", "no key"])
-def test_rows_without_deletions_and_a_target_without_keys_are_not_asked(both: Warehouse, rules: Upsert | None) -> None:
-    story = Story(both.with_rules(upsert=rules), KEYED_SCHEMA if rules else DELETING_SCHEMA)
+def test_rows_without_deletions_and_a_target_without_keys_are_not_asked(
+    table: PostgresWarehouse, rules: Upsert | None
+) -> None:
+    story = Story(table.with_rules(upsert=rules), KEYED_SCHEMA if rules else DELETING_SCHEMA)
     with story.warehouse.sink.read_staged(story.stage(Record("AA", 1))) as staged:
         assert staged.count_unmatched() is None

@@ -1,6 +1,6 @@
 """The contract of the Sink port with ``mode: upsert``: the target holds the newest state of each key."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -19,10 +19,10 @@ from batchledger.model.records.rules import Deduplication, Upsert
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.updates import ANYWHERE, BY_OFFSET, BY_TIMESTAMP, KEYED_SCHEMA, P0, P1, STABLE, Record, Story
-from tests.contract.warehouses import MemoryWarehouse, PostgresWarehouse, Warehouse, open_postgres
-from tests.fakes.database import StoredTarget
+from tests.contract.warehouses import PostgresWarehouse, Warehouse, open_postgres
 
 WAREHOUSES = EVERY_TABLE
+pytestmark = pytest.mark.rules
 
 OTHER_TOPIC = TopicPartition("returns", 0)
 
@@ -211,12 +211,9 @@ def test_deleted_keys_belong_to_their_pipeline(story: Story) -> None:
 
 def open_another(warehouse: Warehouse) -> Iterator[Warehouse]:
     """Another pipeline with a target of its own in the same database."""
-    if isinstance(warehouse, MemoryWarehouse):
-        yield MemoryWarehouse(warehouse.database, table="returns", upsert=BY_OFFSET)
-    elif isinstance(warehouse, PostgresWarehouse):
-        other = PostgresWarehouse(warehouse.dsn, f"{warehouse.pipeline}_other", upsert=BY_OFFSET)
-        yield other
-        other.drop()
+    other = PostgresWarehouse(warehouse.dsn, f"{warehouse.pipeline}_other", upsert=BY_OFFSET)
+    yield other
+    other.drop()
 
 
 @pytest.mark.table
@@ -246,18 +243,11 @@ def test_row_that_the_target_held_before_is_older_than_any_record(
 
 def hold_before(warehouse: Warehouse, carriers: Sequence[str]) -> None:
     """Let the target exist, with a row of flight 1 and delay 0 for each carrier that no record has written."""
-    if isinstance(warehouse, MemoryWarehouse):
-        row = dict.fromkeys(KEYED_SCHEMA.names) | {"_batch_id": None, "flight": 1, "delay": 0}
-        rows = tuple({**row, "carrier": each} for each in carriers)
-        with warehouse.database.transaction() as tables:
-            held = StoredTarget("made by hand", KEYED_SCHEMA, frozenset(BY_OFFSET.key), rows)
-            tables.targets[warehouse.table] = held
-    elif isinstance(warehouse, PostgresWarehouse):
-        create_by_hand(warehouse, "create unique index on {} (carrier, flight)")
-        table = sql.Identifier(warehouse.schema, "orders")
-        with psycopg.connect(warehouse.dsn) as connection:
-            insert = sql.SQL("insert into {} (carrier, flight, delay) select unnest(%s::text[]), 1, 0").format(table)
-            connection.execute(insert, [list(carriers)])
+    create_by_hand(warehouse, "create unique index on {} (carrier, flight)")
+    table = sql.Identifier(warehouse.schema, "orders")
+    with psycopg.connect(warehouse.dsn) as connection:
+        insert = sql.SQL("insert into {} (carrier, flight, delay) select unnest(%s::text[]), 1, 0").format(table)
+        connection.execute(insert, [list(carriers)])
 
 
 def create_by_hand(warehouse: PostgresWarehouse, index: str) -> None:
@@ -280,16 +270,9 @@ def histories(record: st.SearchStrategy[Record]) -> st.SearchStrategy[Sequence[t
     return st.lists(st.tuples(st.lists(record, min_size=1, max_size=6), again), min_size=1, max_size=5)
 
 
-@contextmanager
-def in_memory() -> Iterator[Warehouse]:
-    yield MemoryWarehouse()
-
-
-def follow(
-    open_warehouse: Callable[[], Any], rules: Upsert, history: Sequence[tuple[Sequence[Record], Sequence[int]]]
-) -> None:
+def follow(dsn: str, rules: Upsert, history: Sequence[tuple[Sequence[Record], Sequence[int]]]) -> None:
     """After every publication, of a new batch or of an old one, the target is what the model says."""
-    with open_warehouse() as warehouse:
+    with contextmanager(open_postgres)(dsn) as warehouse:
         story = Story(warehouse.with_rules(upsert=rules))
         for records, again in history:
             story.publish(*records)
@@ -299,27 +282,15 @@ def follow(
                 assert story.state() == story.newest(rules.version)
 
 
-@given(histories(STABLE))
-@settings(max_examples=150, deadline=None)
-def test_any_history_by_offset_gives_the_newest_state_in_memory(history: Any) -> None:
-    follow(in_memory, BY_OFFSET, history)
-
-
-@given(histories(ANYWHERE))
-@settings(max_examples=150, deadline=None)
-def test_any_history_by_timestamp_gives_the_newest_state_in_memory(history: Any) -> None:
-    follow(in_memory, BY_TIMESTAMP, history)
-
-
-def test_any_history_gives_the_newest_state_on_postgres(warehouse_dsn: str) -> None:
-    """Fewer examples of the same property: each needs a schema and dozens of transactions."""
+def test_any_history_gives_the_newest_state(warehouse_dsn: str) -> None:
+    """Few examples: each needs a schema and dozens of transactions."""
 
     @given(histories(STABLE), histories(ANYWHERE))
     # Without shrinking, which would take minutes against a real database.
     @settings(max_examples=5, deadline=None, phases=[Phase.generate], database=None)
     def holds(stable: Any, anywhere: Any) -> None:
-        follow(lambda: contextmanager(open_postgres)(warehouse_dsn), BY_OFFSET, stable)
-        follow(lambda: contextmanager(open_postgres)(warehouse_dsn), BY_TIMESTAMP, anywhere)
+        follow(warehouse_dsn, BY_OFFSET, stable)
+        follow(warehouse_dsn, BY_TIMESTAMP, anywhere)
 
     holds()
 

@@ -36,7 +36,7 @@ from batchledger.proof.verification import PublishedHistory, Verification
 from batchledger.sinks.staging.key_secret import ReadSecret
 from batchledger.sinks.table.sink import PostgresSink
 from tests.conftest import SERVICES, as_superuser
-from tests.fakes.database import Coordinate, MemoryDatabase, StoredKey, coordinate_of
+from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.history import find_window as find_memory_window
@@ -74,31 +74,16 @@ class Warehouse(Protocol):
     @property
     def incidents(self) -> Incidents: ...
 
+    def read_target(self) -> Sequence[Mapping[str, Any]]:
+        """What a reader sees now."""
+
     def with_rules(
         self,
         deduplication: Deduplication | None = None,
         upsert: Upsert | None = None,
         sequence: SequenceRule | None = None,
     ) -> "Warehouse":
-        """The same ledger with a sink that follows these rules."""
-
-    def read_target(self) -> Sequence[Mapping[str, Any]]:
-        """What a reader sees now."""
-
-    def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
-        """The records that were dropped, each with the one that came first."""
-
-    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
-        """Where the first record of each message key lies, and until when it is remembered; sorted."""
-
-    def read_series(self) -> Mapping[str, tuple[int, Sequence[int]]]:
-        """The numbers that were seen of each key of the pipeline, and how often its numbering has begun."""
-
-    def count_deleted_keys(self) -> int:
-        """How many keys the pipeline knows to be deleted."""
-
-    def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
-        """Remember a key of ``message_id`` alone behind the sink's back."""
+        """The same ledger with a sink that follows these rules; in memory none does (mark ``rules``)."""
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         """What the pipeline has quarantined: partition, offset, value."""
@@ -133,9 +118,6 @@ class Warehouse(Protocol):
     def lose_row(self, partition: TopicPartition, offset: int) -> None:
         """Remove one row from the target behind the ledger's back."""
 
-    def forget_erasures(self) -> None:
-        """Let no key be known as an erased one any more."""
-
     def prove(self) -> Verification:
         """Prove the invariants over the whole history of the pipeline."""
 
@@ -159,10 +141,8 @@ class MemoryWarehouse:
 
     database: MemoryDatabase = field(default_factory=MemoryDatabase)
     pipeline: str = field(default_factory=lambda: _unique("pipeline"))
-    deduplication: Deduplication | None = None
-    upsert: Upsert | None = None
-    sequence: SequenceRule | None = None
     table: str = "orders"
+    upsert: None = None
 
     @property
     def ledger(self) -> MemoryLedger:
@@ -182,38 +162,10 @@ class MemoryWarehouse:
 
     @property
     def sink(self) -> MemorySink:
-        return MemorySink(self.database, self.table, self.deduplication, self.upsert, self.sequence)
-
-    def with_rules(
-        self,
-        deduplication: Deduplication | None = None,
-        upsert: Upsert | None = None,
-        sequence: SequenceRule | None = None,
-    ) -> "MemoryWarehouse":
-        return replace(self, deduplication=deduplication, upsert=upsert, sequence=sequence)
+        return MemorySink(self.database, self.table)
 
     def read_target(self) -> Sequence[Mapping[str, Any]]:
         return self.sink.read_target()
-
-    def read_duplicates(self) -> Sequence[tuple[Coordinate, Coordinate]]:
-        listed = self.database.committed.duplicates.values()
-        return sorted((at, verdict.first) for each in listed for at, verdict in each.items())
-
-    def read_message_keys(self) -> Sequence[tuple[Coordinate, datetime]]:
-        keys = self.database.committed.message_keys.items()
-        return sorted((each.first, each.remembered_until) for (owner, _), each in keys if owner == self.pipeline)
-
-    def read_series(self) -> Mapping[str, tuple[int, Sequence[int]]]:
-        stored = self.database.committed.sequences.items()
-        return {key: (each.run, sorted(each.seen)) for (owner, key), each in stored if owner == self.pipeline}
-
-    def count_deleted_keys(self) -> int:
-        return sum(owner == self.pipeline for owner, _ in self.database.committed.deleted_keys)
-
-    def remember_key(self, message_id: str, first: Coordinate, until: datetime, pipeline: str | None = None) -> None:
-        with self.database.transaction() as tables:
-            key = (pipeline or self.pipeline, json.dumps([message_id]))
-            tables.message_keys[key] = StoredKey(first, until)
 
     def read_quarantine(self) -> Sequence[tuple[TopicPartition, int, bytes]]:
         return [(key[1], key[2], row["value"]) for key, row in sorted(self.database.committed.quarantine.items())]
@@ -265,11 +217,6 @@ class MemoryWarehouse:
             target = tables.targets[self.table]
             left = tuple(row for row in target.rows if coordinate_of(row) != (partition, offset))
             tables.targets[self.table] = replace(target, rows=left)
-
-    def forget_erasures(self) -> None:
-        with self.database.transaction() as tables:
-            tables.erased.clear()
-            tables.erased_offsets.clear()
 
     def prove(self) -> Verification:
         return prove_with(self, partial(self.sink.count_target, self.pipeline))

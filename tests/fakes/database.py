@@ -25,7 +25,6 @@ from batchledger.model.batch import (
     StepFailure,
     Target,
 )
-from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.incidents import Event, Incident
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -83,15 +82,6 @@ class StoredEvidence:
     unknown: Mapping[int, UnknownFieldCounter] = field(default_factory=dict)
 
 
-ERASED = "_erased"
-"""In a row of an erased key: whether it still counts as the newest record of its key."""
-
-
-def is_erased(row: Row) -> bool:
-    """Whether a staged row or a tombstone is of an erased key."""
-    return ERASED in row
-
-
 @dataclass(frozen=True, slots=True)
 class StoredStaging:
     """The rows of one attempt by writing task, and those set aside; sealed staging takes no more."""
@@ -109,40 +99,11 @@ class StoredStaging:
 
 @dataclass(frozen=True, slots=True)
 class StoredTarget:
-    """A target table; ``identity`` tells it from another one of the same name, ``unique_key`` is its unique index."""
+    """A target table; ``identity`` tells it from another one of the same name."""
 
     identity: str
     schema: pa.Schema
-    unique_key: frozenset[str] = frozenset()
     rows: tuple[Row, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredKey:
-    """The first record of a message key, and the batch that remembered it."""
-
-    first: Coordinate
-    remembered_until: datetime
-    batch_id: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSeries:
-    """The numbers that were seen of one key, and how often its numbering has begun."""
-
-    run: int
-    seen: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was decided about a record with a key: which record is the first one with it; itself when it was accepted.
-
-    Without a ``key`` nothing was decided that still stands.
-    """
-
-    first: Coordinate
-    key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +114,6 @@ class StoredReplacement:
     replaced: HeldRange
     rows: int
     quarantined: int
-    duplicates: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +162,8 @@ class Tables:
     pauses: dict[str, DecisionRecord] = field(default_factory=dict)
     evidence: dict[AttemptKey, StoredEvidence] = field(default_factory=dict)
     quarantine: dict[tuple[str, TopicPartition, int], Row] = field(default_factory=dict)
-    message_keys: dict[tuple[str, str], StoredKey] = field(default_factory=dict)
-    sequences: dict[tuple[str, str], StoredSeries] = field(default_factory=dict)
-    deleted_keys: dict[tuple[str, str], Row] = field(default_factory=dict)
-    duplicates: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
-    recalled: dict[int, Mapping[Coordinate, Verdict]] = field(default_factory=dict)
-    key_types: dict[tuple[str, str, tuple[str, ...]], Mapping[str, str]] = field(default_factory=dict)
     staging: dict[AttemptKey, StoredStaging] = field(default_factory=dict)
     targets: dict[str, StoredTarget] = field(default_factory=dict)
-    erased: dict[tuple[str, ErasureKey], Mapping[TopicPartition, int]] = field(default_factory=dict)
-    erased_offsets: dict[tuple[str, Coordinate], bool] = field(default_factory=dict)
     added_columns: dict[tuple[str, str], int] = field(default_factory=dict)
     incidents: dict[int, Incident] = field(default_factory=dict)
     notifications: dict[int, StoredNotification] = field(default_factory=dict)

@@ -233,7 +233,6 @@ class MemoryDecisions(Decisions):
                 require_checked(pipeline, rewind, _held(tables, pipeline))
                 effect |= effects.emptying(_truncate(tables, pipeline, truncate), rewind.given_up)
             tables.epochs[pipeline] = rewind.epoch + 1
-            tables.sequences = {key: each for key, each in tables.sequences.items() if key[0] != pipeline}
             for partition, each in positions.items():
                 back = offsets.get(partition, each.next_offset)
                 tables.positions[pipeline, partition] = replace(
@@ -327,11 +326,6 @@ class MemoryDecisions(Decisions):
                     found[find_holding(key, erased.type_by_column, *parts)].append(_place(place))
             dropped, doubtful = merge_ranges(found[Holding.YES]), merge_ranges(found[Holding.PERHAPS])
             _drop(tables, pipeline, dropped)
-            places = [(each.partition, offset) for each in dropped for offset in range(each.start, each.until)]
-            tables.erased_offsets = {
-                **{(pipeline, each): erased.leaves_versions for each in places},
-                **tables.erased_offsets,
-            }
             warning = describe_doubtful(pipeline, doubtful)
             if not (erased.is_anything or dropped):
                 return Decided(None, is_new=False, warning=warning)
@@ -386,7 +380,6 @@ def _truncate(tables: Tables, pipeline: str, truncate: Truncate) -> int:
     for batch_id, stored in tables.batches.items():
         if stored.batch.pipeline == pipeline:
             tables.batches[batch_id] = replace(stored, held=())
-            tables.duplicates.pop(batch_id, None)
     tables.quarantine = {key: row for key, row in tables.quarantine.items() if key[0] != pipeline}
     return rows
 

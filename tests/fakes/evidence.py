@@ -18,9 +18,7 @@ from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, s
 from batchledger.model.records.times import RecordTimes
 from batchledger.model.records.unknown_fields import UnknownFieldCounter, UnknownFields, sum_up
 from batchledger.ports import Evidence, EvidenceWriter, Testimony
-from tests.fakes.database import AttemptKey, MemoryDatabase, Row, StoredEvidence, Tables, is_over
-
-_NO_PAYLOAD = dict.fromkeys(("key", "value", "headers"))
+from tests.fakes.database import AttemptKey, MemoryDatabase, StoredEvidence, Tables, is_over
 
 
 @dataclass(frozen=True)
@@ -61,22 +59,6 @@ class MemoryTestimony(Testimony):
             tombstones=(*held.tombstones, *tombstones),
             unknown=held.unknown | ({} if unknown is None else {self.reader: unknown}),
         )
-
-
-def withhold_payloads(tables: Tables, attempt: Attempt) -> None:
-    """Keep no payload of what was read before an erasure, unless it lies in quarantine."""
-    pipeline, key = attempt.batch.pipeline, (attempt.batch.batch_id, attempt.number)
-    bounds = [each for (owner, _), each in tables.erased.items() if owner == pipeline]
-
-    def withhold(row: Row) -> Row:
-        place = TopicPartition(row["topic"], row["partition"])
-        was_read = any(row["offset"] < each.get(place, 0) for each in bounds)
-        known = tables.quarantine.get((pipeline, place, row["offset"]), {})
-        return {**row, **_NO_PAYLOAD} if was_read and known.get("headers") is None else row
-
-    if bounds:
-        held = tables.evidence[key]
-        tables.evidence[key] = replace(held, quarantined=tuple(map(withhold, held.quarantined)))
 
 
 @dataclass(frozen=True)
@@ -173,7 +155,6 @@ class MemoryEvidence(Evidence):
             tables.evidence[attempt.batch.batch_id, attempt.number] = replace(
                 held, quarantined=(*held.quarantined, *new)
             )
-            withhold_payloads(tables, attempt)
         return ()
 
     @override

@@ -101,10 +101,7 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         scratch = replace(rows, connection=tables.copy())
         self._prepare(scratch.connection)
         scratch.connection.targets.pop(self.table, None)
-        prepared = MemorySink.publish(self, scratch)
-        tables.message_keys, tables.duplicates = scratch.connection.message_keys, scratch.connection.duplicates
-        tables.deleted_keys = scratch.connection.deleted_keys
-        return prepared
+        return MemorySink.publish(self, scratch)
 
     @override
     def prepare_commit(self, attempt: Attempt) -> Sequence[int]:

@@ -17,9 +17,8 @@ _NOT_EARLY = {BatchState.PUBLISHED, BatchState.DISCARDED, BatchState.BLOCKED}
 
 def prove(sink: MemorySink, pipeline: str) -> Verification:
     """Prove the invariants over everything that the database of ``sink`` holds of the pipeline."""
-    mode = SinkMode.UPSERT if sink.upsert else SinkMode.APPEND
     load = partial(load_published_history, sink.database, pipeline)
-    return prove_pipeline(pipeline, load, partial(sink.count_target, pipeline), mode)
+    return prove_pipeline(pipeline, load, partial(sink.count_target, pipeline), SinkMode.APPEND)
 
 
 def find_window(database: MemoryDatabase, pipeline: str, newest: int) -> datetime | None:
@@ -52,12 +51,6 @@ def load_published_history(database: MemoryDatabase, pipeline: str, since: datet
         positions=[position for (owner, _), position in sorted(tables.positions.items()) if owner == pipeline],
         ranges=ranges,
         quarantined=quarantined,
-        duplicates=Counter(
-            (batch_id, partition)
-            for batch_id, listed in tables.duplicates.items()
-            if since is None or batch_id in published
-            for partition, _ in listed
-        ),
         epoch=tables.epochs.get(pipeline, 0),
         visible_early=frozenset(
             each.batch.batch_id
@@ -108,7 +101,7 @@ def _published(stored: StoredBatch, index: int, replacements: list[StoredReplace
         removed=Removed(
             sum(each.rows for each in mine),
             sum(each.quarantined for each in mine) + count_offsets(intersect(stored.dropped, [range_])),
-            sum(each.duplicates for each in mine),
+            0,
         ),
         quarantine_dropped=count_offsets(intersect(stored.dropped, [range_])),
         rows_erased=len({at for at in stored.erased if at[0] == range_.partition and at[1] in range_}),

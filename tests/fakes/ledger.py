@@ -37,7 +37,6 @@ from batchledger.planning.batch_size import Pace
 from batchledger.planning.live import Plan
 from batchledger.ports import Ledger, RecentBatch
 from tests.fakes.database import MemoryDatabase, StoredBatch, Tables
-from tests.fakes.evidence import withhold_payloads
 from tests.fakes.publication import ALL_PROTECTIONS, MemoryPublication, Protection
 from tests.fakes.stored import (
     discard_batch,
@@ -330,7 +329,6 @@ class MemoryLedger(Ledger):
             found = self._own(tables, attempt, BatchState.PLANNED)
             batch = replace(found.batch, state=BatchState.STAGED)
             tables.batches[batch.batch_id] = replace(found, batch=batch, staged=replace(staged, schema=""))
-            withhold_payloads(tables, attempt)
 
     @override
     def load_staged(self, attempt: Attempt) -> Staged:

@@ -12,7 +12,7 @@ from batchledger.model.batch import Attempt, Batch, BatchState, HeldRange, Lane,
 from batchledger.model.claims import TargetClaim
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import BatchBlockedError, PositionConflictError, StagingLostError
-from batchledger.model.offsets import OffsetRange, TopicPartition, find_gaps, intersect
+from batchledger.model.offsets import TopicPartition, find_gaps, intersect
 from batchledger.model.refusals import fenced_by, never_published, position_conflict
 from batchledger.ports import Publication, RowsToPublish
 from tests.fakes.database import StoredBatch, StoredReplacement, Tables
@@ -116,14 +116,7 @@ class MemoryPublication(Publication):
             ]
             for key in set_aside:
                 del self.connection.quarantine[key]
-            listed = self.connection.duplicates.get(each.batch_id, {})
-            left = {
-                at: first for at, first in listed.items() if at[0] != each.range.partition or at[1] not in each.range
-            }
-            self.connection.duplicates[each.batch_id] = left
-            self.connection.replacements[mine, each] = StoredReplacement(
-                mine, each, rows, len(set_aside), len(listed) - len(left)
-            )
+            self.connection.replacements[mine, each] = StoredReplacement(mine, each, rows, len(set_aside))
 
     @override
     def publish_quarantine(self) -> None:
@@ -143,11 +136,7 @@ class MemoryPublication(Publication):
                 f"The staged quarantine of {batch.label} has changed since its audit. Nothing was published.",
                 why=f"The audit accounted for {describe_count(accounted, 'record')}, staging holds {len(staged)}.",
             )
-        erased = [key for key in staged if (key[0], key[1:]) in self.connection.erased_offsets]
-        dropped = tuple(OffsetRange(partition, offset, offset + 1) for _, partition, offset in erased)
-        self.connection.batches[batch.batch_id] = replace(self._stored, dropped=dropped)
-        kept = {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items() if key not in erased}
-        self.connection.quarantine |= kept
+        self.connection.quarantine |= {key: {**row, "batch_id": batch.batch_id} for key, row in staged.items()}
 
     @override
     def mark_rows(self) -> None:

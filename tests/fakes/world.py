@@ -16,11 +16,11 @@ from batchledger.model.checks import IntegrityCheck
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.presence import Patience
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, Upsert
+from batchledger.model.records.rules import TombstonePolicy
 from batchledger.model.requests import TwoPersonOrder
 from batchledger.planning.live import Limits, StartPolicy
 from batchledger.ports import CrashHook, no_crash
-from tests.fakes.database import Coordinate, MemoryDatabase, coordinate_of
+from tests.fakes.database import Coordinate, MemoryDatabase, Row, coordinate_of
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.evidence import MemoryEvidence
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
@@ -49,9 +49,6 @@ class World:
     broker: MemoryBroker = field(default_factory=MemoryBroker)
     database: MemoryDatabase = field(default_factory=MemoryDatabase)
     ignored_checks: frozenset[IntegrityCheck] = frozenset()
-    deduplication: Deduplication | None = None
-    upsert: Upsert | None = None
-    sequence: SequenceRule | None = None
     tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE
     schema: pa.Schema = ROW_SCHEMA
     row_tests: Sequence[RowTest] = ()
@@ -62,12 +59,16 @@ class World:
     row_rules: str = "first"
 
     @property
+    def pipeline(self) -> str:
+        """Its name in the ledger."""
+        return PIPELINE
+
+    @property
     def sink(self) -> MemorySink:
         """In the ledger's database, or in a ``foreign`` store."""
-        rules = (self.deduplication, self.upsert, self.sequence)
         if self.foreign is not None:
-            return MemoryForeignSink(self.database, "orders", *rules, self.foreign)
-        return MemorySink(self.database, "orders", *rules)
+            return MemoryForeignSink(self.database, "orders", self.foreign)
+        return MemorySink(self.database, "orders")
 
     def process(
         self,
@@ -88,8 +89,6 @@ class World:
             self.holes,
             has_transform,
             self.delivery,
-            self.deduplication,
-            self.sequence,
             quarantine_limit=self.quarantine_limit,
             second_person=self.second_person,
             row_rules=self.row_rules,
@@ -102,9 +101,7 @@ class World:
             presences=MemoryPresences(self.database),
             evidence=evidence,
             sink=sink,
-            make_stager=lambda: MemoryStager(
-                self.broker, evidence, sink, alter, self.schema, self.tombstones, self.upsert.key if self.upsert else ()
-            ),
+            make_stager=lambda: MemoryStager(self.broker, evidence, sink, alter, self.schema, self.tombstones),
             make_auditor=lambda: MemoryAuditor(self.ignored_checks),
             prove=partial(prove, sink, PIPELINE),
             make_row_checks=(lambda: MemoryRowChecks(self.row_tests)) if self.row_tests else None,
@@ -128,7 +125,11 @@ class World:
 
     def times_published(self) -> Counter[Coordinate]:
         """How often the target holds each coordinate."""
-        return Counter(coordinate_of(row) for row in self.sink.read_target())
+        return Counter(coordinate_of(row) for row in self.read_target())
+
+    def read_target(self) -> Sequence[Row]:
+        """What readers see."""
+        return self.sink.read_target()
 
     def records(self) -> list[Coordinate]:
         """The coordinates of every visible record of the broker."""

@@ -1,6 +1,5 @@
 """A target that was restored is adopted once it is proved; one that differs never is."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from batchledger.lifecycle.decisions import adopt_target, rehearse
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Decided, Decision, Target
 from batchledger.model.errors import BatchBlockedError, DecisionRefusedError, TargetChangedError
-from batchledger.model.records.rules import Upsert
 from tests.fakes.world import ORDERS_0, PIPELINE, World, assert_exactly_once, catch_up, stage_and_audit
 
 BY_ANA = Decision("ana@host", "moved to another server")
@@ -100,27 +98,6 @@ def test_target_that_lacks_rows_is_refused_with_what_differs(world: World, kept:
         adopt(world)
     assert (refused.value.pipeline, refused.value.subject) == (PIPELINE, "restored")
     assert world.database.committed.decisions == {}
-
-
-def test_target_that_is_updated_by_key_is_refused_when_it_is_empty_and_adopted_with_a_warning_otherwise() -> None:
-    world = restored(World(upsert=Upsert(("message_id",))))
-    whole = adopt(world, rehearse(world.process()))
-    assert re.search("the proof does not show that orders lacks no row: it holds 10 of the 10", whole.warning)
-    take_rows(world, 0)
-    with pytest.raises(DecisionRefusedError, match="holds no row of the 10 that") as refused:
-        adopt(world)
-    assert (refused.value.pipeline, refused.value.subject) == (PIPELINE, "restored")
-
-
-def test_target_by_key_that_is_older_than_the_ledger_is_told_by_its_newest_batch() -> None:
-    world = World(upsert=Upsert(("message_id",)))
-    world.broker.create_topic("orders", 2)
-    for run in ("first", "second"):
-        world.produce(ORDERS_0, 10)
-        run_batch.run_once(world.process(), run)
-    world.replace_target("restored")
-    take_rows(world, 10)
-    assert "The newest batch with a row there is 1, the newest with rows in the ledger is 2" in adopt(world).warning
 
 
 def test_target_that_is_not_there_cannot_be_adopted(world: World) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -15,13 +15,11 @@ from batchledger.model.batch import BatchState, Decision, DeliveryMode
 from batchledger.model.errors import BatchBlockedError, DecisionRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import NO_PATIENCE
-from batchledger.model.records.rules import Deduplication, Upsert
 from batchledger.planning.live import Limits, StartPolicy
 from batchledger.planning.replay import Replay
 from batchledger.planning.rewind import Rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
-from tests.fakes.history import prove
-from tests.fakes.world import PIPELINE, World, assert_exactly_once, catch_up
+from tests.fakes.world import World, assert_exactly_once, catch_up
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 BY_ANA = Decision("ana@host", "because")
@@ -32,6 +30,7 @@ class Decisions(RuleBasedStateMachine):
     """One pipeline; whatever is decided, nothing that was skipped comes back by itself."""
 
     make_world: Callable[[], World] = World
+    drops_duplicates = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,12 +48,14 @@ class Decisions(RuleBasedStateMachine):
         return f"run-{self.runs}"
 
     def next_offsets(self) -> dict[TopicPartition, int]:
-        return {each.partition: each.next_offset for each in self.world.process().ledger.load_positions(PIPELINE)}
+        return {
+            each.partition: each.next_offset for each in self.world.process().ledger.load_positions(self.world.pipeline)
+        }
 
     def has_visible_rows(self) -> bool:
         """Whether the open batch is between its two commits."""
         platform = self.world.process()
-        batch = platform.ledger.find_open_batch(PIPELINE)
+        batch = platform.ledger.find_open_batch(self.world.pipeline)
         return batch is not None and platform.ledger.has_rows(batch.batch_id)
 
     @contextmanager
@@ -71,13 +72,13 @@ class Decisions(RuleBasedStateMachine):
 
     @rule()
     def run(self) -> None:
-        batch = self.world.process().ledger.find_open_batch(PIPELINE)
+        batch = self.world.process().ledger.find_open_batch(self.world.pipeline)
         run_batch.run_once(self.world.process(), self.name(), batch.batch_id if batch else None)
 
     @rule()
     def leave_a_batch_open(self) -> None:
         name, platform = self.name(), self.world.process()
-        batch = platform.ledger.find_open_batch(PIPELINE) or plans.plan(platform, name)
+        batch = platform.ledger.find_open_batch(self.world.pipeline) or plans.plan(platform, name)
         if batch is not None:
             run_batch.stage(platform, batch.batch_id, name)
             run_batch.audit(platform, batch.batch_id, name)
@@ -85,7 +86,7 @@ class Decisions(RuleBasedStateMachine):
     @rule()
     def leave_a_batch_blocked(self) -> None:
         platform = self.world.process(alter=lambda rows: rows[1:])
-        if platform.ledger.find_open_batch(PIPELINE) is None:
+        if platform.ledger.find_open_batch(self.world.pipeline) is None:
             try:
                 run_batch.run_once(platform, self.name())
             except BatchBlockedError:
@@ -93,9 +94,9 @@ class Decisions(RuleBasedStateMachine):
 
     @rule()
     def leave_a_batch_between_its_commits(self) -> None:
-        if self.world.delivery is not DeliveryMode.AT_LEAST_ONCE or self.world.deduplication is None:
+        if self.world.delivery is not DeliveryMode.AT_LEAST_ONCE or not self.drops_duplicates:
             return
-        batch = self.world.process().ledger.find_open_batch(PIPELINE)
+        batch = self.world.process().ledger.find_open_batch(self.world.pipeline)
         crashing = self.world.process(CrashOnce("between_commits"))
         try:
             run_batch.run_once(crashing, self.name(), batch.batch_id if batch else None)
@@ -128,7 +129,7 @@ class Decisions(RuleBasedStateMachine):
         at, end = self.next_offsets()[partition], self.world.broker.partitions[partition].end
         if at == end:
             return
-        open_batch = self.world.process().ledger.find_open_batch(PIPELINE)
+        open_batch = self.world.process().ledger.find_open_batch(self.world.pipeline)
         # Named, the rows would stay, and the proof would say so for ever.
         named = None if open_batch is None or self.has_visible_rows() else open_batch.batch_id
         range_ = OffsetRange(partition, at, min(end, at + length))
@@ -137,7 +138,7 @@ class Decisions(RuleBasedStateMachine):
 
     @rule(is_accepted=st.booleans())
     def decide_about_the_open_batch(self, is_accepted: bool) -> None:
-        batch = self.world.process().ledger.find_open_batch(PIPELINE)
+        batch = self.world.process().ledger.find_open_batch(self.world.pipeline)
         if batch is not None:
             is_acceptable = batch.state is BatchState.BLOCKED or self.has_visible_rows()
             decide = decisions.accept if is_accepted and is_acceptable else decisions.discard
@@ -148,8 +149,7 @@ class Decisions(RuleBasedStateMachine):
     def the_proof_holds(self) -> None:
         if self.has_visible_rows():
             return  # Its rows are for the proof after the next run.
-        sink = self.world.sink
-        verification = prove(sink, PIPELINE)
+        verification = self.world.process().prove()
         assert verification.holds, verification.findings
 
     def teardown(self) -> None:
@@ -162,18 +162,7 @@ class Decisions(RuleBasedStateMachine):
 
 
 WORLDS: dict[str, Callable[[], World]] = {
-    "append": lambda: World(limits=Limits(max_records=5)),
-    "upsert": lambda: World(limits=Limits(max_records=5), upsert=Upsert(("message_id",))),
-    "dedupe": lambda: World(
-        limits=Limits(max_records=5), deduplication=Deduplication(("message_id",), timedelta(days=9999))
-    ),
-    "at_least_once": lambda: World(limits=Limits(max_records=5), delivery=DeliveryMode.AT_LEAST_ONCE),
-    "at_least_once, dedupe": lambda: World(
-        limits=Limits(max_records=5),
-        delivery=DeliveryMode.AT_LEAST_ONCE,
-        deduplication=Deduplication(("message_id",), timedelta(days=9999)),
-    ),
-    "at_most_once": lambda: World(limits=Limits(max_records=5), delivery=DeliveryMode.AT_MOST_ONCE),
+    str(delivery): partial(World, limits=Limits(max_records=5), delivery=delivery) for delivery in DeliveryMode
 }
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 import pytest
 
 from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.lifecycle import plans, run_batch
-from batchledger.lifecycle.decisions import accept, accept_loss, discard, pause, rehearse, resume, rewind
+from batchledger.lifecycle.decisions import accept, discard, pause, rehearse, resume
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import (
     Attempt,
@@ -18,22 +17,18 @@ from batchledger.model.batch import (
     Decision,
     DecisionKind,
     DecisionRecord,
-    DeliveryMode,
 )
 from batchledger.model.errors import (
     BatchBlockedError,
     DecisionRefusedError,
     FencedError,
-    LossError,
     PipelinePausedError,
     StagingLostError,
     UnknownBatchError,
 )
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from batchledger.model.records.rules import Deduplication
-from batchledger.planning.live import Limits, StartPolicy
+from batchledger.planning.live import Limits
 from batchledger.planning.replay import Replay
-from batchledger.planning.rewind import Rewind
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
 from tests.fakes.decisions import MemoryDecisions
 from tests.fakes.history import prove
@@ -305,50 +300,6 @@ def test_limit_that_comes_too_late_for_an_open_batch_is_refused_with_what_to_do(
     assert list(world.process().decisions.load_decisions(batch.batch_id)) == []
     catch_up(world)
     assert_exactly_once(world)
-
-
-@pytest.fixture
-def between_commits() -> World:
-    """The first batch was killed between its two commits, and then Kafka removed its first records."""
-    rules = Deduplication(("message_id",), timedelta(days=9999))
-    world = World(delivery=DeliveryMode.AT_LEAST_ONCE, deduplication=rules)
-    world.broker.create_topic("orders", 1)
-    world.produce(ORDERS_0, 10)
-    with pytest.raises(SimulatedCrashError):
-        run_batch.run_once(world.process(CrashOnce("between_commits")), "killed")
-    world.broker.expire(ORDERS_0, before=4)
-    return world
-
-
-def test_batch_between_its_commits_whose_records_expired_is_published_by_accepting_it(between_commits: World) -> None:
-    world, lost = between_commits, OffsetRange(ORDERS_0, 0, 4)
-    with pytest.raises(LossError):
-        run_batch.run_once(world.process(), "again")
-    with pytest.raises(DecisionRefusedError, match="rows are visible already") as refused:
-        accept_loss(world.process(), [lost], BY_ANA)
-    assert refused.value.batch_id == 1
-    assert "batchledger accept 1 " in str(refused.value)
-    assert accept(world.process(), 1, BY_ANA).is_new
-    assert not accept(world.process(), 1, BY_ANA).is_new
-    assert world.process().ledger.load_batch(1).state is BatchState.PUBLISHED
-    assert sorted(world.times_published().values()) == [1] * 10
-    assert (world.database.committed.staging, world.database.committed.evidence) == ({}, {})
-    assert_proved(world)
-    assert plans.plan(world.process(), "next") is None
-
-
-def test_batch_between_its_commits_that_lost_its_staging_too_leaves_by_emptying_the_table(
-    between_commits: World,
-) -> None:
-    world = between_commits
-    world.process().ledger.open_attempt(1, "killed too")
-    with pytest.raises(DecisionRefusedError, match="is planned"):
-        accept(world.process(), 1, BY_ANA)
-    rewind(world.process(), Rewind(StartPolicy.EARLIEST, truncate=True, allow_expired=True), BY_ANA)
-    accept_loss(world.process(), [OffsetRange(ORDERS_0, 0, 4)], BY_ANA)
-    catch_up(world)
-    assert sorted(offset for _, offset in world.times_published()) == [*range(4, 10)]
-    assert_proved(world)
 
 
 def test_audited_batch_without_visible_rows_is_not_accepted(world: World) -> None:

@@ -34,7 +34,7 @@ from tests.fakes.world import PIPELINE, World, catch_up, staged_twice
 ORDERS_0 = TopicPartition("orders", 0)
 ANA = Decision("ana@example", "a look")
 MIDDLE = Replay((OffsetRange(ORDERS_0, 3, 7),))
-VISIBLE = ("targets", "positions", "quarantine", "message_keys", "deleted_keys", "duplicates", "replacements")
+VISIBLE = ("targets", "positions", "quarantine", "replacements")
 
 
 @pytest.fixture

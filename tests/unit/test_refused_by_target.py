@@ -9,7 +9,7 @@ from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.decisions import accept, discard, rehearse, rewind, skip
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode
-from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, IntegrityCheck, Offender, OnFailure, Outcome
+from batchledger.model.checks import ACCEPTED_BY_TARGET, CheckResult, IntegrityCheck, Offender, Outcome
 from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import (
     BatchBlockedError,
@@ -19,7 +19,6 @@ from batchledger.model.errors import (
     TargetChangedError,
 )
 from batchledger.model.offsets import OffsetRange
-from batchledger.model.records.rules import Upsert
 from batchledger.model.refusals import blocked, ways_out
 from batchledger.planning.live import StartPolicy
 from batchledger.planning.replay import Replay
@@ -27,7 +26,6 @@ from batchledger.planning.rewind import Rewind
 from batchledger.ports import RowsToPublish
 from tests.fakes.database import coordinate_of
 from tests.fakes.history import prove
-from tests.fakes.row_checks import RowTest
 from tests.fakes.sink import MemorySink
 from tests.fakes.world import ORDERS_0, PIPELINE, World, assert_exactly_once, catch_up
 
@@ -168,19 +166,6 @@ def test_what_is_skipped_is_given_up_and_the_pipeline_goes_on(world: World) -> N
     world.produce(ORDERS_0, 3)
     catch_up(world)
     assert sorted(world.times_published()) == [(ORDERS_0, 10), (ORDERS_0, 11), (ORDERS_0, 12)]
-
-
-def test_rows_without_a_key_are_set_aside_by_a_check_and_the_others_are_published(world: World) -> None:
-    world.upsert = Upsert(("message_id",))
-    world.broker.append(ORDERS_0, b'{"message_id": null}')
-    with pytest.raises(BatchBlockedError, match=r"no value in sink\.key"):
-        run_batch.run_once(world.process(), "first")
-    (batch,) = (each.batch for each in world.database.committed.batches.values())
-    is_there = RowTest("not_null", lambda row: row["message_id"] is not None, on_failure=OnFailure.QUARANTINE)
-    world.row_tests = [is_there]
-    run_batch.run_once(world.process(), "by a person", batch.batch_id)
-    assert len(world.times_published()) == 15
-    assert len(world.database.committed.quarantine) == 1
 
 
 def test_replay_that_the_target_refuses_is_closed_and_the_rows_that_are_there_stay(world: World) -> None:

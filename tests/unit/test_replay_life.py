@@ -13,12 +13,10 @@ from batchledger.model.batch import Batch, BatchState, Decision, DeliveryMode, L
 from batchledger.model.claims import Withdrawn
 from batchledger.model.errors import ExpiredError, FencedError, PositionConflictError, RowsLostError, TopicChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from batchledger.model.records.rules import Deduplication, Upsert
 from batchledger.planning.live import Limits, StartPolicy
 from batchledger.planning.replay import Interval, Replay, Window
 from batchledger.ports import RowsToPublish
 from tests.fakes.crash import (
-    BEFORE_PUBLISHING,
     SHARED,
     SINKS,
     CrashOnce,
@@ -140,22 +138,9 @@ def test_new_transform_replaces_what_the_old_one_made(world: World) -> None:
     assert_proved(world)
 
 
-# Keys come in when rows are withdrawn and written.
-CRASHES = [
-    (sink, point, upsert)
-    for sink, point in sinks_and_replay_crashes()
-    for upsert in (None, Upsert(("message_id",)))
-    if upsert is None or point not in BEFORE_PUBLISHING
-]
-
-
-@pytest.mark.parametrize(
-    ("sink", "point", "upsert"), CRASHES, ids=lambda value: "upsert" if isinstance(value, Upsert) else value or "append"
-)
-def test_crash_at_any_point_of_a_replay_leaves_old_rows_or_new_ones(
-    sink: str, point: str, upsert: Upsert | None
-) -> None:
-    world = World(limits=Limits(max_records=6), upsert=upsert, foreign=store_of(sink))
+@pytest.mark.parametrize(("sink", "point"), sinks_and_replay_crashes())
+def test_crash_at_any_point_of_a_replay_leaves_old_rows_or_new_ones(sink: str, point: str) -> None:
+    world = World(limits=Limits(max_records=6), foreign=store_of(sink))
     world.broker.create_topic("orders", 2)
     world.produce(ORDERS_0, 10)
     world.produce(ORDERS_1, 5)
@@ -271,13 +256,10 @@ def test_replay_repairs_rows_that_at_least_once_has_repeated(world: World) -> No
     assert_proved(world)
 
 
-@pytest.mark.parametrize("deduplication", [None, Deduplication(("message_id",), timedelta(days=1))])
 @pytest.mark.parametrize("until", [14, 12], ids=["all of it", "some of it"])
-def test_replay_between_the_two_commits_of_at_least_once_costs_no_row(
-    world: World, until: int, deduplication: Deduplication | None
-) -> None:
+def test_replay_between_the_two_commits_of_at_least_once_costs_no_row(world: World, until: int) -> None:
     """The rows of the first commit are gone when the second one takes the offsets over."""
-    world.delivery, world.deduplication = DeliveryMode.AT_LEAST_ONCE, deduplication
+    world.delivery = DeliveryMode.AT_LEAST_ONCE
     world.produce(ORDERS_0, 4)
     replay = Replay((OffsetRange(ORDERS_0, 9, until),))
     run_batch.run_once(world.process(Interrupt("between_commits", lambda: publish(world.process(), replay))), "live")
@@ -285,12 +267,9 @@ def test_replay_between_the_two_commits_of_at_least_once_costs_no_row(
     assert_proved(world)
 
 
-@pytest.mark.parametrize("deduplication", [None, Deduplication(("message_id",), timedelta(days=1))])
 @pytest.mark.parametrize("until", [14, 12], ids=["all of it", "some of it"])
-def test_retry_of_at_least_once_that_takes_over_from_a_replay_writes_each_row_once(
-    world: World, until: int, deduplication: Deduplication | None
-) -> None:
-    world.delivery, world.deduplication = DeliveryMode.AT_LEAST_ONCE, deduplication
+def test_retry_of_at_least_once_that_takes_over_from_a_replay_writes_each_row_once(world: World, until: int) -> None:
+    world.delivery = DeliveryMode.AT_LEAST_ONCE
     world.produce(ORDERS_0, 4)
     with pytest.raises(SimulatedCrashError):
         run_batch.run_once(world.process(CrashOnce("between_commits")), "live")

@@ -23,7 +23,7 @@ from batchledger.model.errors import (
     TopicChangedError,
 )
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from batchledger.model.records.rules import SinkMode, Upsert
+from batchledger.model.records.rules import SinkMode
 from batchledger.planning.live import Limits, StartPolicy
 from batchledger.planning.replay import Replay
 from batchledger.planning.rewind import ResolvedRewind, Rewind, resolve_rewind
@@ -44,11 +44,7 @@ EARLIEST = Rewind(StartPolicy.EARLIEST)
 @pytest.fixture
 def world() -> World:
     """Two partitions with ten and five records, published six at a time."""
-    return published_world()
-
-
-def published_world(upsert: Upsert | None = None) -> World:
-    world = World(limits=Limits(max_records=6), upsert=upsert)
+    world = World(limits=Limits(max_records=6))
     world.broker.create_topic("orders", 2)
     world.produce(ORDERS_0, 10)
     world.produce(ORDERS_1, 5)
@@ -150,9 +146,7 @@ def test_rewind_never_goes_forwards_nor_below_both_position_and_log(
 
 
 @pytest.mark.parametrize("truncate", [False, True], ids=["kept", "truncated"])
-@pytest.mark.parametrize("upsert", [None, Upsert(("message_id",))], ids=["append", "upsert"])
-def test_rewind_then_running_again_gives_the_identical_table(upsert: Upsert | None, truncate: bool) -> None:
-    world = published_world(upsert)
+def test_rewind_then_running_again_gives_the_identical_table(world: World, truncate: bool) -> None:
     before, batches = rows(world), max(world.database.committed.batches)
     decided = rewind(world.process(), Rewind(StartPolicy.EARLIEST, truncate), BY_ANA)
     assert decided.is_new

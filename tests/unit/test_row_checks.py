@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from batchledger.model.errors import (
     TopicChangedError,
 )
 from batchledger.model.offsets import TopicPartition
-from batchledger.model.records.rules import Deduplication
 from tests.fakes.crash import CrashOnce, Interrupt, SimulatedCrashError
 from tests.fakes.row_checks import RowTest
 from tests.fakes.source import ids_of
@@ -154,17 +152,6 @@ def test_twin_of_the_audit_that_was_faster_leaves_the_same() -> None:
     run_batch.publish(world.process(), batch_id, RUN)
     assert visible_ids(world) == ["a", "b", "c"]
     assert sorted(quarantined(world)) == [1, 3]
-
-
-def test_duplicate_of_a_row_that_is_set_aside_is_judged_before_it_is_published() -> None:
-    """Without its first record the second one is no duplicate any more."""
-    world = world_with(
-        RowTest("good", is_good, on_failure=OnFailure.QUARANTINE), ids=("bad-1", "bad-1", "a", "bad-1", "a")
-    )
-    world.deduplication = Deduplication(("message_id",), timedelta(days=1))
-    run_batch.run_once(world.process(), RUN)
-    assert visible_ids(world) == ["a"]
-    assert sorted(quarantined(world)) == [0, 1, 3]
 
 
 def test_more_failing_rows_than_may_be_set_aside_block() -> None:
@@ -368,52 +355,3 @@ def test_rows_are_set_aside_in_every_delivery_mode(delivery: DeliveryMode) -> No
     world.delivery = delivery
     run_batch.run_once(world.process(), RUN)
     assert visible_ids(world) == ["a", "b", "c"]
-
-
-def test_row_that_ceases_to_be_a_duplicate_after_the_audit_is_judged_before_it_is_published() -> None:
-    """An audit that became outdated judges the rows again: no check has judged what was a duplicate."""
-    world = world_with(RowTest("good", is_good), ids=("a", "bad-1"))
-    world.deduplication = Deduplication(("message_id",), timedelta(days=1))
-    world.row_tests = ()
-    run_batch.run_once(world.process(), "first")
-    world.row_tests = [RowTest("good", is_good)]
-    world.broker.append(ORDERS, b'{"message_id": "bad-1"}', b'{"message_id": "b"}')
-    batch_id = staged(world.process())
-    run_batch.audit(world.process(), batch_id, RUN)
-    world.database.committed.message_keys = {}
-    with pytest.raises(BatchBlockedError, match="good: 1 rows fail"):
-        run_batch.publish(world.process(), batch_id, RUN)
-    assert visible_ids(world) == ["a", "bad-1"]
-
-
-def test_row_that_ceases_to_be_a_duplicate_while_the_others_are_judged_is_judged_before_it_is_published() -> None:
-    """What is counted is what was judged, else the publication would find exactly what the audit has counted."""
-    world = world_with(ids=("a", "bad-1"))
-    world.deduplication = Deduplication(("message_id",), timedelta(days=1))
-    run_batch.run_once(world.process(), "first")
-
-    def forgets(row: Mapping[str, Any]) -> bool:
-        world.database.committed.message_keys = {}
-        return is_good(row)
-
-    world.row_tests = [RowTest("good", forgets)]
-    world.broker.append(ORDERS, b'{"message_id": "bad-1"}', b'{"message_id": "b"}')
-    batch_id = staged(world.process())
-    assert run_batch.audit(world.process(), batch_id, RUN).state is BatchState.AUDITED
-    with pytest.raises(BatchBlockedError, match="good: 1 rows fail"):
-        run_batch.publish(world.process(), batch_id, RUN)
-    assert visible_ids(world) == ["a", "bad-1"]
-
-
-def test_without_judging_again_such_a_row_would_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control of the promise above."""
-    world = world_with(ids=("a", "bad-1"))
-    world.deduplication = Deduplication(("message_id",), timedelta(days=1))
-    run_batch.run_once(world.process(), "first")
-    world.row_tests = [RowTest("good", is_good)]
-    world.broker.append(ORDERS, b'{"message_id": "bad-1"}', b'{"message_id": "b"}')
-    batch_id = staged(world.process())
-    run_batch.audit(world.process(), batch_id, RUN)
-    world.database.committed.message_keys = {}
-    run_batch.publish(replace(world.process(), make_row_checks=None), batch_id, RUN)
-    assert visible_ids(world) == ["a", "bad-1", "bad-1", "b"]

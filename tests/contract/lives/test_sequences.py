@@ -15,10 +15,11 @@ from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.rules import SequenceRule
 from batchledger.ports import RowsToPublish
+from batchledger.sinks.table.sink import PostgresSink
+from tests.contract.lives.world import StoredWorld
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
-from tests.fakes.sink import MemorySink
 from tests.fakes.work import ROW_SCHEMA
-from tests.fakes.world import World, catch_up
+from tests.fakes.world import catch_up
 
 ORDERS_0 = TopicPartition("orders", 0)
 RULES = SequenceRule(("device",), "seq", starts_at=1)
@@ -26,20 +27,22 @@ SCHEMA = ROW_SCHEMA.append(pa.field("device", pa.string())).append(pa.field("seq
 ANA = Decision("ana", "device a was broken")
 
 
-def world_of(records: str, rules: SequenceRule = RULES, delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE) -> World:
-    world = World(sequence=rules, schema=SCHEMA, delivery=delivery)
+def world_of(
+    records: str, rules: SequenceRule = RULES, delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+) -> StoredWorld:
+    world = StoredWorld(sequence=rules, schema=SCHEMA, delivery=delivery)
     world.broker.create_topic("orders", 1)
     send(world, records)
     return world
 
 
-def send(world: World, records: str) -> None:
+def send(world: StoredWorld, records: str) -> None:
     """Write records: ``a1`` has the number 1 of device a."""
     values = [{"message_id": each, "device": each[0], "seq": int(each[1:])} for each in records.split()]
     world.broker.append(ORDERS_0, *(json.dumps(each).encode() for each in values))
 
 
-def run(world: World, name: str = "run") -> dict[str, CheckResult]:
+def run(world: StoredWorld, name: str = "run") -> dict[str, CheckResult]:
     """Publish the next batch; return its checks by name."""
     platform = world.process()
     batch = run_batch.run_once(platform, name)
@@ -47,7 +50,7 @@ def run(world: World, name: str = "run") -> dict[str, CheckResult]:
     return {each.name: each for each in platform.ledger.load_checks(batch.batch_id)}
 
 
-def blocked(world: World, check: str) -> BatchBlockedError:
+def blocked(world: StoredWorld, check: str) -> BatchBlockedError:
     with pytest.raises(BatchBlockedError, match=check) as error:
         run_batch.run_once(world.process(), "run")
     return error.value
@@ -59,7 +62,7 @@ def test_record_that_never_reached_the_broker_blocks_the_batch_behind_it() -> No
     send(world, "a4 b2")
     error = blocked(world, "no_missing_numbers")
     assert "orders[0]@3 (3 missing before 4)" in str(error)
-    assert 'batchledger records orders_copy "orders[0] 3..4"' in str(error)
+    assert f'batchledger records {world.pipeline} "orders[0] 3..4"' in str(error)
     assert len(world.times_published()) == 3
 
 
@@ -95,12 +98,12 @@ def test_discarded_batch_leaves_no_numbers_behind() -> None:
     world = world_of("a1 a3")
     error = blocked(world, "no_missing_numbers")
     decisions.discard(world.process(), error.batch_id, ANA)
-    assert world.database.committed.sequences == {}
+    assert world.warehouse.read_series() == {}
 
 
 # With a start, numbers that seem to come again could pass for a restart.
 WITHOUT_START = SequenceRule(("device",), "seq")
-POINTS = ("staged", "audited", "rows_moved", "positions_moved", "before_commit", "committed")
+POINTS = ("rows_moved", "positions_moved", "before_commit", "committed")
 
 
 @pytest.mark.parametrize(
@@ -119,22 +122,20 @@ def test_batch_that_is_killed_anywhere_finds_its_numbers_new_when_it_is_taken_ag
         run_batch.run_once(world.process(CrashOnce(point)), "dies")
     send(world, "a4")
     catch_up(world, "again")
-    assert {key[1]: sorted(each.seen) for key, each in world.database.committed.sequences.items()} == {
-        '["a"]': [1, 2, 3, 4]
-    }
+    assert world.warehouse.read_series() == {'["a"]': (1, [1, 2, 3, 4])}
 
 
 def test_negative_control_numbers_that_are_remembered_with_the_rows_block_the_next_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    publish = MemorySink.publish
+    publish = PostgresSink.publish
 
-    def too_early(sink: MemorySink, rows: RowsToPublish) -> PreparedRows:
+    def too_early(sink: PostgresSink, rows: RowsToPublish) -> PreparedRows:
         prepared = publish(sink, rows)
         remember_numbers(sink, rows)
         return prepared
 
-    monkeypatch.setattr(MemorySink, "publish", too_early)
+    monkeypatch.setattr(PostgresSink, "publish", too_early)
     world = world_of("a1 a2 a3", WITHOUT_START, DeliveryMode.AT_LEAST_ONCE)
     with pytest.raises(SimulatedCrashError):
         run_batch.run_once(world.process(CrashOnce("between_commits")), "dies")

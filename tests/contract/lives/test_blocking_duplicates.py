@@ -11,26 +11,26 @@ from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import Deduplication, DuplicatePolicy
 from batchledger.planning.replay import Replay
+from tests.contract.lives.world import StoredWorld
 from tests.fakes.crash import CrashOnce, SimulatedCrashError
-from tests.fakes.world import World
 
 ORDERS_0 = TopicPartition("orders", 0)
 BLOCKING = Deduplication(("message_id",), timedelta(days=30), DuplicatePolicy.BLOCK)
 ANA = Decision("ana", "the producer was restarted")
 
 
-def world_of(ids: str, rules: Deduplication = BLOCKING) -> World:
-    world = World(deduplication=rules)
+def world_of(ids: str, rules: Deduplication = BLOCKING) -> StoredWorld:
+    world = StoredWorld(deduplication=rules)
     world.broker.create_topic("orders", 1)
     send(world, ids)
     return world
 
 
-def send(world: World, ids: str) -> None:
+def send(world: StoredWorld, ids: str) -> None:
     world.broker.append(ORDERS_0, *(f'{{"message_id": "{each}"}}'.encode() for each in ids))
 
 
-def blocked(world: World, run: str = "run") -> BatchBlockedError:
+def blocked(world: StoredWorld, run: str = "run") -> BatchBlockedError:
     with pytest.raises(BatchBlockedError, match="no_duplicate_messages") as error:
         run_batch.run_once(world.process(), run)
     return error.value
@@ -40,7 +40,7 @@ def test_message_that_comes_twice_in_one_batch_blocks_it_and_is_named() -> None:
     world = world_of("abca")
     error = blocked(world)
     assert "orders[0]@3 (repeats orders[0]@0)" in str(error)
-    assert 'batchledger records orders_copy "orders[0] 3..4"' in str(error)
+    assert f'batchledger records {world.pipeline} "orders[0] 3..4"' in str(error)
     assert world.times_published() == {}
 
 

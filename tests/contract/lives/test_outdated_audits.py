@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import count
 
 import pytest
 
+from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.balance import WitnessedRange
@@ -17,21 +19,19 @@ from batchledger.model.presence import NO_PATIENCE
 from batchledger.model.records.rules import Deduplication
 from batchledger.planning.live import StartPolicy
 from batchledger.planning.replay import Replay
-from tests.fakes.crash import SINKS, Interrupt, SimulatedCrashError
-from tests.fakes.evidence import MemoryEvidence
-from tests.fakes.foreign_sink import store_of
+from tests.contract.lives.world import StoredWorld
+from tests.fakes.crash import Interrupt, SimulatedCrashError
 from tests.fakes.work import MemoryAuditor
-from tests.fakes.world import World, stage_and_audit
+from tests.fakes.world import stage_and_audit
 
 ORDERS_0 = TopicPartition("orders", 0)
 BY_ANA = Decision("ana", "history")
 
 
-@pytest.fixture(params=SINKS)
-def world(request: pytest.FixtureRequest) -> World:
+@pytest.fixture
+def world() -> StoredWorld:
     """Six records that the pipeline has not read, in which three ids come twice, and two new ones with two of them."""
-    world = World(
-        foreign=store_of(request.param),
+    world = StoredWorld(
         start=StartPolicy.LATEST,
         deduplication=Deduplication(("message_id",), remember=timedelta(days=30)),
     )
@@ -42,11 +42,11 @@ def world(request: pytest.FixtureRequest) -> World:
     return world
 
 
-def send(world: World, ids: str) -> None:
+def send(world: StoredWorld, ids: str) -> None:
     world.broker.append(ORDERS_0, *(f'{{"message_id": "{each}"}}'.encode() for each in ids))
 
 
-def audited_replay(world: World, start: int, until: int, run: str) -> Batch:
+def audited_replay(world: StoredWorld, start: int, until: int, run: str) -> Batch:
     asked = Replay((OffsetRange(ORDERS_0, start, until),))
     batch = plans.plan_replay(world.process(), asked, run, BY_ANA, run)
     assert batch is not None
@@ -58,34 +58,34 @@ def publish(platform: Platform, batch: Batch, run: str) -> Batch:
     return run_batch.publish(platform, batch.batch_id, run)
 
 
-def audited_and_outdated(world: World, lane: Lane = Lane.REPLAY) -> Batch:
+def audited_and_outdated(world: StoredWorld, lane: Lane = Lane.REPLAY) -> Batch:
     """A batch of run ``late`` whose ids a replay has published since it was audited."""
     late = stage_and_audit(world.process(), "late") if lane is Lane.LIVE else audited_replay(world, 3, 6, "late")
     publish(world.process(), audited_replay(world, 0, 3, "early"), "early")
     return late
 
 
-def copies_by_id(world: World) -> Counter[str]:
-    return Counter(row["message_id"] for row in world.sink.read_target())
+def copies_by_id(world: StoredWorld) -> Counter[str]:
+    return Counter(row["message_id"] for row in world.read_target())
 
 
-def stored_duplicates(world: World, batch: Batch) -> int:
-    return sum(each.duplicates for each in world.database.committed.batches[batch.batch_id].balances)
+def stored_duplicates(world: StoredWorld, batch: Batch) -> int:
+    return sum(each.duplicates for each in world.warehouse.decisions.load_balances(batch.batch_id))
 
 
-def test_replays_of_history_in_parallel_publish_each_id_once_whoever_is_first(world: World) -> None:
+def test_replays_of_history_in_parallel_publish_each_id_once_whoever_is_first(world: StoredWorld) -> None:
     late = audited_and_outdated(world)
     assert stored_duplicates(world, late) == 0
     published = publish(world.process(), late, "late")
     assert (published.state, published.attempt) == (BatchState.PUBLISHED, 1)
     assert copies_by_id(world) == Counter("abc")
     assert stored_duplicates(world, late) == 3
-    assert world.database.committed.staging == {}
+    assert world.staging_tables() == []
 
 
 @pytest.mark.parametrize("delivery", DeliveryMode)
 def test_live_batch_is_published_although_a_replay_has_changed_its_duplicates(
-    world: World, delivery: DeliveryMode
+    world: StoredWorld, delivery: DeliveryMode
 ) -> None:
     world.delivery = delivery
     late = audited_and_outdated(world, Lane.LIVE)
@@ -95,7 +95,9 @@ def test_live_batch_is_published_although_a_replay_has_changed_its_duplicates(
 
 
 @pytest.mark.parametrize("lane", Lane)
-def test_crash_after_the_second_audit_leaves_an_audited_batch_that_its_run_publishes(world: World, lane: Lane) -> None:
+def test_crash_after_the_second_audit_leaves_an_audited_batch_that_its_run_publishes(
+    world: StoredWorld, lane: Lane
+) -> None:
     late = audited_and_outdated(world, lane)
     with pytest.raises(SimulatedCrashError):
         publish(world.process(die_at("audited")), late, "late")
@@ -105,7 +107,7 @@ def test_crash_after_the_second_audit_leaves_an_audited_batch_that_its_run_publi
     assert copies_by_id(world) == Counter("abc")
 
 
-def test_crash_after_the_second_audit_and_then_another_run(world: World) -> None:
+def test_crash_after_the_second_audit_and_then_another_run(world: StoredWorld) -> None:
     late = audited_and_outdated(world)
     with pytest.raises(SimulatedCrashError):
         publish(world.process(die_at("audited")), late, "late")
@@ -115,15 +117,14 @@ def test_crash_after_the_second_audit_and_then_another_run(world: World) -> None
     assert copies_by_id(world) == Counter("abc")
 
 
-def test_audit_that_is_outdated_time_after_time_ends_with_an_error_that_a_retry_gets_over(world: World) -> None:
+def test_audit_that_is_outdated_time_after_time_ends_with_an_error_that_a_retry_gets_over(world: StoredWorld) -> None:
     late = audited_and_outdated(world, Lane.LIVE)
-    remembered = dict(world.database.committed.message_keys)
+    looked = count()
 
     def forget_or_remember(point: str) -> None:
         """Another batch, whenever this one has been audited."""
         if point == "audited":
-            keys = world.database.committed.message_keys
-            world.database.committed.message_keys = {} if keys else dict(remembered)
+            world.forget_keys(days=-999 if next(looked) % 2 == 0 else 999)
 
     with pytest.raises(AuditOutdatedError) as outdated:
         publish(world.process(forget_or_remember), late, "late")
@@ -133,7 +134,7 @@ def test_audit_that_is_outdated_time_after_time_ends_with_an_error_that_a_retry_
 
 
 @dataclass(frozen=True)
-class OvertakenEvidence(MemoryEvidence):
+class OvertakenEvidence(PostgresEvidence):
     """Evidence whose reader is always a moment later than ``act``."""
 
     act: Callable[[], object] = lambda: None
@@ -144,7 +145,9 @@ class OvertakenEvidence(MemoryEvidence):
 
 
 @pytest.mark.parametrize("moment", ["before it looks", "before it stores", "after it has stored"])
-def test_twin_that_publishes_while_the_batch_is_audited_again_is_not_contradicted(world: World, moment: str) -> None:
+def test_twin_that_publishes_while_the_batch_is_audited_again_is_not_contradicted(
+    world: StoredWorld, moment: str
+) -> None:
     late = audited_and_outdated(world)
     platform = world.process()
 
@@ -152,7 +155,7 @@ def test_twin_that_publishes_while_the_batch_is_audited_again_is_not_contradicte
         publish(world.process(), late, "late")
 
     if moment == "before it looks":
-        platform = replace(platform, evidence=OvertakenEvidence(world.database, twin))
+        platform = replace(platform, evidence=OvertakenEvidence(world.dsn, twin))
     elif moment == "before it stores":
         platform = replace(platform, make_auditor=lambda: (twin(), MemoryAuditor())[1])
     else:
@@ -161,7 +164,7 @@ def test_twin_that_publishes_while_the_batch_is_audited_again_is_not_contradicte
     assert copies_by_id(world) == Counter("abc")
 
 
-def test_newer_attempt_fences_the_one_that_audits_again(world: World) -> None:
+def test_newer_attempt_fences_the_one_that_audits_again(world: StoredWorld) -> None:
     world.patience = NO_PATIENCE
     late = audited_and_outdated(world)
 
@@ -176,9 +179,9 @@ def test_newer_attempt_fences_the_one_that_audits_again(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("lane", "advice"),
-    [(Lane.LIVE, "The next run stages the batch again"), (Lane.REPLAY, "batchledger run orders_copy")],
+    [(Lane.LIVE, "The next run stages the batch again"), (Lane.REPLAY, "batchledger run pipeline_")],
 )
-def test_message_of_lost_staging_says_who_stages_the_batch_again(world: World, lane: Lane, advice: str) -> None:
+def test_message_of_lost_staging_says_who_stages_the_batch_again(world: StoredWorld, lane: Lane, advice: str) -> None:
     """No next run takes a replay."""
     if lane is Lane.LIVE:
         batch = plans.plan(world.process(), "run")
@@ -186,8 +189,7 @@ def test_message_of_lost_staging_says_who_stages_the_batch_again(world: World, l
         batch = plans.plan_replay(world.process(), Replay((OffsetRange(ORDERS_0, 3, 6),)), "run", BY_ANA, "run")
     assert batch is not None
     run_batch.stage(world.process(), batch.batch_id, "run")
-    with world.database.transaction() as tables:
-        tables.staging = {key: replace(each, rows_by_task={}) for key, each in tables.staging.items()}
+    world.warehouse.lose_staging()
     with pytest.raises(StagingLostError, match=advice):
         run_batch.audit(world.process(), batch.batch_id, "run")
 
