@@ -14,7 +14,7 @@ from batchledger.model.checks import IntegrityCheck
 from batchledger.model.errors import AuditOutdatedError, BatchBlockedError, ConfigurationError, StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.rules import Deduplication
-from batchledger.ports import Publication
+from batchledger.ports import Publication, committing
 from tests.contract import life
 from tests.contract.conftest import JUDGED_IN_DATABASE
 from tests.contract.warehouses import Warehouse
@@ -164,6 +164,8 @@ def write_rows(warehouse: Warehouse, attempt: Attempt) -> int:
     with warehouse.ledger.publication(attempt) as publication:
         rows = publish_rows(warehouse.sink, publication, publication.load())
         publication.mark_rows()
+        if not warehouse.sink.capabilities.shares_transaction:
+            committing(warehouse.sink).commit(rows)
     return rows.accepted
 
 

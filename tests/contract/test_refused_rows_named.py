@@ -168,9 +168,9 @@ def test_first_ten_are_named_at_a_price_that_the_rows_bound(
     monkeypatch.setattr(refused_rows, "_LARGEST_PIECE", 32)
     asked, apply = [], TargetTable.apply
 
-    def count(*arguments: Any) -> int:
+    def count(*arguments: Any, **options: Any) -> int:
         asked.append(arguments)
-        return apply(*arguments)
+        return apply(*arguments, **options)
 
     monkeypatch.setattr(TargetTable, "apply", count)
     named = refuse(table, attempt)

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -11,6 +11,8 @@ from batchledger.lifecycle.requirement import publish_rows
 from batchledger.model.batch import Batch
 from batchledger.model.errors import AuditOutdatedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.ports import RowsToPublish
+from batchledger.sinks.staging.deduplication import PostgresDeduplication
 from tests.contract import life
 from tests.contract.conftest import EVERY_TABLE
 from tests.contract.messages import BY_ID, MONTH, Messages
@@ -292,6 +294,11 @@ def test_negative_control_by_its_ids_alone_a_late_replay_does_change_the_rows(
     topic: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Batch, "takes_over", lambda *_: False)
+    monkeypatch.setattr(RowsToPublish, "takes_over", True)
+    accept = PostgresDeduplication.accept
+    monkeypatch.setattr(
+        PostgresDeduplication, "accept", lambda keys, cursor, rows: accept(keys, cursor, replace(rows, handed=None))
+    )
     topic.live(p0="aa")
     topic.live(2 * AFTER_A_MONTH, p0="b")
     topic.replay(p0(1, 2), day=2 * AFTER_A_MONTH)

@@ -10,14 +10,15 @@ from typing import Any
 
 import fastavro
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchledger.formats.decoding import decoded
 from batchledger.formats.decoding.avro.decoder import AvroDecoder
 from batchledger.formats.decoding.avro.wire import EMPTY
-from batchledger.formats.decoding.meaning import UnfitError
 from batchledger.model.records.columns import REST, Column, parse_columns
 from batchledger.model.records.types import Json, parse_type
 
@@ -95,12 +96,9 @@ def write(schema: Mapping[str, Any], records: Iterable[Mapping[str, Any]]) -> It
 
 def read_singly(decoder: AvroDecoder, value: bytes) -> dict[str, Any] | str:
     """What the reference says of a value."""
-    try:
-        row = decoder._reference.read(value)
-    except UnfitError as error:
-        return str(error)
-    (found,) = decoder._gather([row]).to_pylist()
-    return dict(found)
+    nothing, _ = decoder._decode_side_by_side(pa.array([], pa.binary()))
+    data = decoded.read_singly(nothing, np.zeros(1, bool), pa.array([value], pa.binary()), decoder._reference.read)
+    return data.errors[0] if data.errors else dict(data.rows.to_pylist()[0])
 
 
 def as_written(value: Any, declared: pa.DataType) -> Any:  # noqa: PLR0911 -- one a kind

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from typing_extensions import override
@@ -18,7 +19,7 @@ from batchledger.formats.decoding.avro.decoder import NO_DATUM, AvroDecoder
 from batchledger.formats.decoding.avro.lanes import MOST_STEPS_OF_ALL
 from batchledger.formats.decoding.avro.scanning import _Items
 from batchledger.formats.decoding.avro.schema import AvroSchemaError
-from batchledger.formats.decoding.meaning import UnfitError
+from batchledger.formats.decoding.decoded import read_singly
 from batchledger.model.records.columns import Column, parse_columns
 from tests.avro import encode
 from tests.meaning import at_each_row
@@ -113,12 +114,10 @@ def test_value_becomes_the_same_when_it_is_read_by_itself(meaning: AvroMeaning) 
     """Without the fast path, so that neither of the two ways of reading can hide behind the other."""
     decoder = AvroDecoder(meaning.schema, (), meaning.columns)
     assert meaning.value is not None
-    try:
-        row = decoder._reference.read(meaning.value)
-    except UnfitError as error:
-        check(meaning, None, str(error))
-    else:
-        check(meaning, decoder._gather([row])["field"][0].as_py(), None)
+    nothing, _ = decoder._decode_side_by_side(pa.array([], pa.binary()))
+    value = pa.array([meaning.value], pa.binary())
+    data = read_singly(nothing, np.zeros(1, bool), value, decoder._reference.read)
+    check(meaning, data.rows["field"][0].as_py() if data.rows.num_rows else None, data.errors.get(0))
 
 
 @at_each_row(VALUES)

@@ -25,7 +25,7 @@ _FIXED_BYTES = {"float": 4, "double": 8}
 _NULL = avro.Primitive("null")
 _KEY = avro.Primitive("string")
 _DIRECT_TEXTS = ("string", "int", "long")
-# A column of any other type is read value by value. A nested one is a primitive of Avro only where all values are null.
+# A column of any other type is read value by value. A nested one that Avro has as a primitive is only null.
 _AT_ONCE = NumberType | Nested
 _SCALARS_AT_ONCE = (Scalar.BOOLEAN, Scalar.DATE, Scalar.TIMESTAMP, Scalar.BINARY)
 

@@ -255,3 +255,9 @@ where m.batch_id = {batch_id} and (m.topic, m.partition, m."offset") = (k._topic
 select {pipeline}::text as pipeline, _topic, _partition, _offset, {key_hash} as key_hash
 from {staging}
 where ({key}) is not null and _task >= 0
+-- name: select_unrepeated
+select s.*
+from {staging} s
+where not exists (
+    select from {repeated} r
+    where r._topic = s._topic and r._partition = s._partition and r._offset = s._offset)
