@@ -51,6 +51,7 @@ BEGIN_SECONDS = 12.0
 OFFSETS_SECONDS = 8.0
 COMMIT_SECONDS = 10.0
 ABORT_SECONDS = 10.0
+_ABORT_TRIES = 5
 # What a single record takes beside key and value: the batch around it, and headers, the longest with a topic's name.
 _OVERHEAD_BYTES = 500
 SEARCHES = 5
@@ -372,20 +373,28 @@ def _require_open(producer: Producer) -> None:
 def _abort(producer: Producer, attempt: Attempt) -> bool:
     """Abort what is open, and return whether Kafka has done so.
 
-    If the request does not reach Kafka, the transaction is not committed either: no client has asked for that.
+    If the request does not reach Kafka, the transaction is not committed either: no client has asked for that. The
+    client gives up what it has to send as it is asked, and then waits for the rest. A record that moves between two of
+    its queues at that moment is given up when it is asked again.
     """
     try:
-        producer.abort_transaction(ABORT_SECONDS)
-    except KafkaException as error:
-        if not is_fenced(error.args[0]):
-            _log.warning(
-                "the transaction of %s, attempt %s, ends with its timeout, or with the next attempt: %s",
-                attempt.batch.label,
-                attempt.number,
-                error.args[0].str(),
-            )
-        return False
-    else:
+        for left in reversed(range(_ABORT_TRIES)):
+            try:
+                producer.abort_transaction(ABORT_SECONDS / _ABORT_TRIES)
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.retriable() and left:
+                    continue
+                if not is_fenced(cause):
+                    _log.warning(
+                        "the transaction of %s, attempt %s, ends with its timeout, or with the next attempt: %s",
+                        attempt.batch.label,
+                        attempt.number,
+                        cause.str(),
+                    )
+                return False
+            else:
+                break
         return True
     finally:
         producer.purge()
