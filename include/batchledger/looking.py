@@ -1,5 +1,7 @@
 """Wires what looks at a pipeline: its log and its ledger. It imports no sink and no format: commands start fast."""
 
+from collections.abc import Mapping
+
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.ledger import PostgresLedger
@@ -24,7 +26,6 @@ def source_options(pipeline: PipelineConfig) -> dict[str, str]:
     return kafka_options(load_named(pipeline, "source.connection", pipeline.source.connection, "kafka"))
 
 
-def build_outlook(pipeline: PipelineConfig) -> Outlook:
-    """Build what shows how the pipeline stands. Opens nothing yet. Raises ConfigurationError."""
-    kafka, dsn = source_options(pipeline), ledger_dsn(pipeline)
+def build_outlook(pipeline: PipelineConfig, kafka: Mapping[str, str], dsn: str) -> Outlook:
+    """Build what shows how the pipeline stands, from its ``source_options`` and ``ledger_dsn``. Opens nothing yet."""
     return Outlook(pipeline.rules, KafkaLog(kafka), PostgresLedger(dsn), PostgresDecisions(dsn))

@@ -94,7 +94,7 @@ def build_platform(
         )
 
     return Platform(
-        **vars(build_outlook(pipeline)),
+        **vars(build_outlook(pipeline, kafka, dsn)),
         presences=PostgresPresences(dsn),
         evidence=evidence,
         sink=sink,

@@ -21,6 +21,8 @@ from batchledger.model.errors import DecisionRefusedError, TargetChangedError
 from batchledger.model.housekeeping import OVER_FOR, StagingTable
 from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Upsert
+from batchledger.sinks.staging.key_secret import know_secret
+from batchledger.sinks.staging.tables import under_secret
 from tests.conftest import as_superuser
 from tests.contract import life
 from tests.contract.decided import BY_ANA, record_of
@@ -209,6 +211,24 @@ def test_row_erased_by_a_number_stays_erased_whatever_its_scale_becomes(
     change_target(warehouse, f"alter table {{target}} alter amount {change}")
     again = amounts("7.00", "7.50", "70.00", scale=scale)
     publish_rows(warehouse, life.store_replay(warehouse, FIRST), again)
+    assert life.target_coordinates(warehouse) == [(ORDERS_0, 1), (ORDERS_0, 2)]
+
+
+def test_key_that_an_older_version_has_hashed_by_its_text_stays_erased(
+    warehouse: PostgresWarehouse, warehouse_dsn: str
+) -> None:
+    """It knew no types and no offsets: ``7.00`` was hashed as it was written."""
+    rows = amounts("7.00", "7.50", "70.00", scale=2)
+    publish_rows(warehouse, life.store(warehouse, FIRST), rows)
+    change_target(warehouse, "alter table {target} alter amount type numeric(20, 2)")
+    erase(warehouse, "amount=7")
+    forget_offsets(warehouse, warehouse_dsn)
+    hashed = under_secret(sql.SQL("sha256(salt || convert_to('[\"7.00\"]', 'UTF8'))"))
+    older = sql.SQL("update batchledger.erased_key set types = null, key_hash = {} where pipeline = %s").format(hashed)
+    with psycopg.connect(as_superuser(warehouse_dsn)) as connection, connection.cursor() as cursor:
+        know_secret(cursor, warehouse.read_secret)
+        cursor.execute(older, [warehouse.pipeline])
+    publish_rows(warehouse, life.store_replay(warehouse, FIRST), rows)
     assert life.target_coordinates(warehouse) == [(ORDERS_0, 1), (ORDERS_0, 2)]
 
 

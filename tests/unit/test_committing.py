@@ -31,6 +31,7 @@ from tests.fakes.crash import CrashOnce, Interrupt, PassedPoints, SimulatedCrash
 from tests.fakes.database import MemoryDatabase
 from tests.fakes.foreign_sink import ForeignStore, MemoryForeignSink
 from tests.fakes.ledger import CommitFault, MemoryLedger
+from tests.fakes.publication import MemoryPublication
 from tests.fakes.sink import MemorySink
 from tests.fakes.world import ORDERS_0, ORDERS_1, World, assert_exactly_once, catch_up, stage_and_audit
 
@@ -264,6 +265,28 @@ def test_what_was_committed_is_confirmed_whatever_has_become_of_the_target_since
     world.produce(ORDERS_0, 3)
     with pytest.raises(TargetChangedError, match="is another one"):
         run_batch.run_once(world.process(), "run-3")
+
+
+def test_yes_of_the_sink_is_believed_whatever_fails_after_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again, the sink may have forgotten by then; a batch that is known to be committed would be taken back."""
+    crash(world, "sink_committed")
+    sink = world.sink
+    assert isinstance(sink, MemoryForeignSink)
+    asked: list[Attempt] = []
+
+    class Counting(MemoryForeignSink):
+        def find_commit(self, attempt: Attempt) -> bool | None:
+            asked.append(attempt)
+            return super().find_commit(attempt)
+
+    def fail(_: MemoryPublication) -> RowsToPublish:
+        raise ServiceUnavailableError("the ledger is gone")
+
+    monkeypatch.setattr(MemoryPublication, "load", fail)
+    with pytest.raises(ServiceUnavailableError, match="the ledger is gone"):
+        run_batch.run_once(with_sink(world, Counting), "run-2", 1)
+    assert len(asked) == 2, "before the transaction and within it"
+    assert state(world) is BatchState.COMMITTING
 
 
 def test_sink_that_cannot_tell_says_why_and_the_question_stays_open(world: World) -> None:

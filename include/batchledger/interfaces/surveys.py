@@ -12,7 +12,7 @@ from batchledger.config.pipeline_file import find_pipeline_files, load_pipeline,
 from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.ledger.totals import PipelineTotals
 from batchledger.lifecycle.platform import Deadlines
-from batchledger.looking import build_outlook, ledger_dsn
+from batchledger.looking import build_outlook, ledger_dsn, source_options
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
@@ -53,8 +53,9 @@ def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Standin
     def look(path: Path) -> Standing:
         try:
             pipeline = read_pipeline_file(path)
-            health = survey(build_outlook(pipeline), now)
-            return Standing(health, (), ledger_dsn(pipeline), pipeline.deadlines.rules, pipeline.warehouse)
+            dsn = ledger_dsn(pipeline)
+            health = survey(build_outlook(pipeline, source_options(pipeline), dsn), now)
+            return Standing(health, (), dsn, pipeline.deadlines.rules, pipeline.warehouse)
         except BatchledgerError as error:
             missing = find_missing_service(error)
             return Standing(PipelineHealth(path.stem, PipelineState.UNKNOWN, str(error), None, missing_service=missing))

@@ -135,7 +135,7 @@ def _commit_announced(
     ``find_answer`` says whether it has. It is asked within the transaction: others wait, so no run commits the batch
     between the answer and its consequence.
     """
-    left: Commit = ()
+    answer = False
     try:
         with _transaction(platform, attempt, BatchState.COMMITTING) as publication:
             answer = find_answer(platform, publication)
@@ -143,13 +143,12 @@ def _commit_announced(
                 require_same_rules(platform, attempt)
             rows = publication.load()
             last = _plan(platform, rows)[-1]
-            left = confirm(last) if answer else last
-            _carry_out(platform, publication, rows, left)
+            _carry_out(platform, publication, rows, confirm(last) if answer else last)
     except (OutcomeUnknownError, FencedError):
         # Fenced: another run goes on with it.
         raise
     except Exception as error:
-        if DeliveryStep.CONFIRM not in left:
+        if not answer:
             _revoke(platform, attempt, error)
         raise
 

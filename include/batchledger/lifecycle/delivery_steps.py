@@ -36,7 +36,8 @@ def plan_delivery(mode: DeliveryMode, *, takes_over: bool, shares_transaction: b
     """Return the commits of a publication, in order: one or two.
 
     What other batches hold may change between two commits. So the list is made anew then, and its last commit is left.
-    ``takes_over``: rows of other batches go. ``shares_transaction``: the sink has no commit of its own.
+    ``takes_over``: what lies in its ranges goes, other batches' rows too. ``shares_transaction``: the sink has no
+    commit of its own.
     """
     sink = () if shares_transaction else (DeliveryStep.COMMIT_SINK,)
     if takes_over or mode is DeliveryMode.EXACTLY_ONCE:

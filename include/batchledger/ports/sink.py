@@ -217,8 +217,7 @@ class Sink(Staging, Protocol):
 class CommittingSink(ABC):
     """What a sink is besides if it commits by itself: ``publish`` and ``withdraw`` prepare what ``commit`` does.
 
-    A base class, not only a protocol. Otherwise a sink that lacks one of these would pass for one that shares the
-    ledger's commit, and its rows would never be committed.
+    A base class, not only a protocol: a sink that lacks one of these cannot be made.
     """
 
     @abstractmethod

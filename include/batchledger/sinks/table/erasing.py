@@ -51,8 +51,8 @@ _SALT_BYTES = 32
 _NUMBERS = ("smallint", "integer", "bigint", "numeric")
 _NUMBER = r"^-?[0-9]+(\.[0-9]+)?$"
 
-Erasure = tuple[list[str], list[str], bytes]
-"""The columns of keys that were erased, their types by then, and the salt of their hashes."""
+Erasure = tuple[list[str], list[str] | None, bytes]
+"""The columns of keys that were erased, their types by then if these are known, and the salt of their hashes."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class PostgresErasure:
         # A hidden row would stay: with this, PostgreSQL says so.
         cursor.execute("set local row_security = off")
         for columns, types, salt in erasures:
-            hashes = self._hashes(columns, self._of_rows(columns), dict(zip(columns, types, strict=True)))
+            hashes = self._hashes(columns, self._of_rows(columns), dict(zip(columns, types or (), strict=False)))
             statement = read_sql(__package__, "erase_late").format(target=self.target.identifier, **hashes)
             cursor.execute(statement, {**parameters, "columns": columns, "types": types, "salt": salt})
         cursor.execute("set local row_security = on")
@@ -288,25 +288,26 @@ class PostgresErasure:
         """The parts of statements by which a row or a key is known; null if its columns do not say."""
         names = list(columns)
         return {
-            "erased_hash": _erased_hash(names, value_by_column, [types[each] for each in names]),
+            "erased_hash": _erased_hash(names, value_by_column, [types[each] for each in names] if types else None),
             "message_hash": _hash_by(self.deduplication, value_by_column),
             "deleted_hash": _hash_by(self.target.upsert, value_by_column),
         }
 
 
 def _erased_hash(
-    columns: Sequence[str], value_by_column: Mapping[str, sql.Composable], types: Sequence[str]
+    columns: Sequence[str], value_by_column: Mapping[str, sql.Composable], types: Sequence[str] | None
 ) -> sql.Composable:
     """The hash of an erased key, of texts: so it stays the same if a column gets another type.
 
-    What was a number has the text of its value: ``1`` and ``1.00`` are one key, whatever the column is by now.
+    What was a number has the text of its value: ``1`` and ``1.00`` are one key, whatever the column is by now. A
+    checkout before 0.3.0 hashed the text of every value; such a key has no types.
     """
     salted = sql.SQL("sha256(%(salt)s::bytea || convert_to(jsonb_build_array({})::text, 'UTF8'))")
     texts = [sql.SQL("{}::text").format(value_by_column[each]) for each in columns]
     as_number = sql.SQL("case when {0} ~ {1} then trim_scale({0}::numeric)::text else {0} end")
     known = [
         as_number.format(text, sql.Literal(_NUMBER)) if type_ in _NUMBERS else text
-        for text, type_ in zip(texts, types, strict=True)
+        for text, type_ in zip(texts, types or [""] * len(texts), strict=True)
     ]
     return under_secret(salted.format(sql.SQL(", ").join(known)))
 
