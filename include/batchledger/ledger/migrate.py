@@ -35,11 +35,11 @@ def migrate(dsn: str, secret: bytes | None = None) -> tuple[str | None, str]:
 
 
 def _apply_missing(connection: Connection) -> str | None:
+    """Look first: a ledger that is up to date, or of a newer version, needs neither rights nor a lock."""
+    if _read_number(connection) == NEWEST_MIGRATION:
+        return NEWEST_MIGRATION
     connection.execute(_PREPARE)
-    found = connection.execute("select version_num from batchledger.migration").fetchone()
-    before = None if found is None else str(found[0])
-    if before is not None and before not in RELEASES:
-        raise unknown_schema(before)
+    before = _read_number(connection)
     for number, version in RELEASES.items():
         if before is None or before < number:
             connection.execute((_SCRIPTS / f"{version}.sql").read_bytes())
@@ -48,3 +48,14 @@ def _apply_missing(connection: Connection) -> str | None:
     elif before != NEWEST_MIGRATION:
         connection.execute("update batchledger.migration set version_num = %s", [NEWEST_MIGRATION])
     return before
+
+
+def _read_number(connection: Connection) -> str | None:
+    """Return the ledger's number; None if it has none yet."""
+    if connection.execute("select to_regclass('batchledger.migration')").fetchone() == (None,):
+        return None
+    found = connection.execute("select version_num from batchledger.migration").fetchone()
+    number = None if found is None else str(found[0])
+    if number is not None and number not in RELEASES:
+        raise unknown_schema(number)
+    return number
