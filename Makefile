@@ -9,7 +9,7 @@ TOOLS := .local/tools
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
 # Files of other folders have a mark where a test takes long.
 PROOF := tests/machine tests/e2e tests/faults tests/integration tests/browser \
-	$(shell grep --files-with-matches 'mark.proof' tests/unit/*.py tests/contract/*.py)
+	$(shell grep --recursive --files-with-matches --include='*.py' 'mark.proof' tests/unit tests/contract)
 TESTS := $(wildcard tests/unit tests/machine tests/contract tests/dags tests/e2e tests/faults tests/integration)
 
 SITE = $(BIN)/sphinx-build --fresh-env --builder html --fail-on-warning --keep-going --nitpicky --quiet docs .local/site

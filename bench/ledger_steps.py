@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from uuid import uuid4
 
 import psycopg
@@ -26,6 +26,7 @@ from batchledger.local.samples.admin import ensure_topic
 from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.balance import StagedRange
 from batchledger.model.batch import Attempt, Batch, LogState, PartitionLog, Staged
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
@@ -157,6 +158,7 @@ class _NoRows:
     """The Sink and StagedRows ports, as far as the steps need them: every record is staged once, nothing is moved."""
 
     ranges: Sequence[OffsetRange] = ()
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     @contextmanager
     def read_staged(self, attempt: Attempt) -> Iterator["_NoRows"]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from batchledger.books.history import load_published_history, load_quarantined
-from batchledger.config.extras import MODULE_BY_EXTRA, require_extra
+from batchledger.config.extras import require_extra
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.ledger.evidence import PostgresEvidence
 from batchledger.ledger.incidents import PostgresIncidents
@@ -205,7 +205,7 @@ def open_channel(connection_id: str) -> Channel:
     """Return the channel behind an Airflow connection. Raises ConfigurationError."""
     # Imported here because a pipeline rarely needs all of them.
     connection = check_extra(load_connection(connection_id, ALERT_TYPES, "alerts"))
-    if connection.type in MODULE_BY_EXTRA:
+    if connection.type in ("apprise", "smtp"):
         require_extra(connection.type, f"Connection {connection_id!r} of type {connection.type!r}")
     match connection.type:
         case "apprise":

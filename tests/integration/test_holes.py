@@ -15,7 +15,7 @@ from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.errors import BatchBlockedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
-from batchledger.source.kafka import second_read
+from batchledger.source.kafka import second_client
 from tests.support import TestPipeline, Workplace, admin_client, change_stager, stager_of, wait_until
 
 ABORTED = b'{"message_id": "aborted"}'
@@ -97,7 +97,7 @@ def test_negative_control_without_a_second_client_records_that_the_first_one_los
 ) -> None:
     pipeline = transactional(workplace)
     pipeline.send_in_transaction([b'{"message_id": "one"}'] * 12, partition=0, commit=True)
-    monkeypatch.setattr(second_read, "find_visible", lambda *_: [])
+    monkeypatch.setattr(second_client, "find_visible", lambda *_: [])
     run_batch.run_once(with_a_fault(pipeline.platform()), "run")
     assert pipeline.count_target_rows() == 9
 

@@ -152,6 +152,8 @@ def settings(tmp_path: Path) -> Callable[..., dict[str, str]]:
         f'[secrets]\nbackend = {BACKEND}\nbackend_kwargs = {{"connections_file_path": "x.yaml"}}',
         f'[secrets]\nbackend = {BACKEND}\nbackend_kwargs = {{"connections_file_path": "$HOME/x.json"}}',
         f'[secrets]\nbackend = {BACKEND}\nbackend_kwargs_secret = x\nbackend_kwargs = {{"connections_file_path": "x"}}',
+        f'[secrets]\nbackend = {BACKEND}\nbackend_kwargs = {{"connections_file_path": null}}',
+        f"[secrets]\nbackend = {BACKEND}\nbackend_kwargs = [1]",
         "not settings",
     ],
 )

@@ -12,7 +12,7 @@ from batchledger.config.pipeline_file import find_pipeline_files, load_pipeline,
 from batchledger.ledger.incidents import PostgresIncidents
 from batchledger.ledger.totals import PipelineTotals
 from batchledger.lifecycle.platform import Deadlines
-from batchledger.looking import build_outlook, ledger_dsn, source_options
+from batchledger.looking import build_outlook, ledger_dsn, load_named, source_options
 from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.model.findings import PipelineState
 from batchledger.model.incidents import Incident
@@ -54,6 +54,8 @@ def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Standin
         try:
             pipeline = read_pipeline_file(path)
             dsn = ledger_dsn(pipeline)
+            for each in (*pipeline.sink.list_connections(), *filter(None, [pipeline.source.registry])):
+                load_named(pipeline, "sink or registry", each)
             health = survey(build_outlook(pipeline, source_options(pipeline), dsn), now)
             return Standing(health, (), dsn, pipeline.deadlines.rules, pipeline.warehouse)
         except BatchledgerError as error:

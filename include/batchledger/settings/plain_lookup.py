@@ -35,8 +35,8 @@ def find_plainly(connection_id: str, environ: Mapping[str, str] = os.environ) ->
         if connection_id in backend:
             return backend[connection_id]
         return _read_text(environ.get(f"{PREFIX}{connection_id.upper()}", "").strip())
-    except (configparser.Error, OSError, ValueError):
-        # Among them what Airflow refuses in words of its own, and goes on from.
+    except (configparser.Error, OSError, ValueError, TypeError, AttributeError, RecursionError):
+        # Whatever the settings hold: Airflow refuses it in words of its own, and may go on from it.
         return None
 
 

@@ -111,7 +111,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class RecordDecoder:
-    """Decodes batches of records, with the columns of ``quarantine.RECORD_SCHEMA``; pickled to the executors.
+    """Decodes batches of records, with the columns of ``formats.records.RECORD_SCHEMA``; pickled to the executors.
 
     ``columns`` come from the value, ``outer`` ones from key and headers. ``key`` names the columns that a tombstone
     takes from the record's key, if tombstones delete. Values are JSON, unless they are ``registered``: then they name

@@ -105,9 +105,9 @@ def explain_failure(error: BaseException, otherwise: StagingError, transform: st
     if not carried and (missing := _MISSING.search(str(error))):
         return ConfigurationError(
             f"The Python of Spark's workers lacks a package. {otherwise.message.partition('. ')[2]}",
-            why=f"It says: {missing[1]}. The workers read Kafka by themselves, with the package confluent-kafka.",
-            advice="Install batchledger with its dependencies, and what the transform imports, in the Python that "
-            "PYSPARK_PYTHON names on the workers.",
+            why=f"It says: {missing[1]}. The workers read Kafka and write rows by themselves.",
+            advice="Install batchledger with the extras of the pipeline, such as batchledger[iceberg], and what the "
+            "transform imports, in the Python that PYSPARK_PYTHON names on the workers.",
             batch_id=otherwise.batch_id,
         )
     for name, message, why, advice, rows in carried:

@@ -150,7 +150,7 @@ def _explain_failure(done: "subprocess.CompletedProcess[bytes]", root: str, main
         return ConfigurationError(
             "The Python of Spark's workers has no protoc. Nothing was written.",
             why="Schemas of Protobuf are compiled there.",
-            advice="Install batchledger with its dependencies in it: the package grpcio-tools.",
+            advice='Install the extra in it: pip install "batchledger[protobuf]"',
         )
     return StagingError(
         f"protoc ended with code {done.returncode} and no reason. Nothing was written.",
