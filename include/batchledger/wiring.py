@@ -205,14 +205,15 @@ def open_channel(connection_id: str) -> Channel:
     """Return the channel behind an Airflow connection. Raises ConfigurationError."""
     # Imported here because a pipeline rarely needs all of them.
     connection = check_extra(load_connection(connection_id, ALERT_TYPES, "alerts"))
-    if connection.type in ("apprise", "smtp"):
-        require_extra(connection.type, f"Connection {connection_id!r} of type {connection.type!r}")
+    asked_by = f"Connection {connection_id!r} of type {connection.type!r}"
     match connection.type:
         case "apprise":
+            require_extra("apprise", asked_by)
             from batchledger.channels.apprise import AppriseChannel
 
             return AppriseChannel(connection_id)
         case "smtp":
+            require_extra("smtp", asked_by)
             from batchledger.channels.mail import MailChannel
 
             return MailChannel(connection_id)

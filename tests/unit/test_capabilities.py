@@ -38,7 +38,7 @@ def test_rewind_that_cannot_empty_the_target_is_refused_in_its_dry_run_as_well(
     assert len(world.sink.read_target()) == 3
 
 
-def test_nobody_waits_for_an_open_batch_to_hear_that_the_target_cannot_erase(world: World) -> None:
+def test_erase_into_a_target_that_cannot_is_refused_without_a_wait_for_an_open_batch(world: World) -> None:
     world.produce(ORDERS_0, 1)
     plans.plan(world.process(), "run")
     with pytest.raises(DecisionRefusedError, match="cannot be erased together"):

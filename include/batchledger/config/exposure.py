@@ -1,10 +1,9 @@
 """Which logins travel unencrypted to another machine. Such a connection works, and people hear of it."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 
-from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
+from batchledger.config.pipeline_file import find_pipeline_files, read_pipeline_file
 from batchledger.model.errors import BatchledgerError
 from batchledger.settings.connections import Connection, load_connection
 from batchledger.settings.exposure import is_here, list_unencrypted
@@ -19,7 +18,9 @@ def warn_of_exposed() -> list[str]:
     used: dict[str, None] = {}
     for path in find_pipeline_files():
         with suppress(BatchledgerError):
-            used |= dict.fromkeys(_list_connections(read_pipeline_file(path)))
+            pipeline = read_pipeline_file(path)
+            ids = (pipeline.source.connection, pipeline.warehouse, pipeline.spark, *pipeline.alerts)
+            used |= dict.fromkeys((*ids, *pipeline.data_connections))
     found = []
     for connection_id in used:
         # The use of an address that is none says so.
@@ -39,11 +40,3 @@ def find_exposure(connection: Connection) -> str:
         if not is_here(host):
             return f"Connection {connection.connection_id!r} sends a login to {host} unencrypted. {advice}"
     return ""
-
-
-def _list_connections(pipeline: PipelineConfig) -> Iterator[str]:
-    """Yield the ids of the connections that a pipeline uses."""
-    yield from (pipeline.source.connection, pipeline.warehouse, pipeline.spark, *pipeline.alerts)
-    if pipeline.source.registry is not None:
-        yield pipeline.source.registry
-    yield from pipeline.sink.list_connections()

@@ -209,6 +209,12 @@ class PipelineConfig(Section):
         return self.sink.ledger_connection or self.ledger or "warehouse"
 
     @property
+    def data_connections(self) -> tuple[str, ...]:
+        """The ids of the connections of the registry that it reads by, and of the sink, without the ledger's."""
+        registry = self.source.registry
+        return (*([] if registry is None else [registry]), *self.sink.list_connections())
+
+    @property
     def folder(self) -> Path:
         """The folder of the file."""
         return self._folder

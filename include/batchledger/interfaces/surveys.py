@@ -54,7 +54,7 @@ def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Standin
         try:
             pipeline = read_pipeline_file(path)
             dsn = ledger_dsn(pipeline)
-            for each in (*pipeline.sink.list_connections(), *filter(None, [pipeline.source.registry])):
+            for each in pipeline.data_connections:
                 load_named(pipeline, "sink or registry", each)
             health = survey(build_outlook(pipeline, source_options(pipeline), dsn), now)
             return Standing(health, (), dsn, pipeline.deadlines.rules, pipeline.warehouse)

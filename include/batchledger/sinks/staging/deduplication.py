@@ -94,12 +94,12 @@ class PostgresDeduplication:
 
         What was decided before about the ``old`` rows counts; they are None if the batch takes none over.
         """
-        know_secret(cursor, self.read_secret)
         cursor.execute(f"create temporary table batchledger_repeated ({_REPEATED})")
         if old is not None:
             self._judge_taken_over(cursor, attempt, replaced, old)
             cursor.execute(read_statement(__package__, "list_judged_repeated"))
         else:
+            know_secret(cursor, self.read_secret)
             known = read_sql(__package__, "find_known").format(keyed=self._keyed(attempt))
             cursor.execute(known, self._parameters(attempt))
             cursor.execute("analyze batchledger_known")

@@ -71,6 +71,11 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
 
 
+def is_retriable(error: BaseException) -> bool:
+    """Whether the client says that the same call may succeed if it is made again."""
+    return isinstance(error, KafkaException) and error.args[0].retriable()
+
+
 def is_consequence(error: KafkaError) -> bool:
     """Whether the client gave the record up because of another one, or because it was asked to."""
     return error.code() in _CONSEQUENCES

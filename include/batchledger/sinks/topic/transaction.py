@@ -14,6 +14,7 @@ from time import monotonic
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+from tenacity import retry, retry_if_exception, stop_after_attempt
 
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import (
@@ -36,7 +37,7 @@ from batchledger.sinks.topic.commits import (
     write_nothing,
     write_offsets,
 )
-from batchledger.sinks.topic.errors import NOTHING_VISIBLE, explain, explaining, is_fenced
+from batchledger.sinks.topic.errors import NOTHING_VISIBLE, explain, explaining, is_fenced, is_retriable
 from batchledger.sinks.topic.log import describe_topics, list_ends, look_at
 from batchledger.sinks.topic.pace import SendingPace, Verdict
 from batchledger.sinks.topic.records import HeaderWriter, OutputBlock
@@ -378,23 +379,22 @@ def _abort(producer: Producer, attempt: Attempt) -> bool:
     its queues at that moment is given up when it is asked again.
     """
     try:
-        for left in reversed(range(_ABORT_TRIES)):
-            try:
-                producer.abort_transaction(ABORT_SECONDS / _ABORT_TRIES)
-            except KafkaException as error:
-                cause = error.args[0]
-                if cause.retriable() and left:
-                    continue
-                if not is_fenced(cause):
-                    _log.warning(
-                        "the transaction of %s, attempt %s, ends with its timeout, or with the next attempt: %s",
-                        attempt.batch.label,
-                        attempt.number,
-                        cause.str(),
-                    )
-                return False
-            else:
-                break
+        _ask_for_abort(producer)
+    except KafkaException as error:
+        if not is_fenced(error.args[0]):
+            _log.warning(
+                "the transaction of %s, attempt %s, ends with its timeout, or with the next attempt: %s",
+                attempt.batch.label,
+                attempt.number,
+                error.args[0].str(),
+            )
+        return False
+    else:
         return True
     finally:
         producer.purge()
+
+
+@retry(retry=retry_if_exception(is_retriable), stop=stop_after_attempt(_ABORT_TRIES), reraise=True)
+def _ask_for_abort(producer: Producer) -> None:
+    producer.abort_transaction(ABORT_SECONDS / _ABORT_TRIES)

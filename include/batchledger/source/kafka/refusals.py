@@ -33,69 +33,13 @@ from batchledger.model.errors import (
 )
 from batchledger.source.kafka.clients import OUTSIDE_OF_GROUPS, client_options, open_tls
 
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
 _API_VERSIONS, _VERSION, _CORRELATION = 18, 3, 1
 _CLIENT = b"batchledger"
 _LARGEST_ANSWER_BYTES = 1024 * 1024
 _DEFAULT_PORT, _LARGEST_PORT = 9092, 65_535
-
-
-def list_addresses(servers: str) -> Iterator[tuple[str, int]]:
-    """Yield host and port of each: ``a``, ``a:9092``, ``[::1]:9092`` or ``SSL://a:9092``, as librdkafka takes them.
-
-    Raises ConfigurationError.
-    """
-    for each in servers.split(","):
-        address = each.strip().rpartition("://")[2].rstrip("/")
-        host, colon, port = address.rpartition(":")
-        if not colon or port.endswith("]"):
-            host, port = address, str(_DEFAULT_PORT)
-        if address:
-            if not port.isascii() or not port.isdigit() or int(port) > _LARGEST_PORT:
-                raise ConfigurationError(
-                    f"bootstrap.servers names {address!r}, whose port is no number up to {_LARGEST_PORT}.",
-                    advice="Write each broker as host:port in the connection.",
-                    subject=servers,
-                )
-            yield host.strip("[]"), int(port)
-
-
-def greet(host: str, port: int, options: Mapping[str, str], seconds: float) -> bytes:
-    """Return the body of the broker's answer. Raises OSError, ssl.SSLError among them, and ValueError."""
-    deadline = monotonic() + seconds
-    with socket.create_connection((host, port), seconds) as plain, _secure(plain, host, options) as stream:
-        request = struct.pack(">hhih", _API_VERSIONS, _VERSION, _CORRELATION, len(_CLIENT)) + _CLIENT
-        # No tagged fields; the name of the client, its version, no tagged fields.
-        request += b"\0" + bytes([len(_CLIENT) + 1]) + _CLIENT + b"\x02" + b"1" + b"\0"
-        stream.sendall(struct.pack(">i", len(request)) + request)
-        (length,) = struct.unpack(">i", _receive(stream, 4, deadline))
-        if not 4 < length <= _LARGEST_ANSWER_BYTES:
-            raise ValueError(f"{host}:{port} does not answer as a Kafka broker does")
-        answer = _receive(stream, length, deadline)
-    if struct.unpack_from(">i", answer) != (_CORRELATION,):
-        raise ValueError(f"{host}:{port} answers another request")
-    return answer[4:]
-
-
-def _secure(plain: socket.socket, host: str, options: Mapping[str, str]) -> socket.socket:
-    """Return the connection that requests go through, as the options say."""
-    if options.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
-        return open_tls(options).wrap_socket(plain, server_hostname=host)
-    return plain
-
-
-def _receive(stream: socket.socket, count: int, deadline: float) -> bytes:
-    parts = bytearray()
-    while len(parts) < count:
-        stream.settimeout(max(0.001, deadline - monotonic()))
-        part = stream.recv(count - len(parts))
-        if not part:
-            raise ConnectionResetError("the broker closed the connection")
-        parts += part
-    return bytes(parts)
-
-
-if TYPE_CHECKING:
-    from cryptography.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
@@ -329,3 +273,58 @@ def _judge_login(look: _Look, report: str) -> ServiceUnavailableError:
         advice = "Name the authority of the token endpoint as https.ca.location or https.ca.pem in the connection."
         return look.refusal(CertificateUntrustedError, why, advice)
     return look.refusal(ServiceUnavailableError, why, "Run the step again when the token endpoint answers.")
+
+
+def list_addresses(servers: str) -> Iterator[tuple[str, int]]:
+    """Yield host and port of each: ``a``, ``a:9092``, ``[::1]:9092`` or ``SSL://a:9092``, as librdkafka takes them.
+
+    Raises ConfigurationError.
+    """
+    for each in servers.split(","):
+        address = each.strip().rpartition("://")[2].rstrip("/")
+        host, colon, port = address.rpartition(":")
+        if not colon or port.endswith("]"):
+            host, port = address, str(_DEFAULT_PORT)
+        if address:
+            if not port.isascii() or not port.isdigit() or int(port) > _LARGEST_PORT:
+                raise ConfigurationError(
+                    f"bootstrap.servers names {address!r}, whose port is no number up to {_LARGEST_PORT}.",
+                    advice="Write each broker as host:port in the connection.",
+                    subject=servers,
+                )
+            yield host.strip("[]"), int(port)
+
+
+def greet(host: str, port: int, options: Mapping[str, str], seconds: float) -> bytes:
+    """Return the body of the broker's answer. Raises OSError, ssl.SSLError among them, and ValueError."""
+    deadline = monotonic() + seconds
+    with socket.create_connection((host, port), seconds) as plain, _secure(plain, host, options) as stream:
+        request = struct.pack(">hhih", _API_VERSIONS, _VERSION, _CORRELATION, len(_CLIENT)) + _CLIENT
+        # No tagged fields; the name of the client, its version, no tagged fields.
+        request += b"\0" + bytes([len(_CLIENT) + 1]) + _CLIENT + b"\x02" + b"1" + b"\0"
+        stream.sendall(struct.pack(">i", len(request)) + request)
+        (length,) = struct.unpack(">i", _receive(stream, 4, deadline))
+        if not 4 < length <= _LARGEST_ANSWER_BYTES:
+            raise ValueError(f"{host}:{port} does not answer as a Kafka broker does")
+        answer = _receive(stream, length, deadline)
+    if struct.unpack_from(">i", answer) != (_CORRELATION,):
+        raise ValueError(f"{host}:{port} answers another request")
+    return answer[4:]
+
+
+def _secure(plain: socket.socket, host: str, options: Mapping[str, str]) -> socket.socket:
+    """Return the connection that requests go through, as the options say."""
+    if options.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
+        return open_tls(options).wrap_socket(plain, server_hostname=host)
+    return plain
+
+
+def _receive(stream: socket.socket, count: int, deadline: float) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        stream.settimeout(max(0.001, deadline - monotonic()))
+        part = stream.recv(count - len(parts))
+        if not part:
+            raise ConnectionResetError("the broker closed the connection")
+        parts += part
+    return bytes(parts)

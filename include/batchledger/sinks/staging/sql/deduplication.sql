@@ -255,6 +255,7 @@ where m.batch_id = {batch_id} and (m.topic, m.partition, m."offset") = (k._topic
 select {pipeline}::text as pipeline, _topic, _partition, _offset, {key_hash} as key_hash
 from {staging}
 where ({key}) is not null and _task >= 0
+
 -- name: select_unrepeated
 select s.*
 from {staging} s
