@@ -1,9 +1,9 @@
 """Connections that are read without Airflow are the ones that Airflow itself finds."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from batchledger.local.stack.connections import list_connections
 from batchledger.local.stack.home import Credentials, Home, Ports
+from batchledger.settings import plain_lookup
 from batchledger.settings.plain_lookup import find_plainly
 
 ENVIRON = {"AIRFLOW_HOME": "/nowhere"}
@@ -58,8 +59,12 @@ REFUSED = (
 
 @pytest.fixture(autouse=True)
 def without_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look as a process does that has not imported Airflow."""
-    monkeypatch.delitem(sys.modules, "airflow.sdk")
+    """Look as a process does that has not imported Airflow. The modules of this one stay as they are."""
+    has_imported(monkeypatch)
+
+
+def has_imported(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    monkeypatch.setattr(plain_lookup, "sys", SimpleNamespace(modules=modules))
 
 
 def fields_of(found: Connection | StoredConnection) -> dict[str, Any]:
@@ -126,7 +131,7 @@ def test_airflow_is_asked_for_what_the_environment_does_not_have_and_in_a_proces
     assert find_plainly("other", environ) is None
     # Airflow of several teams reads such an id in a way of its own.
     assert find_plainly("team___it", environ) is None
-    monkeypatch.setitem(sys.modules, "airflow.sdk", sys)
+    has_imported(monkeypatch, "airflow.sdk")
     assert find_plainly("it", environ) is None
 
 
