@@ -1,15 +1,16 @@
 """The wheel and the sdist, built as ``make dist`` builds them, and an environment that has the wheel alone."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.conftest import ROOT
@@ -63,16 +64,16 @@ def build_archives(sources: Path, folder: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
-def make_environment(folder: Path) -> Path:
+def make_environment(folder: Path, *extras: str) -> Path:
     """Make an environment in a new folder; return the folder of its programs.
 
-    What ``requirements.txt`` locks is linked into it, and pip. A tool for development is not there to be imported. Its
-    only program is Airflow's.
+    What the package needs with these extras is linked into it, and pip, as they are installed here. Nothing else is
+    there to be imported. Its only program is Airflow's.
     """
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder.parent)
     here = Path(sysconfig.get_path("purelib"))
     there = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    for name in list_locked():
+    for name in list_files(find_needed("batchledger", {"", *extras}) | {"pip"}):
         (there / name).symlink_to(here / name)
     programs = folder / "bin"
     (programs / "airflow").write_text(f"#!{programs / 'python'}\nfrom airflow.__main__ import main\n\nmain()\n")
@@ -94,11 +95,23 @@ def install(wheel: Path, programs: Path) -> None:
     assert run(freeze, programs.parent) == before
 
 
-def list_locked() -> set[str]:
-    """Return the names in ``site-packages`` that belong to packages of ``requirements.txt``, and to pip."""
-    text = (ROOT / "requirements.txt").read_text()
-    locked = {canonicalize_name(each) for each in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)} | {"pip"}
-    installed = [each for each in metadata.distributions() if canonicalize_name(each.name) in locked]
+def find_needed(package: str, extras: AbstractSet[str]) -> set[str]:
+    """Return the packages that one needs in this environment, and what these need in turn."""
+    found: dict[str, set[str]] = {}
+    ahead = [(package, extras)]
+    while ahead:
+        name, more = ahead.pop()
+        if new := more - found.setdefault(canonicalize_name(name), set()):
+            found[canonicalize_name(name)] |= new
+            needed = map(Requirement, metadata.requires(name) or ())
+            asked = (each for each in needed if not each.marker or any(each.marker.evaluate({"extra": e}) for e in new))
+            ahead.extend((each.name, {"", *each.extras}) for each in asked)
+    return {*found} - {canonicalize_name(package)}
+
+
+def list_files(packages: AbstractSet[str]) -> set[str]:
+    """Return the names in ``site-packages`` that belong to these packages."""
+    installed = [each for each in metadata.distributions() if canonicalize_name(each.name) in packages]
     return {file.parts[0] for each in installed for file in each.files or ()} - {"..", "__pycache__"}
 
 

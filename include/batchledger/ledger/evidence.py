@@ -15,13 +15,13 @@ import pyarrow as pa
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.sessions import connect
 from batchledger.database.transactions import (
     drop_staging_tables,
     handing_over,
     read_ranges,
     read_statement,
     transaction,
+    write_and_commit,
 )
 from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.ledger.evidence_tables import about, quarantine_table, visible_table, withhold_payloads
@@ -100,8 +100,9 @@ class PostgresTestimony(Testimony):
 
     @cached_property
     def _cursor(self) -> psycopg.Cursor[Any]:
+        connection = self.stack.enter_context(write_and_commit(self.writer.dsn))
         # Between two records that are set aside a task may read for hours.
-        connection = self.stack.enter_context(connect(self.writer.dsn, idle_in_transaction_session_timeout="0"))
+        connection.execute("set idle_in_transaction_session_timeout = 0")
         return self.stack.enter_context(connection.cursor())
 
 

@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.sessions import connect
-from batchledger.database.transactions import STAGING_SCHEMA
+from batchledger.database.transactions import STAGING_SCHEMA, write_and_commit
 from batchledger.model.errors import StagingError
 from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.ports import StagingWriter
@@ -64,7 +63,7 @@ class LakeStagingWriter(StagingWriter):
 
     def _list(self, task: int, manifest: str) -> None:
         table = sql.Identifier(STAGING_SCHEMA, self.list_table)
-        with connect(self.dsn) as connection:
+        with write_and_commit(self.dsn) as connection:
             connection.execute(sql.SQL("insert into {} values (%s, %s)").format(table), [task, manifest])
 
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.sessions import connect
 from batchledger.database.transactions import (
     STAGING_SCHEMA,
     drop_staging_tables,
     ranges_as_arrays,
     transaction,
     translate_errors,
+    use_connection,
 )
 from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.capabilities import Capabilities
@@ -170,7 +170,8 @@ class PostgresStaging(Staging):
     @contextmanager
     @override
     def read_staged(self, attempt: Attempt) -> Iterator[PostgresStagedRows]:
-        with translate_errors(f"look at the rows of {attempt.batch.label}", attempt), connect(self.dsn) as connection:
+        doing = f"look at the rows of {attempt.batch.label}"
+        with translate_errors(doing, attempt), use_connection(self.dsn) as connection:
             with connection.cursor() as cursor:
                 cursor.execute("set transaction isolation level repeatable read")
                 columns = list(self.staged_columns(cursor, attempt))

@@ -21,8 +21,7 @@ from pgpq.schema import Jsonb
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.sessions import connect
-from batchledger.database.transactions import STAGING_SCHEMA, handing_over, read_sql, without_values
+from batchledger.database.transactions import STAGING_SCHEMA, handing_over, read_sql, without_values, write_and_commit
 from batchledger.formats.arrow_types import find_type, is_array, is_json
 from batchledger.formats.encoding.blocks import write_tokens
 from batchledger.model.batch import Attempt
@@ -78,7 +77,7 @@ class PostgresStagingWriter(StagingWriter):
         is_of_rows = set(COORDINATE_COLUMNS) <= set(schema.names)
         with (
             handing_over(f"staging table {self.table}", "a row", partial(_find_row, places), self.pipeline),
-            connect(self.dsn) as connection,
+            write_and_commit(self.dsn) as connection,
             connection.cursor() as cursor,
             _copying(cursor, table, schema) as write,
         ):
