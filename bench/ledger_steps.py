@@ -32,6 +32,7 @@ from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Limits
 from batchledger.ports import RowsToPublish
+from batchledger.sinks.table.capabilities import CAPABILITIES
 from batchledger.source.kafka.log import KafkaLog
 from bench.history import IDENTITY, RECORDS, TOPIC, History, seed
 
@@ -158,7 +159,7 @@ class _NoRows:
     """The Sink and StagedRows ports, as far as the steps need them: every record is staged once, nothing is moved."""
 
     ranges: Sequence[OffsetRange] = ()
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
 
     @contextmanager
     def read_staged(self, attempt: Attempt) -> Iterator["_NoRows"]:

@@ -44,7 +44,6 @@ class MemoryForeignSink(MemorySink, CommittingSink):
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         shares_transaction=False,
-        joins_batches=False,
         no_emptying=Inability("the target of {pipeline} cannot be emptied together with the ledger."),
         no_erasing=Inability("rows of {pipeline} cannot be erased together with the ledger."),
     )

@@ -27,6 +27,7 @@ from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.times import RecordTimes, to_milliseconds
 from batchledger.ports import RowsToCheck, RowsToPublish, Sink, StagedRows, StagingWriter, TargetAccess
+from batchledger.sinks.table.capabilities import CAPABILITIES
 from tests.fakes.comparison import compare_rows
 from tests.fakes.database import (
     AttemptKey,
@@ -112,7 +113,7 @@ class MemoryStagedRows(StagedRows):
 class MemorySink(Sink):
     """``table`` names the target in the database. It only appends: what a rule does with rows is PostgreSQL's alone."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
     database: MemoryDatabase
     table: str
 

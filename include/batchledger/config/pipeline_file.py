@@ -41,7 +41,7 @@ from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import fingerprint
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
-from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode, TombstonePolicy, UnknownFieldPolicy
+from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, UnknownFieldPolicy
 from batchledger.planning.live import StartPolicy
 from batchledger.settings.column_rules import (
     nearest,
@@ -158,8 +158,7 @@ class PipelineConfig(Section):
 
     @model_validator(mode="after")
     def _sink_fits(self) -> "PipelineConfig":
-        can_join = self.sink.capabilities.joins_batches and self.sink.sink_mode is SinkMode.APPEND
-        if self.history.keep is not None and not can_join:
+        if self.history.keep is not None and not self.sink.proves_joined_batches:
             raise ValueError(
                 "history.keep: of this sink, joined batches would prove less than each of them does; allowed for a "
                 "PostgreSQL table with sink.mode: append"

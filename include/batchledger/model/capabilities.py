@@ -16,17 +16,15 @@ class Inability:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a kind of target can do. The defaults are a table of the ledger's database, which can do everything.
+    """What a kind of target can do. A kind states each of these: nothing is trusted to it by a default.
 
-    ``shares_transaction``: its rows move in the ledger's transaction; else it is a ``CommittingSink``.
-    ``joins_batches``: the target proves as much when the ledger has joined batches of appended rows. ``no_emptying``
+    ``shares_transaction``: its rows move in the ledger's transaction; else it is a ``CommittingSink``. ``no_emptying``
     says why a rewind cannot empty it, ``no_erasing`` why the rows of a key cannot be erased; None: it can.
     """
 
-    shares_transaction: bool = True
-    joins_batches: bool = True
-    no_emptying: Inability | None = None
-    no_erasing: Inability | None = None
+    shares_transaction: bool
+    no_emptying: Inability | None
+    no_erasing: Inability | None
 
 
 def require_able(inability: Inability | None, target: str, pipeline: str) -> None:

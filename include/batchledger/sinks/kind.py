@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from batchledger.model.batch import Batch, DeliveryMode
-from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
@@ -46,10 +45,9 @@ class SinkSection(Section):
     """The section ``sink`` of one kind, whose fields are its keys. ``type`` names the kind there.
 
     Four members are its own. The others tell what most kinds have: any columns fit, no rows share the ledger's
-    database, and the target uses no connection.
+    database, and the target uses no connection. What the target can do, its sink says (``Sink.capabilities``).
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities()
     extra: ClassVar[str | None] = None
     """The extra of the package that has what this kind needs."""
     worker_modules: ClassVar[tuple[str, ...]] = ()
@@ -90,6 +88,11 @@ class SinkSection(Section):
     def takes_new_columns(self) -> bool:
         """Whether the target takes rows with columns that it does not have."""
         return True
+
+    @property
+    def proves_joined_batches(self) -> bool:
+        """Whether the target proves as much when the ledger has joined old batches of its rows."""
+        return False
 
     @property
     def ledger_connection(self) -> str | None:

@@ -4,7 +4,6 @@ from batchledger.model.capabilities import Capabilities, Inability
 
 CAPABILITIES = Capabilities(
     shares_transaction=False,
-    joins_batches=False,
     no_emptying=Inability(
         "{target} of {pipeline} cannot be emptied together with the ledger.",
         why="It commits by itself.",

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Field
 from typing_extensions import override
 
 from batchledger.model.batch import Batch, DeliveryMode
-from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset, name_location
 from batchledger.model.records.columns import PROVENANCE_COLUMNS, Column
 from batchledger.model.records.identifiers import SQL_NAME
@@ -17,7 +16,6 @@ from batchledger.model.records.partitioning import PartitionField, parse_partiti
 from batchledger.ports import Sink
 from batchledger.settings.column_rules import require_scalar
 from batchledger.settings.values import ConnectionId, refuse_repeated
-from batchledger.sinks.iceberg.capabilities import CAPABILITIES
 from batchledger.sinks.kind import SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
 
@@ -44,7 +42,6 @@ def _check_table(value: str) -> str:
 class IcebergSinkConfig(TableSinkConfig):
     """A table of an Iceberg catalog; ``partition_by`` is how it is partitioned when it is created."""
 
-    capabilities: ClassVar[Capabilities] = CAPABILITIES
     extra: ClassVar[str] = "iceberg"
     worker_modules: ClassVar[tuple[str, ...]] = (
         "batchledger.sinks.iceberg.files",

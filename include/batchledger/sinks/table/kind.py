@@ -10,7 +10,7 @@ from batchledger.model.batch import Batch
 from batchledger.model.checks import Severity
 from batchledger.model.datasets import Dataset
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, SQL_NAME, explain_schema
-from batchledger.model.records.rules import Upsert
+from batchledger.model.records.rules import SinkMode, Upsert
 from batchledger.ports import Sink
 from batchledger.settings.values import ConnectionId, written_as
 from batchledger.sinks.kind import SinkContext
@@ -51,6 +51,11 @@ class PostgresSinkConfig(TableSinkConfig):
         """How rows replace each other, if the file asks for it, and what a deletion without a row means."""
         rules = super().upsert
         return rules and replace(rules, unmatched_deletions=self.unmatched_deletions or Severity.WARNING)
+
+    @property
+    @override
+    def proves_joined_batches(self) -> bool:
+        return self.sink_mode is SinkMode.APPEND
 
     @property
     @override

@@ -34,6 +34,7 @@ from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.staging.strangers import require_no_strangers
 from batchledger.sinks.staging.tables import count_rows, join_names, rows_table
 from batchledger.sinks.staging.withdrawal import OldRows, find_replaced, rows_to_withdraw, withdraw_rows
+from batchledger.sinks.table.capabilities import CAPABILITIES
 from batchledger.sinks.table.erasing import PostgresErasure
 from batchledger.sinks.table.refused_rows import RefusedRows
 from batchledger.sinks.table.target import TargetTable
@@ -50,7 +51,7 @@ class PostgresSink(PostgresStaging, Sink):
     in the table.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
 
     dsn: str = field(repr=False)
     table: tuple[str, str]

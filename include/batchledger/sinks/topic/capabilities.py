@@ -4,7 +4,6 @@ from batchledger.model.capabilities import Capabilities, Inability
 
 CAPABILITIES = Capabilities(
     shares_transaction=False,
-    joins_batches=False,
     no_emptying=Inability(
         "The topic of {pipeline} cannot be emptied: its readers have seen the records.",
         advice="Rewind without emptying it: what is read again is produced again.",

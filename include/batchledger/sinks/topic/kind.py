@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from batchledger.model.batch import Batch, DeliveryMode
-from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset, name_topic
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import HeaderForm, SinkMode
 from batchledger.ports import Sink
 from batchledger.settings.values import ConnectionId, Duration, KeyColumns, Topic, lasting, written_as
 from batchledger.sinks.kind import SinkContext, SinkSection
-from batchledger.sinks.topic.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
     from batchledger.formats.encoding.registered import RegisteredOutput
@@ -25,8 +23,6 @@ _Timeout = Annotated[Duration, lasting(1, "write how long a transaction may be o
 
 class KafkaSinkConfig(SinkSection):
     """A topic, to which each row is produced as a record."""
-
-    capabilities: ClassVar[Capabilities] = CAPABILITIES
 
     type: Literal["kafka"]
     connection: ConnectionId = "kafka_default"
