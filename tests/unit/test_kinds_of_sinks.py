@@ -11,6 +11,7 @@ from typing_extensions import override
 from batchledger.model.batch import Batch
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset
+from batchledger.model.records.rules import SinkMode
 from batchledger.ports import Sink
 from batchledger.sinks.kind import SinkContext, SinkSection
 from batchledger.sinks.kinds import KINDS
@@ -20,6 +21,11 @@ class Forgetful(SinkSection):
     """A kind that says no more than it has to."""
 
     type: Literal["forgetful"] = "forgetful"
+
+    @property
+    @override
+    def sink_mode(self) -> SinkMode:
+        return SinkMode.PRODUCE
 
     @property
     @override
@@ -52,6 +58,15 @@ def test_capabilities_are_stated_one_by_one_and_none_has_a_default() -> None:
 
 def test_kind_that_says_nothing_is_not_trusted_to_prove_joined_batches() -> None:
     assert not Forgetful().proves_joined_batches
+
+
+def test_kind_that_says_nothing_is_not_given_columns_that_its_target_does_not_have() -> None:
+    assert not Forgetful().takes_new_columns
+
+
+def test_kind_has_to_say_what_becomes_of_a_row() -> None:
+    """Whether a replay can take the place of rows is nothing to guess."""
+    assert "sink_mode" in SinkSection.__abstractmethods__
 
 
 def test_only_kinds_that_say_so_prove_joined_batches() -> None:

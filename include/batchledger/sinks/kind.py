@@ -44,8 +44,9 @@ class SinkContext:
 class SinkSection(Section):
     """The section ``sink`` of one kind, whose fields are its keys. ``type`` names the kind there.
 
-    Four members are its own. The others tell what most kinds have: any columns fit, no rows share the ledger's
-    database, and the target uses no connection. What the target can do, its sink says (``Sink.capabilities``).
+    Five members are its own. The others tell what most kinds have: any declared columns fit, no rows share the ledger's
+    database, and the target uses no connection. Where a default would be a promise, it promises nothing. What the
+    target can do, its sink says (``Sink.capabilities``).
     """
 
     extra: ClassVar[str | None] = None
@@ -75,9 +76,9 @@ class SinkSection(Section):
         """
 
     @property
+    @abstractmethod
     def sink_mode(self) -> SinkMode:
-        """What becomes of a row."""
-        return SinkMode.APPEND
+        """What becomes of a row, and so whether a replay takes the place of it (``SinkMode.can_replace``)."""
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ class SinkSection(Section):
     @property
     def takes_new_columns(self) -> bool:
         """Whether the target takes rows with columns that it does not have."""
-        return True
+        return False
 
     @property
     def proves_joined_batches(self) -> bool:

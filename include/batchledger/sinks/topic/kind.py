@@ -52,6 +52,11 @@ class KafkaSinkConfig(SinkSection):
 
     @property
     @override
+    def takes_new_columns(self) -> bool:
+        return True
+
+    @property
+    @override
     def key_columns(self) -> tuple[str, ...]:
         return tuple(self.key or ())
 
