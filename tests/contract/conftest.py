@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 TABLES = ("memory", "postgres")
 EVERY_TABLE = (*TABLES, "lake")
-EVERY_SINK = (*EVERY_TABLE, "topic")
+ELSEWHERE = ("lake", "topic")
+"""The sinks that commit by themselves."""
+EVERY_SINK = (*TABLES, *ELSEWHERE)
 JUDGED_IN_DATABASE = (*TABLES, "topic")
 """For what topic and lake do by the same code; over the lake run those marked so, and ``test_replayed_messages``."""
 

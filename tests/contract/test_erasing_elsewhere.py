@@ -5,11 +5,12 @@ import pytest
 from batchledger.model.erasure import ErasureKey
 from batchledger.model.errors import DecisionRefusedError
 from tests.contract import life
+from tests.contract.conftest import ELSEWHERE
 from tests.contract.decided import BY_ANA
 from tests.contract.life import FIRST
 from tests.contract.warehouses import Warehouse
 
-WAREHOUSES = ("lake", "topic")
+WAREHOUSES = ELSEWHERE
 
 
 def test_erasure_is_refused_with_what_can_be_done_instead(warehouse: Warehouse) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import psycopg
@@ -13,12 +13,13 @@ from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError
 from batchledger.ports import no_crash
 from tests.contract import life
+from tests.contract.conftest import ELSEWHERE
 from tests.contract.decided import assert_proved
 from tests.contract.life import FIRST
 from tests.contract.warehouses import Warehouse
 from tests.fakes.crash import CrashOnce, Interrupt, SimulatedCrashError
 
-WAREHOUSES = ("topic", "lake")
+WAREHOUSES = ELSEWHERE
 LIST_STAGING = """select relname, relpersistence::text from pg_class
     where relkind = 'r' and relnamespace = 'batchledger_staging'::regnamespace and relname like %s"""
 
@@ -38,9 +39,9 @@ class Meddled:
 
 
 def with_target(warehouse: Warehouse, do: Callable[..., Any]) -> Any:
-    """The sink over a topic, or a table, whose ``commit`` does something more."""
+    """The sink over the part of it that talks to the other system, whose ``commit`` does something more."""
     sink: Any = warehouse.sink
-    part = "topic" if hasattr(sink, "topic") else "table"
+    (part,) = (each.name for each in fields(sink) if hasattr(getattr(sink, each.name), "commit"))
     return replace(sink, **{part: Meddled(getattr(sink, part), "commit", do)})
 
 
