@@ -100,7 +100,7 @@ def test_proof_of_a_topic_tells_of_what_was_published_again_only_where_something
         proved = Verification("orders", SinkMode.PRODUCE, 1, 1, 5, 5, 0, 0, (), taken_over=taken_over)
         show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=False)
         shown = " ".join(capsys.readouterr().out.split())
-        assert f"the topic holds what the ledger says{said}" in shown
+        assert f"the target holds what the ledger says{said}" in shown
         assert ("again" in shown) == bool(said)
         show(describe_verification(proved, DeliveryMode.EXACTLY_ONCE), as_json=True)
         assert "taken_over" not in capsys.readouterr().out

@@ -117,7 +117,7 @@ def test_consistent_history_passes_every_check_of_the_proof() -> None:
     [
         (SinkMode.APPEND, "The target holds the rows that the ledger has accepted, and no others."),
         (SinkMode.UPSERT, "Not proved: that no row is missing"),
-        (SinkMode.PRODUCE, "the topic holds what the ledger says; 5 offsets were published again"),
+        (SinkMode.PRODUCE, "the target holds what the ledger says; 5 offsets were published again"),
     ],
 )
 def test_audit_says_of_the_target_what_the_proof_has_shown_of_its_kind(mode: SinkMode, said: str) -> None:

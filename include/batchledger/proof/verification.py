@@ -182,8 +182,6 @@ class Verification:
         if self.not_compared:
             return f"the target was not compared: {self.not_compared}"
         match self.mode:
-            case SinkMode.APPEND:
-                return "the target holds what the ledger says"
             case SinkMode.UPSERT:
                 return (
                     "the target holds nothing that the ledger does not account for. Not proved: that no row is "
@@ -193,9 +191,9 @@ class Verification:
             case SinkMode.PRODUCE if self.taken_over:
                 again = describe_count(self.taken_over, "offset was", "offsets were")
                 again += " published again, and what was produced before stays"
-                return f"the topic holds what the ledger says; {again}"
-            case SinkMode.PRODUCE:
-                return "the topic holds what the ledger says"
+                return f"the target holds what the ledger says; {again}"
+            case SinkMode.APPEND | SinkMode.PRODUCE:
+                return "the target holds what the ledger says"
 
 
 def check_target(
@@ -204,7 +202,8 @@ def check_target(
     """Return what contradicts the promise in the target, by batch and partition; only those that have findings.
 
     A target that is updated by key holds at most the rows that a batch accepted: later ones may have replaced them.
-    A topic holds what was ever produced. Rows of a batch that is between its two commits are left to the next proof.
+    A target that cannot replace holds what was ever produced. Rows of a batch that is between its two commits are left
+    to the next proof.
     """
     claims = _sum_claims(history.ranges, mode)
     none = TargetCount(0, 0, 0, 0)
