@@ -48,7 +48,8 @@ class Workplace:
     ) -> "TestPipeline":
         """Create a topic and a pipeline file of one new name; ``changes`` replace top-level keys of the file.
 
-        The rows go ``into`` a table, a topic, or an Iceberg table in a lake.
+        The rows go ``into`` a table, a topic, or an Iceberg table in a lake. A ``sink`` that names its type stays as
+        it is.
         """
         name = name or f"t_{uuid.uuid4().hex[:12]}"
         create_topic(self.kafka_options, name, partitions, topic_config)
@@ -57,7 +58,8 @@ class Workplace:
             "topic": {"type": "kafka", "topic": f"{name}_target"},
             "lake": {"type": "iceberg", "table": f"tests.{name}_target"},
         }
-        changes["sink"] = {**target[changes.pop("into", "table")], **changes.get("sink", {})}
+        into, sink = changes.pop("into", "table"), changes.get("sink", {})
+        changes["sink"] = sink if "type" in sink else {**target[into], **sink}
         content = {
             "name": name,
             "source": {"topics": [name], "schema": SCHEMA, **changes.pop("source", {})},
