@@ -12,9 +12,10 @@ from batchledger.model.batch import Batch
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset
 from batchledger.model.records.rules import SinkMode
-from batchledger.ports import Sink
+from batchledger.ports import CommittingSink, Sink
 from batchledger.sinks.kind import SinkContext, SinkSection
 from batchledger.sinks.kinds import KINDS
+from batchledger.sinks.staging.staging import PostgresStaging
 
 
 class Forgetful(SinkSection):
@@ -54,6 +55,18 @@ def test_capabilities_are_stated_one_by_one_and_none_has_a_default() -> None:
     assert list_defaults(Capabilities) == []
     with pytest.raises(TypeError, match="no_erasing"):
         Capabilities(shares_transaction=False, no_emptying=None)  # type: ignore[call-arg]
+
+
+def test_sink_that_does_not_state_them_cannot_be_made() -> None:
+    """Nor one that does not say how its target is called, whose it is, and what it held before."""
+
+    class Silent(PostgresStaging, CommittingSink, Sink):
+        pass
+
+    with pytest.raises(TypeError, match="abstract") as told:
+        Silent()
+    for each in ("capabilities", "name", "find_claim", "find_old_rows", "find_commit"):
+        assert each in str(told.value)
 
 
 def test_kind_that_says_nothing_is_not_trusted_to_prove_joined_batches() -> None:

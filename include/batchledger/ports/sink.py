@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCounts
@@ -123,7 +123,10 @@ class Sink(Staging, Protocol):
     ``CommittingSink``. ``capabilities`` say what the core may ask for. A method with a body of its own is optional.
     """
 
-    capabilities: ClassVar[Capabilities]
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What the target can do. A kind of sink states it once, as a constant of its class."""
 
     @property
     def name(self) -> str:

@@ -6,9 +6,10 @@ sink's commit is the ledger's. If a sink commits by itself, its rows have to out
 the ledger can confirm them.
 """
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -61,7 +62,6 @@ _COORDINATE_CHECKS: Mapping[IntegrityCheck, str] = {
 class PostgresStaging(Staging):
     """A sink builds on this, and says what is published and where."""
 
-    capabilities: ClassVar[Capabilities]
     dsn: str
     upsert: Upsert | None = None
     deduplication: Deduplication | None
@@ -69,9 +69,14 @@ class PostgresStaging(Staging):
     read_secret: ReadSecret
 
     @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """See ``Sink.capabilities``."""
+
+    @property
+    @abstractmethod
     def name(self) -> str:
         """The target's name as people write it."""
-        raise NotImplementedError
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -83,11 +88,11 @@ class PostgresStaging(Staging):
         """The columns by which messages and rows of the target are known."""
         return (*(self.deduplication.key if self.deduplication else ()), *self.key_columns)
 
+    @abstractmethod
     def find_old_rows(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
     ) -> OldRows | None:
         """Return the rows that other batches have published of the attempt's ranges; None without a target."""
-        raise NotImplementedError
 
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
         """Raise TargetRefusedError when the target cannot take the rows of the open staging, with this schema."""
@@ -104,9 +109,9 @@ class PostgresStaging(Staging):
         """
         return None
 
+    @abstractmethod
     def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
         """See ``Sink.claim_target``."""
-        raise NotImplementedError
 
     def claim_target(self, attempt: Attempt, connection: psycopg.Connection[Any] | None = None) -> TargetClaim:
         """See ``Sink.claim_target``."""
