@@ -25,13 +25,13 @@ class CommandsDirective(SphinxDirective):
 def write_commands() -> Iterator[str]:
     """Yield the reference as lines of Markdown."""
     group = typer.main.get_command(cli.app)
-    panels: dict[str, list[tuple[str, object]]] = {}
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
-        panels.setdefault(command.rich_help_panel, []).append((name, command))
-    for panel, commands in panels.items():
+    panels: dict[str, list[str]] = {}
+    for name, listed in group.commands.items():  # type: ignore[attr-defined]
+        panels.setdefault(listed.rich_help_panel, []).append(name)
+    for panel, names in panels.items():
         yield from (f"## {panel}", "")
-        for name, command in commands:
-            yield from _write_command(f"batchledger {name}", command)
+        for name in names:
+            yield from _write_command(f"batchledger {name}", cli.load_command(name))
 
 
 def _write_command(path: str, command: object) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """Pages of the documentation are compared with the code: states, checks, errors, connections, ports and commands."""
 
 import re
+from runpy import run_path
+from typing import Any
 
 import typer
 
@@ -59,6 +61,35 @@ def test_every_port_is_on_the_page_with_its_variable() -> None:
     rows = {row[0].strip("`"): row[1] for row in read_rows(text, "## Ports and environment variables")}
     ports = {port_variable(name): str(port) for name, port in PORT_BY_SERVICE.items()}
     assert {name: port for name, port in rows.items() if name.endswith("_PORT")} == ports
+
+
+def write_page_of_commands() -> str:
+    """The commands as docs/reference/cli.md has them when the site is built."""
+    return "\n".join(run_path(str(DOCS / "extensions" / "commands.py"))["write_commands"]())
+
+
+def list_untold(written: str) -> list[str]:
+    """The commands whose section, in the text of the page, lacks their help or one of their options."""
+    sections = dict(re.findall(r"(?ms)^### ([^\n]+)\n(.*?)(?=^##|\Z)", written))
+    group: Any = typer.main.get_command(cli.app)
+    return [name for name in group.commands if not _is_told(cli.load_command(name), sections.get(name, ""))]
+
+
+def _is_told(command: Any, section: str) -> bool:
+    options = [each.opts[0] for each in command.params if each.opts[0].startswith("--") and each.opts[0] != "--help"]
+    return " ".join((command.help or "").split()) in section and all(f"`{each}" in section for each in options)
+
+
+def test_page_of_commands_has_the_help_and_the_options_of_each_command() -> None:
+    assert not list_untold(write_page_of_commands())
+
+
+def test_command_without_its_own_text_or_an_option_is_found() -> None:
+    """The negative control."""
+    written = write_page_of_commands()
+    wrong = written.replace("List the batches of a pipeline", "Be listed").replace("`--until-caught-up", "`--until")
+    assert wrong.count("Be listed") == 1
+    assert list_untold(wrong) == ["run", "batches"]
 
 
 def find_wrong(text: str) -> list[str]:
