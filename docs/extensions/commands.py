@@ -1,5 +1,6 @@
 """The directive ``commands``: every command of the program with its options, read from the program itself."""
 
+import re
 from collections.abc import Iterator
 
 import typer
@@ -36,7 +37,7 @@ def write_commands() -> Iterator[str]:
 
 def _write_command(path: str, command: object) -> Iterator[str]:
     context = command.context_class(command, info_name=path)  # type: ignore[attr-defined]
-    pieces = [each.strip("{}") for each in command.collect_usage_pieces(context)]  # type: ignore[attr-defined]
+    pieces = [re.sub("[{}]", "", each) for each in command.collect_usage_pieces(context)]  # type: ignore[attr-defined]
     yield from (f"### {path.removeprefix('batchledger ')}", "", "```text", " ".join([path, *pieces]), "```", "")
     yield from (" ".join((command.help or "").split()), "")  # type: ignore[attr-defined]
     rows = [row for each in command.get_params(context) if (row := _write_parameter(each, context))]  # type: ignore[attr-defined]

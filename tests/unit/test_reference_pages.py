@@ -92,6 +92,25 @@ def test_command_without_its_own_text_or_an_option_is_found() -> None:
     assert list_untold(wrong) == ["run", "batches"]
 
 
+def list_marked_twice(written: str) -> list[str]:
+    """The usage lines, in the text of the page, with a mark that typer adds and a name of an argument has again."""
+    usages = re.findall(r"(?m)^```text\n(.*)$", written)
+    return [each for each in usages if re.search(r"\[\[|\.\.\.\]|[{}]", each)]
+
+
+def test_usage_of_each_command_marks_once_what_may_be_left_out_or_repeated() -> None:
+    written = write_page_of_commands()
+    assert not list_marked_twice(written)
+    assert "\nbatchledger metrics [OPTIONS] [PIPELINE]...\n" in written
+    assert "\nbatchledger skip [OPTIONS] PIPELINE RANGE...\n" in written
+
+
+def test_usage_with_a_mark_twice_is_found() -> None:
+    """The negative control."""
+    usages = ["[[PIPELINE]]", "[PIPELINE]...", "[[PIPELINE]...]...", "PIPELINE RANGE...}...", "RANGE..."]
+    assert list_marked_twice("".join(f"```text\n{each}\n```\n" for each in usages)) == usages[0:1] + usages[2:4]
+
+
 def find_wrong(text: str) -> list[str]:
     """The commands in a text that the command line does not have, and options that a command does not have."""
     return [f"{why}: {line}" for line in COMMAND.findall(text) if (why := explain_wrong(line))]

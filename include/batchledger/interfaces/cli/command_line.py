@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 MaybeName = Annotated[
-    str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all pipelines of the folder.")
+    str | None, typer.Argument(metavar="PIPELINE", help="One pipeline; otherwise all pipelines of the folder.")
 ]
 BatchId = Annotated[int, typer.Argument(metavar="ID", help="The number of a batch.")]
 Connection = Annotated[str, typer.Option(help="The Airflow connection of the ledger's database.")]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Reason = Annotated[str, typer.Option(help="Why. The ledger keeps it with your name.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
 Ranges = Annotated[
-    list[str], typer.Argument(metavar="RANGE...", help='What to give up, from the position on: "orders[3] 10..25".')
+    list[str], typer.Argument(metavar="RANGE", help='What to give up, from the position on: "orders[3] 10..25".')
 ]
 DiscardBatch = Annotated[
     int | None, typer.Option(metavar="ID", help="Also discard this open batch, if it holds these partitions.")

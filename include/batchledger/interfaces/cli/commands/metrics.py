@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def metrics(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="Some pipelines; otherwise all of the folder.")
+        list[str] | None, typer.Argument(metavar="PIPELINE", help="Some pipelines; otherwise all of the folder.")
     ] = None,
     partitions: Annotated[bool, typer.Option("--partitions", help="Add the lag of each partition.")] = False,
     textfile: Annotated[

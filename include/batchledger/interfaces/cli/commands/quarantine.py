@@ -33,7 +33,7 @@ app = Commands(no_args_is_help=True, add_completion=False)
 
 
 Ranges = Annotated[
-    list[str] | None, typer.Argument(metavar="[RANGE]...", help='Which offsets, for example "orders[3] 1200..1201".')
+    list[str] | None, typer.Argument(metavar="RANGE", help='Which offsets, for example "orders[3] 1200..1201".')
 ]
 All = Annotated[bool, typer.Option("--all", help="All records that the pipeline has in quarantine.")]
 

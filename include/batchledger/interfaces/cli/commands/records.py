@@ -16,7 +16,7 @@ from batchledger.model.offsets import OffsetRange, describe_ranges
 from batchledger.model.records.lookup import FoundRecords, Record
 
 Ranges = Annotated[
-    list[str], typer.Argument(metavar="RANGE...", help='Which records: "orders[3] 1200..1201", or orders[3]@1200.')
+    list[str], typer.Argument(metavar="RANGE", help='Which records: "orders[3] 1200..1201", or orders[3]@1200.')
 ]
 
 

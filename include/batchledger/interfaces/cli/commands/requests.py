@@ -19,7 +19,7 @@ RequestId = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of
 
 def requests(
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all of the ledger.")
+        str | None, typer.Argument(metavar="PIPELINE", help="One pipeline; otherwise all of the ledger.")
     ] = None,
     *,
     connection: Connection = "warehouse",

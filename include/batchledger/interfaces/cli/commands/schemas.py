@@ -11,7 +11,7 @@ from batchledger.interfaces.cli.printing import Shown
 
 def schema(
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="[PIPELINE]", help="The name of a pipeline file, without .yaml.")
+        str | None, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")
     ] = None,
     *,
     from_topic: Annotated[bool, typer.Option("--from-topic", help="Look at the newest records, too.")] = False,
