@@ -276,14 +276,15 @@ ANYTHING = st.recursive(
     | st.integers(0, 44).map(lambda power: 35 * 10**power)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5)
-    | st.sampled_from([each.written for each in columns_of_page() if each.type in ("date", "timestamp")]),
+    | st.sampled_from([each.written for each in columns_of_page() if each.type in ("date", "timestamp", "uuid")]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abn"), inner, max_size=2),
     max_leaves=4,
 )
 TYPES = (
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "double", "float", "decimal(6,2)",
     "decimal(38,10)", "decimal(38,18)", "decimal(38,38)",
-    "date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_us", "binary", "jsonb", "array<double>",
+    "date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_us", "binary", "uuid", "jsonb",
+    "array<double>", "array<uuid>",
     "map<string, int>", "struct<a int, b string>", "array<struct<n decimal(6,2), a array<bigint>>>",
 )  # fmt: skip
 

@@ -21,11 +21,13 @@ NAMES = {
     "date": "date",
     **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms", "timestamp_us"), "timestamp with time zone"),
     "binary": "bytea",
+    "uuid": "uuid",
     "jsonb": "jsonb",
     "decimal(10,2)": "numeric",
     "struct<a int>": "jsonb",
     "map<string, int>": "jsonb",
     "array<boolean>": "boolean[]",
+    "array<uuid>": "text[]",
     "array<timestamp>": "jsonb",
 }
 

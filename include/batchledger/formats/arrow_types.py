@@ -1,11 +1,14 @@
 """The Arrow types of declared columns."""
 
+import binascii
 from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batchledger.formats.decoding.meaning import UUID_FORM
 from batchledger.model.records.columns import Column
 from batchledger.model.records.types import (
     ArrayOf,
@@ -24,11 +27,19 @@ from batchledger.model.records.types import (
 MOMENT = pa.timestamp("us", "UTC")
 
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+_UUID_BYTES = 16
+_NIL = "00000000-0000-0000-0000-000000000000"
+_DIGITS = [place for place, each in enumerate(_NIL) if each != "-"]
+
+NO_UUID = bytes(_UUID_BYTES + 1)
+"""In place of a text that is no UUID: neither PostgreSQL nor Arrow takes so many bytes for one."""
+
 _MARK, _HASHED = b"batchledger", b"hashed"
-_TEXTS: Mapping[bytes, Json | Scalar] = {b"jsonb": Json.JSONB}
+_TEXTS: Mapping[bytes, Json | Scalar] = {b"jsonb": Json.JSONB, b"uuid": Scalar.UUID}
 """Types whose values are texts in Arrow, by the marks of their fields.
 
-Arrow's own type for JSON is unknown to most of its functions, and to Spark. A hash of what a record has is marked, too.
+Arrow's own types for JSON and UUIDs are unknown to most of its functions, and to Spark. A hash of what a record has is
+marked, too. A part of a value has no mark: there these types are texts.
 """
 
 
@@ -40,7 +51,7 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
 def to_arrow_type(type_: ColumnType) -> pa.DataType:  # noqa: C901, PLR0911 -- one a type
     """Return the Arrow type of a column of a declared type."""
     match type_:
-        case Scalar.STRING | Json.JSONB:
+        case Scalar.STRING | Scalar.UUID | Json.JSONB:
             return pa.string()
         case Scalar.BOOLEAN:
             return pa.bool_()
@@ -108,6 +119,11 @@ def is_json(field: pa.Field) -> bool:
     return _TEXTS.get(_mark_of(field)) is Json.JSONB
 
 
+def is_uuid(field: pa.Field) -> bool:
+    """Whether the texts of a field are UUIDs, which PostgreSQL and Iceberg keep as 16 bytes."""
+    return _TEXTS.get(_mark_of(field)) is Scalar.UUID
+
+
 def is_hashed(field: pa.Field) -> bool:
     """Whether the texts of a field are hashes of what records have."""
     return _mark_of(field) == _HASHED
@@ -133,3 +149,29 @@ def reached(values: pa.Array, within: pa.Array) -> pa.Array:
 def group(values: pa.Array, within: pa.Array) -> pa.ListArray:
     """Return what was made of the values that are ``reached``, for each array or map."""
     return pa.ListArray.from_arrays(pc.subtract(values.offsets, values.offsets[0]).cast(pa.int32()), within)
+
+
+def pack_uuids(texts: pa.Array) -> pa.Array:
+    """Return the 16 bytes of each UUID as a binary value, and ``NO_UUID`` for a text that is none. A null stays one."""
+    known = texts.cast(pa.string()).fill_null(_NIL)
+    is_uuid = pc.match_substring_regex(known, f"^{UUID_FORM}$")
+    digits = pc.replace_substring(pc.if_else(is_uuid, known, _NIL), "-", "").buffers()[2]
+    content = pa.py_buffer(binascii.unhexlify(memoryview(digits)[: 2 * _UUID_BYTES * len(texts)]))
+    packed = pa.Array.from_buffers(pa.binary(_UUID_BYTES), len(texts), [None, content]).cast(pa.binary())
+    return _null_where(texts, pc.if_else(is_uuid, packed, pa.scalar(NO_UUID)))
+
+
+def unpack_uuids(values: pa.Array) -> pa.Array:
+    """Return the text of each value of Arrow's own type for UUIDs, in lower case. A null stays one."""
+    known = values.storage.fill_null(bytes(_UUID_BYTES))
+    first, count = known.offset * _UUID_BYTES, len(known)
+    content = memoryview(known.buffers()[1])[first : first + count * _UUID_BYTES]
+    letters = np.full((count, len(_NIL)), ord("-"), np.uint8)
+    letters[:, _DIGITS] = np.frombuffer(binascii.hexlify(content), np.uint8).reshape(count, len(_DIGITS))
+    offsets = np.arange(count + 1, dtype=np.int32) * len(_NIL)
+    texts = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
+    return _null_where(values, texts)
+
+
+def _null_where(values: pa.Array, made: pa.Array) -> pa.Array:
+    return pc.if_else(values.is_valid(), made, pa.scalar(None, made.type))

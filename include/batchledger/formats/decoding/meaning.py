@@ -34,6 +34,11 @@ LATEST_MICROSECONDS = 253_402_300_799_999_999
 ZONE = "(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
 """Hours from UTC, with minutes or without: ``Z``, ``+01:00``, ``+0100``, ``+01``."""
 
+UUID_FORM = "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+"""The one form that both RFC 9562 and PostgreSQL know: 32 digits in groups of 8, 4, 4, 4 and 12, in either case."""
+
+NO_UUID_TEXT = "a text of another form than 1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+
 _KIND_BY_FIRST_BYTE = {b'"': "a string", b"{": "an object", b"[": "an array", b"t": "a boolean", b"f": "a boolean"}
 _QUOTE = ord('"')
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -41,6 +46,7 @@ _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _MOMENT = re.compile(
     rf"{_DAY.pattern}[T ]([0-9]{{2}}):([0-9]{{2}}):([0-9]{{2}})(?:\.([0-9]+))?({ZONE})?",
 )
+_UUID = re.compile(UUID_FORM)
 # A bigint has at most 19 digits and a sign.
 _MOST_DIGITS = 20
 # Without sign and leading zeros. A number with a longer exponent fits no column, nor does what is left of it.
@@ -70,6 +76,8 @@ def make_scalar_reader(column: Column) -> Reader:  # noqa: C901 -- one a type
             read = _read_moment
         case Scalar.BINARY:
             read = _read_bytes
+        case Scalar.UUID:
+            read = _read_uuid
         case Integer():
             return partial(_read_integer, column, 2 ** (type_.bits - 1))
         case Floating():
@@ -298,3 +306,17 @@ def decode_base64(column: Column, text: str) -> bytes:
     if found is None or base64.b64encode(found).decode() != text:
         raise unfit(column, "a text that is not base64")
     return found
+
+
+def _read_uuid(column: Column, token: bytes) -> str:
+    if token[0] != _QUOTE:
+        raise unfit(column, kind_of(token))
+    found = spell_uuid(_read_string(token))
+    if found is None:
+        raise unfit(column, NO_UUID_TEXT)
+    return found
+
+
+def spell_uuid(text: str) -> str | None:
+    """Return the text that a UUID has in a column, in lower case; None if the text is not one in ``UUID_FORM``."""
+    return text.lower() if _UUID.fullmatch(text) else None

@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from batchledger.local.samples.producer import SampleRecord
 from batchledger.model.records.columns import Column
@@ -40,6 +41,8 @@ def _make_value(column: Column, number: int) -> str | int | float | bool:  # noq
             return (_FIRST_MOMENT + timedelta(seconds=number)).isoformat()
         case Scalar.BINARY:
             return base64.b64encode(str(number).encode()).decode()
+        case Scalar.UUID:
+            return str(UUID(int=number))
         case Integer():
             return number % (1 << (type_.bits - 1))
         case Floating():

@@ -49,6 +49,7 @@ class Scalar(_Named):
     DATE = "date"
     TIMESTAMP = "timestamp"
     BINARY = "binary"
+    UUID = "uuid"
 
 
 class Integer(_Named):
@@ -164,8 +165,8 @@ NAMED_TYPES: Mapping[str, Scalar | Integer | Floating | Epoch | Json] = MappingP
     {
         str(each): each
         for each in (
-            Scalar.STRING, Scalar.BOOLEAN, *Integer, *Floating, Scalar.DATE, Scalar.TIMESTAMP, Scalar.BINARY, *Json,
-            *Epoch,
+            Scalar.STRING, Scalar.BOOLEAN, *Integer, *Floating, Scalar.DATE, Scalar.TIMESTAMP, Scalar.BINARY,
+            Scalar.UUID, *Json, *Epoch,
         )
     }
 )  # fmt: skip

@@ -32,7 +32,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from batchledger.model.records.columns import BATCH_COLUMN, COORDINATE_COLUMNS
 from batchledger.sinks.iceberg.coordinates import Coordinates
-from batchledger.sinks.iceberg.layout import read_schema, rename, stored_name
+from batchledger.sinks.iceberg.layout import read_schema, rename, stored_name, to_stored
 from batchledger.sinks.iceberg.projection import keep_nulls
 
 HELD_BYTES = 32 * 2**20
@@ -114,8 +114,8 @@ def write_files(table: Table, rows: pa.Table) -> Sequence[DataFile]:
     """Write rows, with the names of the table, to files of its size and partitions."""
     keep_nulls()
     stored = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    wanted = [stored.field(each) for each in rows.schema.names]
-    cast = rows.cast(pa.schema(wanted)).sort_by("_timestamp")
+    wanted = pa.schema([stored.field(each) for each in rows.schema.names])
+    cast = to_stored(rows, wanted).sort_by("_timestamp")
     return list(_dataframe_to_data_files(table.metadata, cast, table.io, uuid4()))
 
 

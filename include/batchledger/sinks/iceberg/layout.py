@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from batchledger.formats.arrow_types import is_uuid, pack_uuids, unpack_uuids
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.records.columns import BATCH_COLUMN
 from batchledger.model.records.partitioning import PartitionField as DeclaredField
@@ -90,7 +91,11 @@ def name_type(type_: IcebergType) -> str:
 
 def stored_schema(schema: pa.Schema, table: str) -> pa.Schema:
     """Return the schema of rows as the table stores them, with the batch id. Raises TargetChangedError."""
-    fields = [pa.field(stored_name(each.name), each.type) for each in schema if each.name != BATCH_COLUMN]
+    fields = [
+        pa.field(stored_name(each.name), pa.uuid() if is_uuid(each) else each.type)
+        for each in schema
+        if each.name != BATCH_COLUMN
+    ]
     refused = sorted(RESERVED_NAMES & {each.name for each in fields})
     if refused:
         raise TargetChangedError(
@@ -103,17 +108,38 @@ def stored_schema(schema: pa.Schema, table: str) -> pa.Schema:
 
 
 def read_schema(table: Table, columns: Iterable[str] | None = None) -> pa.Schema:
-    """Return the schema of rows as they are read from the table: ``columns`` of them, all by default."""
+    """Return the schema of rows as they are read from the table: ``columns`` of them, all by default.
+
+    UUIDs are texts: Arrow joins and groups no values of its own type for them.
+    """
     whole = schema_to_pyarrow(table.schema(), include_field_ids=False)
     by_name = {name_of(each.name): each for each in whole}
     wanted = by_name if columns is None else columns
-    return pa.schema([pa.field(each, by_name[each].type) for each in wanted])
+    types = {name: pa.string() if each.type == pa.uuid() else each.type for name, each in by_name.items()}
+    return pa.schema([pa.field(each, types[each]) for each in wanted])
 
 
 def rename(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of the table with the names and types of the rows."""
-    arrays = [batch.column(stored_name(each.name)).cast(each.type) for each in schema]
+    arrays = [_cast(batch.column(stored_name(each.name)), each.type) for each in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def to_stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows, with the names of the table, in its types. Raises pa.ArrowInvalid."""
+    columns = [
+        pa.chunked_array([_cast(each, field.type) for each in values.chunks], field.type)
+        for field, values in zip(schema, rows.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _cast(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    if values.type == type_:
+        return values
+    if type_ == pa.uuid():
+        return pack_uuids(values).cast(type_)
+    return (unpack_uuids(values) if values.type == pa.uuid() else values).cast(type_)
 
 
 def create(

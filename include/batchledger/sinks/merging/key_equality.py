@@ -23,6 +23,7 @@ _SAME_EQUALITY: Mapping[str, frozenset[str]] = {
     "boolean": frozenset({"boolean"}),
     "date": _MOMENTS | {"date"},
     "bytea": frozenset({"bytea"}),
+    "uuid": frozenset({"uuid"}),
 }
 """By the type of the rows: the types of a column, unless they change values, that have the same equality."""
 _SIZE = re.compile(r"\([\d,-]+\)")

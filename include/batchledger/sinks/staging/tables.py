@@ -22,7 +22,7 @@ from psycopg import sql
 from typing_extensions import override
 
 from batchledger.database.transactions import STAGING_SCHEMA, handing_over, read_sql, without_values, write_and_commit
-from batchledger.formats.arrow_types import find_type, is_array, is_json
+from batchledger.formats.arrow_types import find_type, is_array, is_json, is_uuid, pack_uuids
 from batchledger.formats.encoding.blocks import write_tokens
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import Offender
@@ -124,7 +124,7 @@ def copy_batches(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: It
 def _copying(
     cursor: psycopg.Cursor[Any], table: sql.Composable, schema: pa.Schema
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    copied = pa.schema([pa.field(each.name, pa.string()) if _is_jsonb(each) else each for each in schema])
+    copied = pa.schema([_copied_field(each) for each in schema])
     encoders = {each.name: ArrowToPostgresBinaryEncoder.infer_encoder(each) for each in copied}
     for each in schema:
         if _is_jsonb(each):
@@ -133,17 +133,27 @@ def _copying(
     statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(table, join_names(schema.names))
     with cursor.copy(statement) as copy:
         copy.write(encoder.write_header())
-        yield lambda batch: copy.write(encoder.write_batch(_write_json(batch, copied)))
+        yield lambda batch: copy.write(encoder.write_batch(_write_known(batch, copied)))
         copy.write(encoder.finish())
 
 
-def _write_json(batch: pa.RecordBatch, copied: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with JSON texts in place of values that PostgreSQL has no other type for."""
-    columns = [
-        write_tokens(values) if _is_jsonb(field) and not is_json(field) else values
-        for field, values in zip(batch.schema, batch.columns, strict=True)
-    ]
+def _copied_field(field: pa.Field) -> pa.Field:
+    if _is_jsonb(field):
+        return pa.field(field.name, pa.string())
+    # The encoder has no UUIDs. They are copied as their bytes.
+    return pa.field(field.name, pa.binary()) if is_uuid(field) else field
+
+
+def _write_known(batch: pa.RecordBatch, copied: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with values that the encoder knows: JSON texts, and the bytes of UUIDs."""
+    columns = [_write_known_values(*each) for each in zip(batch.schema, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=copied)
+
+
+def _write_known_values(field: pa.Field, values: pa.Array) -> pa.Array:
+    if _is_jsonb(field) and not is_json(field):
+        return write_tokens(values)
+    return pack_uuids(values) if is_uuid(field) else values
 
 
 def table_prefix(attempt: Attempt) -> str:
@@ -287,7 +297,7 @@ def _require_json(name: str, type_: pa.DataType) -> None:
         _name_scalar(pa.field(name, type_))
 
 
-def _name_scalar(field: pa.Field) -> str:  # noqa: C901, PLR0911 -- one a type
+def _name_scalar(field: pa.Field) -> str:  # noqa: C901, PLR0911, PLR0912 -- one a type
     match type_ := find_type(field):
         case Scalar.STRING:
             return "text"
@@ -299,6 +309,8 @@ def _name_scalar(field: pa.Field) -> str:  # noqa: C901, PLR0911 -- one a type
             return "timestamp with time zone"
         case Scalar.BINARY:
             return "bytea"
+        case Scalar.UUID:
+            return "uuid"
         case Json():
             return "jsonb"
         case Integer():

@@ -18,8 +18,10 @@ from batchledger.formats.decoding.avro.texts import (
     read_decimal,
     read_keys,
     read_moment,
+    read_text,
     within_days,
     write_json,
+    write_scalar,
     write_text,
 )
 from batchledger.formats.decoding.avro.wire import WireReader
@@ -34,6 +36,7 @@ from batchledger.formats.decoding.fitting import (
     name_errors,
     require_no_zero,
 )
+from batchledger.formats.decoding.meaning import NO_UUID_TEXT, spell_uuid
 from batchledger.model.records.columns import Column
 from batchledger.model.records.types import (
     ArrayOf,
@@ -66,6 +69,8 @@ def choose_fit(type_: avro.Primitive, declared: ColumnType) -> Fit | None:  # no
         case Scalar.BINARY:
             is_held = sort in ("bytes", "fixed", "duration") or (sort == "uuid" and type_.kind == "fixed")
             return _keep if is_held else None
+        case Scalar.UUID:
+            return _choose_uuid_fit(type_)
         case Scalar.DATE:
             return within_days if sort == "date" else None
         case Scalar.TIMESTAMP:
@@ -87,6 +92,19 @@ def choose_fit(type_: avro.Primitive, declared: ColumnType) -> Fit | None:  # no
 
 def _keep(value: Any) -> Any:
     return value
+
+
+def _choose_uuid_fit(type_: avro.Primitive) -> Fit | None:
+    if type_.kind == "string":
+        return _read_uuid
+    return partial(write_scalar, type_) if avro.sort_of(type_) == "uuid" else None
+
+
+def _read_uuid(value: bytes) -> str:
+    found = spell_uuid(read_text(value))
+    if found is None:
+        raise NoValueError(NO_UUID_TEXT)
+    return found
 
 
 # Their bytes are no text.

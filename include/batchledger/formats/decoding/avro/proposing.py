@@ -14,8 +14,9 @@ _BY_SORT: Mapping[str, ColumnType] = {
     "long": Integer.BIGINT,
     "float": Floating.FLOAT,
     "double": Floating.DOUBLE,
-    **dict.fromkeys(("string", "uuid", "time"), Scalar.STRING),
+    **dict.fromkeys(("string", "time"), Scalar.STRING),
     **dict.fromkeys(("bytes", "fixed", "duration"), Scalar.BINARY),
+    "uuid": Scalar.UUID,
     "date": Scalar.DATE,
     "timestamp": Scalar.TIMESTAMP,
 }

@@ -118,8 +118,10 @@ def _choose_fit(sort: str, leaf: Leaf) -> Fit | None:  # noqa: C901, PLR0911 -- 
             return _keep if sort == "bool" else None
         case Scalar.BINARY:
             return _keep if sort == "bytes" else None
-        case Scalar.DATE | Scalar.TIMESTAMP | DecimalOf() if sort == "string":
+        case Scalar.DATE | Scalar.TIMESTAMP | Scalar.UUID | DecimalOf() if sort == "string":
             return _read_as_json(leaf)
+        case Scalar.UUID:
+            return None
         case Scalar.DATE:
             return _read_day if sort == "date" else None
         case Scalar.TIMESTAMP:
