@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pyarrow as pa
@@ -12,7 +13,9 @@ import pytest
 from psycopg import sql
 
 from batchledger.database.transactions import connect
+from batchledger.formats.arrow_types import arrow_schema
 from batchledger.model.errors import KeyConflictError, TargetChangedError
+from batchledger.model.records.columns import parse_columns
 from batchledger.sinks.merging.key_equality import has_equality_of_rows
 from batchledger.sinks.staging.tables import postgres_type
 from batchledger.sinks.table.silent_changes import changes_values
@@ -106,6 +109,7 @@ ROWS: Sequence[tuple[pa.Field, Sequence[Any]]] = [
     (pa.field("k", pa.timestamp("us", "UTC")), [MOMENT, MOMENT.replace(microsecond=0)]),
     (pa.field("k", pa.timestamp("us")), [MOMENT.replace(tzinfo=None), datetime(2026, 1, 1)]),  # noqa: DTZ001
     (pa.field("k", pa.binary()), [r"\x00", r"\x0000"]),
+    (arrow_schema(parse_columns("k uuid"))[0], [str(UUID(int=0)), str(UUID(int=2**128 - 1)), str(UUID(int=10))]),
 ]
 COLUMNS = (
     "text", "character varying", "character varying(5)", "character(5)", "name", "citext",

@@ -5,14 +5,18 @@ import struct
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from psycopg import sql
 
 from batchledger.database.sessions import connect
+from batchledger.formats.arrow_types import mark_columns
 from batchledger.formats.encoding.blocks import RecordEncoder
 from batchledger.formats.encoding.texts import make_writer, write_string
+from batchledger.model.records.columns import Column
+from batchledger.model.records.types import Scalar
 from batchledger.sinks.staging.tables import copy_batches, define_column, join_names
 from tests.unit.test_output_texts import plain_values, rows_of
 
@@ -65,6 +69,7 @@ COLUMNS: dict[str, tuple[pa.DataType, pa.DataType, Make]] = {
     "double": (pa.float64(), pa.float64(), any_double),
     "float": (pa.float32(), pa.float32(), any_float),
     "boolean": (pa.bool_(), pa.bool_(), lambda chance: chance.random() < 1 / 2),
+    "uuid": (pa.string(), pa.string(), lambda chance: str(UUID(int=chance.getrandbits(128)))),
     'we"ird string': (pa.string(), pa.string(), any_text),
     "timestamp": (pa.timestamp("us", "UTC"), pa.int64(), any_moment),
     "timestamp_ntz": (pa.timestamp("us"), pa.int64(), any_moment),
@@ -86,6 +91,8 @@ def test_value_and_keys_are_what_postgresql_makes_of_the_staged_row(warehouse_ds
     values = [None if chance.random() < 1 / 10 else make(chance) for _ in range(ROWS)]
     beside = pa.array(range(ROWS), pa.int32())
     rows = rows_of(**{name: pa.array(values, number).cast(type_), "beside": beside})
+    if name == "uuid":
+        rows = rows.cast(mark_columns(rows.schema, [Column(name, Scalar.UUID)]))
     staged, column = sql.Identifier("pg_temp", "staged"), sql.Identifier(name)
     alone = column if type_ == pa.binary() else sql.SQL("convert_to({}::text, 'UTF8')").format(column)
     query = sql.SQL(

@@ -45,6 +45,7 @@ ARRAYS = [
 ]
 ROWS = [
     *((pa.field("value", type_), values) for type_, values in (*TYPES, *ARRAYS)),
+    (arrow_schema(parse_columns("value uuid"))[0], ["1b4e28ba-2fa1-11d2-883f-0016d3cca427"]),
     (arrow_schema(parse_columns("value jsonb"))[0], ["1", '"x "', f'{{"a": "{"long" * 40}"}}']),
 ]
 SCALARS = (

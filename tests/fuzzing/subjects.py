@@ -23,7 +23,7 @@ Record = Mapping[str, bytes | str | None]
 
 JSON_TYPES = (
     "string", "boolean", "int", "bigint", "float", "double", "decimal(10,2)", "decimal(38,0)", "decimal(38,38)", "date",
-    "timestamp", "timestamp_ms", "binary", "jsonb", "array<decimal(6,2)>", "array<array<string>>",
+    "timestamp", "timestamp_ms", "binary", "uuid", "jsonb", "array<decimal(6,2)>", "array<array<string>>",
     "map<string, bigint>", "map<string, decimal(6,2)>", "struct<a decimal(6,2), b string>",
     "map<string, array<double>>",
 )  # fmt: skip
@@ -39,6 +39,8 @@ AVRO = {
     '{"type": "enum", "name": "E", "symbols": ["A", "B"]}': "string",
     '{"type": "long", "logicalType": "timestamp-micros"}': "timestamp",
     '{"type": "int", "logicalType": "date"}': "date",
+    '{"type": "string", "logicalType": "uuid"}': "uuid",
+    '{"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}': "uuid",
     '{"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}': "jsonb",
     '{"type": "record", "name": "S", "fields": [{"name": "a", "type": "string"}, {"name": "b", "type": "double"}]}':
         "struct<a string, b double>",

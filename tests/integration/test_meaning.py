@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -56,6 +57,8 @@ def holds(meaning: Meaning, value: Any) -> bool:
             return meaning.value == str(value.astimezone(UTC).replace(tzinfo=None))
         case bytes():
             return value.hex() == meaning.value
+        case UUID():
+            return meaning.type == "uuid" and str(value) == meaning.value
         case float() if meaning.type == "float":
             return np.float32(value) == np.float32(str(meaning.value))
         case bool() | int() | float() | Decimal() | date():
