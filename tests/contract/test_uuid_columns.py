@@ -15,8 +15,10 @@ from batchledger.model.errors import DecisionRefusedError, RowsRefusedError, Tar
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import Column
 from batchledger.model.records.comparison import Comparison
+from batchledger.model.records.partitioning import parse_partition
 from batchledger.model.records.rules import Deduplication, Evolution, Upsert
 from batchledger.model.records.types import Scalar
+from batchledger.sinks.iceberg.table import IcebergTable
 from tests.conftest import Kafka
 from tests.contract import life
 from tests.contract.decided import BY_ANA
@@ -179,6 +181,24 @@ def test_lakes_column_is_a_uuid_and_a_column_of_texts_takes_none(lake: LakeWareh
         lake.sink.open_staging(attempt, ROW_SCHEMA)
     compared = lake.sink.compare_columns(ROW_SCHEMA)
     assert [(each.name, str(each.change)) for each in compared or () if each.change] == [("message_id", "breaking")]
+
+
+@pytest.mark.parametrize(("declared", "is_written"), [("bucket(4, message_id)", True), ("message_id", False)])
+def test_lake_is_partitioned_by_the_hash_of_a_uuid_and_not_by_each_value(
+    lake: LakeWarehouse, declared: str, is_written: bool
+) -> None:
+    attempt = lake.ledger.open_attempt(life.store(lake, FIRST).batch_id, "run-1")
+    rows = rows_with(FIRST, ANA_, BEN_, None)
+    table = IcebergTable(lake.lake_catalog, (lake.schema, "orders"), (parse_partition(declared),))
+    if not is_written:
+        with pytest.raises(TargetChangedError, match=r"(?s)partitioned by message_id.*bucket\(16, message_id\)"):
+            table.prepare(attempt, rows.schema)
+        assert lake.read_target() == []
+        return
+    with table.prepare(attempt, rows.schema).open() as files:
+        files.write(rows)
+    found = [row["message_id"] for batch in files.read_back(["message_id"]) for row in batch.to_pylist()]
+    assert set(found) == {ANA_, BEN_, None}
 
 
 def test_table_that_has_the_key_as_a_text_is_refused_before_anything_is_staged(table: PostgresWarehouse) -> None:

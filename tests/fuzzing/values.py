@@ -23,6 +23,7 @@ PIECES = (
 MEGABYTE = 1 << 20
 PLAIN = {
     "string": b'"x"', "binary": b'"YQ=="', "boolean": b"true", "date": b'"2026-11-22"',
+    "uuid": b'"1b4e28ba-2fa1-11d2-883f-0016d3cca427"',
     "timestamp": b'"2026-11-22T10:00:00Z"', "jsonb": b'{"k":[1.50,null]}', "null": b"null", "array": b"[]",
     "map": b"{}", "struct": b"{}",
 }  # fmt: skip
@@ -97,7 +98,7 @@ def json_value(random: Random, type_: str, levels: int = 4) -> bytes:
             return begin * depth + b"1" + end * depth
         case "null" | "boolean":
             return random.choice((b"null", b"true", b"false", b"tru", b'"true"', b"NaN", b"-Infinity"))
-        case "string" | "binary" | "date" | "timestamp":
+        case "string" | "binary" | "date" | "timestamp" | "uuid":
             return b'"%s"' % text(random)
         case _:
             number = json_number(random)

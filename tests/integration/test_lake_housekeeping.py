@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pyarrow as pa
@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from typer.testing import CliRunner
 
 from batchledger import cli
+from batchledger.formats.arrow_types import mark_columns
 from batchledger.interfaces.upkeep import keep_house
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.requirement import publish_rows
@@ -27,7 +28,10 @@ from batchledger.model.batch import Attempt, BatchState, Staged
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.model.housekeeping import Leftover
 from batchledger.model.offsets import OffsetRange
+from batchledger.model.records.columns import Column
+from batchledger.model.records.comparison import Comparison
 from batchledger.model.records.rules import Evolution
+from batchledger.model.records.types import Scalar
 from batchledger.settings.connections import load_connection
 from batchledger.sinks.iceberg import catalog, commits, maintenance
 from batchledger.sinks.iceberg.catalog import LakeCatalog, open_catalog
@@ -107,6 +111,31 @@ def test_small_files_become_one_old_states_go_and_the_newest_commit_is_found(ful
     assert sorted_rows(full) == rows
     assert full.prove().holds
     assert tidy(full) == dict.fromkeys(done, 0)
+
+
+def test_uuids_stay_what_they_are_in_the_files_that_spark_writes_together(lake: LakeWarehouse) -> None:
+    for each in FEW:
+        rows = uuids_of(each)
+        attempt = life.stage(lake, life.store(lake, each, run=f"run-{each.start}"), f"run-{each.start}", rows=rows)
+        life.audit(lake, attempt)
+        life.publish(lake, attempt)
+    let_states_expire(lake.table)
+    before = sorted_rows(lake)
+    assert tidy(lake)[Leftover.SMALL_FILE] == len(FEW)
+    assert len(list_files(lake.table)) == 1
+    assert sorted_rows(lake) == before
+    assert {type(row["message_id"]) for row in lake.read_target()} == {UUID}
+    again = life.stage(lake, life.store_replay(lake, FEW[1]), "again", rows=uuids_of(FEW[1]))
+    assert lake.sink.compare(again, 0) == Comparison(unchanged=len(FEW[1]))
+
+
+def uuids_of(range_: OffsetRange) -> pa.RecordBatch:
+    """Rows whose message ids are UUIDs, made of their offsets."""
+    rows = life.batch_of_rows(life.rows_of([range_]))
+    texts = pa.array([str(UUID(int=offset)) for offset in range(range_.start, range_.until)])
+    columns = [texts if each == "message_id" else rows[each] for each in rows.schema.names]
+    schema = mark_columns(rows.schema, [Column("message_id", Scalar.UUID)])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def test_spark_writes_files_of_two_schemas_together_and_leaves_a_branch_whose_columns_are_still_to_come(

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchledger.formats.decoding.meaning import UUID_FORM
 from batchledger.model.records.columns import Column
 from batchledger.model.records.types import (
+    UUID_FORM,
     ArrayOf,
     ColumnType,
     DecimalOf,

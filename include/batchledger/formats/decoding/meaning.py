@@ -21,7 +21,7 @@ from typing import Any, assert_never
 import msgspec
 
 from batchledger.model.records.columns import Column
-from batchledger.model.records.types import DecimalOf, Epoch, Floating, Integer, Json, Nested, Scalar
+from batchledger.model.records.types import UUID_FORM, DecimalOf, Epoch, Floating, Integer, Json, Nested, Scalar
 
 LARGEST_EXACT_DOUBLE = 2**53
 LARGEST_EXACT_FLOAT = 2**24
@@ -33,9 +33,6 @@ LATEST_MICROSECONDS = 253_402_300_799_999_999
 
 ZONE = "(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
 """Hours from UTC, with minutes or without: ``Z``, ``+01:00``, ``+0100``, ``+01``."""
-
-UUID_FORM = "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
-"""The one form that both RFC 9562 and PostgreSQL know: 32 digits in groups of 8, 4, 4, 4 and 12, in either case."""
 
 NO_UUID_TEXT = "a text of another form than 1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 

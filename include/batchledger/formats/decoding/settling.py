@@ -31,6 +31,7 @@ from batchledger.formats.decoding.meaning import (
 from batchledger.formats.decoding.nested import are_plain, make_reader
 from batchledger.model.records.columns import Column
 from batchledger.model.records.types import (
+    UUID_FORM,
     ArrayOf,
     ColumnType,
     DecimalOf,
@@ -73,7 +74,7 @@ def to_parsed_type(type_: ColumnType) -> pa.DataType | None:  # noqa: PLR0911 --
             return None if None in parsed.values() else pa.struct(list(parsed.items()))
         case Scalar.STRING | Scalar.BOOLEAN | Integer() | DecimalOf():
             return to_arrow_type(type_)
-        case Scalar.DATE | Scalar.TIMESTAMP | Scalar.BINARY:
+        case Scalar.DATE | Scalar.TIMESTAMP | Scalar.BINARY | Scalar.UUID:
             # Texts become values only if they have the one form that the parser reads as the page says.
             return pa.string()
         case Floating():
@@ -178,6 +179,9 @@ def _settle_scalars(type_: ColumnType, values: pa.Array, records: pa.StringArray
             settled = _to_moments(values)
         case Scalar.BINARY:
             settled = _decode_base64(values)
+        case Scalar.UUID:
+            require_form(values, f"^{UUID_FORM}$")
+            settled = pc.ascii_lower(values)
         case Epoch():
             unit = type_.microseconds
             _require_between(values, EARLIEST_MICROSECONDS // unit, LATEST_MICROSECONDS // unit)

@@ -24,6 +24,9 @@ MOST_TYPES_DEEP = 20
 MOST_DIGITS = 38
 """The largest precision of a decimal."""
 
+UUID_FORM = "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+"""The one text of a UUID that both RFC 9562 and PostgreSQL know: 32 digits in groups, in either case."""
+
 _NESTED = re.compile(r"(?P<kind>array|map|struct)\s*<(?P<inner>.*)>", re.DOTALL | re.IGNORECASE)
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _FIELD = re.compile(rf"(?P<name>{_NAME})\s*(?::|\s)\s*(?P<type>.+)", re.DOTALL)

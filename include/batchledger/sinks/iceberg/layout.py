@@ -6,7 +6,7 @@ of them is ``_partition``: Kafka's partition is ``_kafka_partition`` in the tabl
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from uuid import uuid4
 
@@ -21,7 +21,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, parse_transform
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType, UUIDType
 
 from batchledger.formats.arrow_types import is_uuid, pack_uuids, unpack_uuids
 from batchledger.model.errors import TargetChangedError
@@ -150,7 +150,9 @@ def create(
     The rows of a file are in the order of their time, and the table says so to engines that write it anew. Its files
     have a folder of their own. By default a new table would get the folder that a renamed one keeps, and to the
     maintenance of each the files of the other would look lost. A catalog over HTTP chooses the folder itself.
+    Raises TargetChangedError if no file could be written for the partitions.
     """
+    _require_writable(".".join(identifier), partitions, {each.name for each in schema if each.type == pa.uuid()})
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(identifier[:-1])
     location = None
@@ -171,6 +173,18 @@ def create(
         creation.append(creation.table_metadata.schema().as_arrow().empty_table())
 
 
+def _require_writable(table: str, partitions: Iterable[DeclaredField], uuids: Container[str]) -> None:
+    """Raise TargetChangedError if the values of a column of UUIDs, by the name of the table, are partitions."""
+    for each in partitions:
+        if each.transform == "identity" and stored_name(each.column) in uuids:
+            raise TargetChangedError(
+                f"Table {table} is partitioned by {each.column}, which is a uuid. Nothing was written.",
+                why="PyIceberg cannot write such partitions.",
+                advice=f"Partition it by a hash of the column: bucket(16, {each.column})",
+                subject=table,
+            )
+
+
 def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
     """Raise TargetChangedError when the table lacks a column, has it with another type, or cannot be written."""
     if table.format_version != FORMAT_VERSION:
@@ -180,7 +194,9 @@ def require_fit(table: Table, name: str, schema: pa.Schema) -> None:
             advice="Name another table in sink.table.",
             subject=name,
         )
-    known = [each.name for each in table.schema().fields]
+    columns = table.schema().fields
+    _require_writable(name, _list_partitions(table), {each.name for each in columns if each.field_type == UUIDType()})
+    known = [each.name for each in columns]
     _require_distinct(dict.fromkeys([*known, *schema.names]), name)
     absent = pa.schema([each for each in schema if each.name not in known])
     if absent.names:
@@ -236,10 +252,7 @@ def _require_distinct(columns: Iterable[str], table: str) -> None:
 
 def warn_of_partitions(table: Table, name: str, declared: Sequence[DeclaredField]) -> None:
     """Log how a table is partitioned, if the pipeline file says otherwise: the file counts at its creation only."""
-    found = [
-        DeclaredField(name_of(str(table.schema().find_column_name(each.source_id))), str(each.transform))
-        for each in table.spec().fields
-    ]
+    found = _list_partitions(table)
     if declared and found != list(declared):
         logger.warning(
             "table %s stays partitioned by %s, because sink.partition_by, %s, counts only when a table is created",
@@ -247,3 +260,10 @@ def warn_of_partitions(table: Table, name: str, declared: Sequence[DeclaredField
             ", ".join(map(str, found)) or "nothing",
             ", ".join(map(str, declared)),
         )
+
+
+def _list_partitions(table: Table) -> list[DeclaredField]:
+    return [
+        DeclaredField(name_of(str(table.schema().find_column_name(each.source_id))), str(each.transform))
+        for each in table.spec().fields
+    ]

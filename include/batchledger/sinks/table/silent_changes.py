@@ -27,7 +27,6 @@ _CHANGED_BY: Mapping[str, frozenset[str]] = {
     "bigint": frozenset({"real", "double precision"}),
     "integer": frozenset({"real"}),
     "text": frozenset({'"char"', "character", "name"}),
-    "uuid": frozenset({'"char"'}),
     "timestamp with time zone": frozenset({"date", "time without time zone", "time with time zone"}),
     "timestamp without time zone": frozenset({"date", "time without time zone"}),
 }
