@@ -39,7 +39,6 @@ AVRO = {
     '{"type": "enum", "name": "E", "symbols": ["A", "B"]}': "string",
     '{"type": "long", "logicalType": "timestamp-micros"}': "timestamp",
     '{"type": "int", "logicalType": "date"}': "date",
-    '{"type": "string", "logicalType": "uuid"}': "uuid",
     '{"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}': "uuid",
     '{"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}': "jsonb",
     '{"type": "record", "name": "S", "fields": [{"name": "a", "type": "string"}, {"name": "b", "type": "double"}]}':
