@@ -1,5 +1,6 @@
 """What people read when a pipeline file names a connection that Airflow does not know."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.model.errors import ConnectionMissingError
 from batchledger.settings import connections
 from batchledger.settings.connections import find_missing_service, load_connection
+from batchledger.settings.lookup import PREFIX
 from batchledger.wiring import build_platform, choose_stage_step, open_channel
 from tests.conftest import ROOT
 
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that a variable defines, beside those that Airflow's file does."""
+    """One that a variable defines, beside those that Airflow's file does; services that run define others so."""
+    for each in [each for each in os.environ if each.startswith(PREFIX)]:
+        monkeypatch.delenv(each)
     monkeypatch.setenv("AIRFLOW_CONN_PAGER", '{"conn_type": "http", "host": "pager"}')
 
 
