@@ -172,10 +172,8 @@ def test_s114_acknowledged_commit_outlives_a_crash_and_negative_control_without_
         pipeline.send(30)
         assert crash_after_commit(pipeline, server) == (60, {30})
         pipeline.send(30)
-        pinned = "'synchronous_commit', 'on'"
-        assert pinned in sessions._PIN
         with monkeypatch.context() as unpinned:
-            unpinned.setattr(sessions, "_PIN", sessions._PIN.replace(pinned, "'synchronous_commit', 'off'"))
+            unpinned.setattr(sessions, "_COMMITTED", "'off'")
             assert crash_after_commit(pipeline, server) == (60, {30})
     run_batch.run_once(pipeline.platform(), "next")
     assert run_batch.run_once(pipeline.platform(), "after") is None

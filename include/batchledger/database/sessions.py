@@ -41,25 +41,15 @@ PINNED = {
 """PostgreSQL's own defaults, apart from time zone and waits. A read-only role or a limit of statements stays one."""
 
 # Names of functions and operators are whole: the path may lead to other ones first. It keeps the login's own schemas,
-# without the two in which PostgreSQL then looks first by itself: of temporary tables, and pg_catalog. A commit reaches
-# the disk: a sink elsewhere commits after the ledger has announced it.
-_PIN = """
-select pg_catalog.set_config(s.name, s.value, false), pg_catalog.current_setting('session_replication_role')
-from (
-    select p.name, p.value
-    from rows from (pg_catalog.unnest(%(names)s::pg_catalog.text[]), pg_catalog.unnest(%(values)s::pg_catalog.text[]))
-        as p (name, value)
-    union all
-    select 'search_path', coalesce(%(path)s::pg_catalog.text, (
-        select pg_catalog.string_agg(pg_catalog.quote_ident(w.name::pg_catalog.text), ', ' order by w.place)
-        from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as w (name, place)
-        where w.name operator(pg_catalog.<>) 'pg_catalog'
-            and not pg_catalog.starts_with(w.name::pg_catalog.text, 'pg_temp_')), '')
-    union all
-    select 'synchronous_commit', 'on'
-    where pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off'
-) s
-"""
+# without the two in which PostgreSQL then looks first by itself: of temporary tables, and pg_catalog.
+_PATH = """coalesce((
+    select pg_catalog.string_agg(pg_catalog.quote_ident(w.name::pg_catalog.text), ', ' order by w.place)
+    from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as w (name, place)
+    where w.name operator(pg_catalog.<>) 'pg_catalog'
+        and not pg_catalog.starts_with(w.name::pg_catalog.text, 'pg_temp_')), '')"""
+# A commit reaches the disk: a sink elsewhere commits after the ledger has announced it.
+_COMMITTED = """case when pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off' then 'on'
+    else pg_catalog.current_setting('synchronous_commit') end"""
 
 
 def connect(dsn: str, **settings: str) -> Connection:
@@ -79,11 +69,15 @@ def pin(connection: Any, **settings: str) -> None:
 
     Raises ConfigurationError if the session's triggers would not fire: only a superuser could change that.
     """
-    pinned = PINNED | settings
-    path = pinned.pop("search_path", None)
+    wanted = {name: f"'{value}'" for name, value in PINNED.items()}
+    wanted |= {"search_path": _PATH, "synchronous_commit": _COMMITTED}
+    # A flat list without parameters: PostgreSQL plans it anew each time that a session is renewed.
+    pins = ", ".join(f"pg_catalog.set_config('{name}', {value}, false)" for name, value in wanted.items())
     with connection.cursor() as cursor:
-        cursor.execute(_PIN, {"names": [*pinned], "values": [*pinned.values()], "path": path})
-        ((_, replication_role), *_) = cursor.fetchall()
+        cursor.execute(f"select pg_catalog.current_setting('session_replication_role'), {pins}")
+        ((replication_role, *_),) = cursor.fetchall()
+        for name, value in settings.items():
+            cursor.execute("select pg_catalog.set_config(%s, %s, false)", [name, value])
     if replication_role == "replica":
         raise ConfigurationError(
             "PostgreSQL opens sessions in which no trigger fires. Nothing was read or changed.",
