@@ -62,6 +62,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "pause": "decisions",
         "resume": "decisions",
         "retire": "decisions",
+        "rename": "decisions",
         "confirm": "requests",
         "withdraw": "requests",
     },

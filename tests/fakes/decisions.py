@@ -302,6 +302,11 @@ class MemoryDecisions(Decisions):
             return Decided(record)
 
     @override
+    def rename(self, pipeline: str, to: str, decision: Decision) -> Decided:
+        """Only the database knows which of its tables name a pipeline."""
+        raise NotImplementedError
+
+    @override
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
         with self._decide() as tables:
             require_none_committing(tables, pipeline)

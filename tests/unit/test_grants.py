@@ -13,8 +13,10 @@ PACKAGE = ROOT / "include" / "batchledger"
 FILES = [
     path
     for path in sorted(PACKAGE.rglob("*"))
-    # The owner migrates.
-    if path.suffix in (".py", ".sql") and not {"migrations", "migrate.py", "local"} & set(path.parts)
+    # The owner migrates and renames.
+    if path.suffix in (".py", ".sql")
+    and path.stem != "renaming"
+    and not {"migrations", "migrate.py", "local"} & set(path.parts)
 ]
 STATEMENT = re.compile(r"(?i)\b(insert|update|delete)\b(?: into| from)?(?: only)? batchledger\.(\w+)")
 # The owner of the ledger writes who may do what, and the fingerprint of the secret.

@@ -60,12 +60,17 @@ DEFAULT_PIPELINES_FOLDER = default_pipelines_folder()
 _MOST_FAULTS = 20
 
 
+def check_name(name: str) -> str:
+    """Return the name if a pipeline can have it. Raises ValueError in words."""
+    if re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name, re.ASCII) is None:
+        raise ValueError("write a small letter, then small letters, digits and _, 63 at most")
+    return name
+
+
 class PipelineConfig(Section):
     """One pipeline file. Its fields are the keys of the file."""
 
-    name: Annotated[
-        str, written_as(r"[a-z][a-z0-9_]{0,62}", "a small letter, then small letters, digits and _, 63 at most")
-    ]
+    name: Annotated[str, AfterValidator(check_name)]
     schedule: Annotated[str, AfterValidator(check_cron)] | None = None
     start_on_records: StartOnRecordsConfig | None = None
     source: SourceConfig

@@ -5,8 +5,8 @@ that a decision comes before a publication or after it. Under these locks it com
 position or the epoch that the decision was made for.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from typing_extensions import override
 from batchledger.database.transactions import ranges_as_arrays, read_statement
 from batchledger.ledger.erasures import drop_held, drop_left, forget_quoted, require_none_open
 from batchledger.ledger.publication import PostgresTargetAccess, discard_batch
+from batchledger.ledger.renaming import rename_pipeline
 from batchledger.ledger.requests import add_request, find_end, withdraw_request
 from batchledger.ledger.retiring import retire_pipeline
 from batchledger.ledger.rewinding import holds_anything, offsets_as_arrays, read_epoch, read_held, truncate_target
@@ -36,7 +37,7 @@ from batchledger.ledger.rows import (
     store_balances,
     store_target,
 )
-from batchledger.ledger.schema import transaction
+from batchledger.ledger.schema import owners_transaction, transaction
 from batchledger.ledger.totals import add_to_totals
 from batchledger.model import effects
 from batchledger.model.balance import Balance, give_up_unexplained
@@ -295,6 +296,12 @@ class PostgresDecisions(Decisions):
             return retire_pipeline(cursor, pipeline, decision, discard, free_target=free_target)
 
     @override
+    def rename(self, pipeline: str, to: str, decision: Decision) -> Decided:
+        """See ``renaming``: unlike the others, it needs the login of the owner of the ledger."""
+        with self._decide(f"rename {pipeline} to {to}", owners_transaction) as cursor:
+            return rename_pipeline(cursor, pipeline, to, decision)
+
+    @override
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
         with self._decide(f"drop records from the quarantine of {pipeline}") as cursor:
             lock_pipeline(cursor, pipeline)
@@ -322,8 +329,10 @@ class PostgresDecisions(Decisions):
             return Decided(insert_decision(cursor, pipeline, DecisionKind.ERASE, decision, effect), warning=warning)
 
     @contextmanager
-    def _decide(self, action: str) -> Iterator[Cursor]:
-        with transaction(self.dsn, action) as cursor:
+    def _decide(
+        self, action: str, begin: Callable[[str, str], AbstractContextManager[Cursor]] = transaction
+    ) -> Iterator[Cursor]:
+        with begin(self.dsn, action) as cursor:
             yield cursor
             if not self.is_kept:
                 cursor.connection.rollback()

@@ -34,6 +34,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.quarantine import KINDS_SHOWN, ErrorKind, QuarantineContent
 from batchledger.model.records.times import RecordTimes
 from batchledger.model.refusals import outcome_pending, plan_overtaken
+from batchledger.model.renames import renamed
 from batchledger.model.requests import Confirmation, require_confirmable
 from batchledger.planning.live import Plan
 
@@ -50,10 +51,24 @@ def await_publications(cursor: Cursor) -> None:
 
 
 def lock_pipeline(cursor: Cursor, pipeline: str) -> None:
-    """Lock the pipeline's row until the transaction ends, and create it first if need be. Waits for publications."""
+    """Lock the pipeline's row until the transaction ends, and create it first if need be. Waits for publications.
+
+    Raises ConfigurationError if a person has renamed the pipeline, also while this transaction waited.
+    """
     await_publications(cursor)
-    cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
-    cursor.execute("select 1 from batchledger.pipeline where name = %s for update", [pipeline])
+    lock = "select 1 from batchledger.pipeline where name = %s for update"
+    cursor.execute(lock, [pipeline])
+    if cursor.fetchone() is None:
+        require_current_name(cursor, pipeline)
+        cursor.execute("insert into batchledger.pipeline (name) values (%s) on conflict do nothing", [pipeline])
+        cursor.execute(lock, [pipeline])
+
+
+def require_current_name(cursor: Cursor, pipeline: str) -> None:
+    """Raise ConfigurationError if a person has renamed the pipeline: its history has another name."""
+    cursor.execute("select name from batchledger.pipeline where %s = any (former_names)", [pipeline])
+    for (name,) in cursor:
+        raise renamed(pipeline, name)
 
 
 def read_targets(cursor: Cursor) -> dict[str, Target]:
@@ -71,16 +86,19 @@ def store_target(cursor: Cursor, pipeline: str, target: Target | None) -> None:
 
 
 def read_positions(cursor: Cursor, pipeline: str) -> list[Position]:
-    """Return the positions of a pipeline."""
+    """Return the positions of a pipeline. Raises ConfigurationError if a person has renamed it."""
     cursor.execute(
         "select topic, partition, origin_offset, next_offset, cluster_id, topic_id, held_back_at, held_back_since, "
         "rewound_to "
         "from batchledger.position where pipeline = %s order by topic, partition",
         [pipeline],
     )
+    found = cursor.fetchall()
+    if not found:
+        require_current_name(cursor, pipeline)
     return [
         Position(TopicPartition(topic, partition), origin, next_offset, TopicIdentity(cluster, topic_id), *rest)
-        for topic, partition, origin, next_offset, cluster, topic_id, *rest in cursor.fetchall()
+        for topic, partition, origin, next_offset, cluster, topic_id, *rest in found
     ]
 
 

@@ -17,6 +17,7 @@ from batchledger.lifecycle.orders import (
     DropQuarantined,
     Erase,
     Pause,
+    Rename,
     Resume,
     Retake,
     Retire,
@@ -195,6 +196,15 @@ def retire(ledger: Decisions, pipeline: str, order: Retire, decision: Decision) 
     decisions.require_reason(decision)
     decided = ledger.retire(pipeline, decision, discard=order.discard, free_target=order.free_target)
     return decisions.log_decided(ledger, decided)
+
+
+def rename(ledger: Decisions, pipeline: str, order: Rename, decision: Decision) -> Decided:
+    """Give a pipeline another name by its ledger alone: its file has the old name, the new one already, or is gone.
+
+    With the rehearsal of the port it changes nothing. Raises what ``Decisions.rename`` raises.
+    """
+    decisions.require_reason(decision)
+    return decisions.log_decided(ledger, ledger.rename(pipeline, order.to, decision))
 
 
 def explain(platform: Platform, order: AtOnce | Retake, decision: Decision) -> Decided:

@@ -103,6 +103,14 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a pipeline the name ``to``, with its whole history. Its file has to follow."""
+
+    kind: ClassVar[DecisionKind] = DecisionKind.RENAME
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
 class DropQuarantined:
     """Remove the records of the ranges from quarantine for good; all records if the ranges are None."""
 

@@ -182,6 +182,7 @@ class DecisionKind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     RETIRE = "retire"
+    RENAME = "rename"
     RETRY = "retry"
     TRIGGER = "trigger"
     REPLAY = "replay"

@@ -342,6 +342,14 @@ class Decisions(Protocol):
         whose rows are visible already, and if it names another one; OutcomePendingError while one is committing.
         """
 
+    def rename(self, pipeline: str, to: str, decision: Decision) -> Decided:
+        """Let all that the ledger has of the pipeline belong to another name, and nothing begin under the old one.
+
+        Raises DecisionRefusedError if the ledger has the name already, if another pipeline had it before, or while a
+        batch is open; UnknownPipelineError if the ledger has nothing of the pipeline; ConfigurationError if it has
+        another name by now, or if the login is not the owner of the ledger.
+        """
+
     def drop_quarantined(self, pipeline: str, ranges: Sequence[OffsetRange], decision: Decision) -> Decided:
         """Remove for good what quarantine has of the ranges; the balance keeps how many there were.
 

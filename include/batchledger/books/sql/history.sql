@@ -70,7 +70,7 @@ cross join lateral (
 -- same text: the proof does not ask it, because a person could have replaced it.
 select d.chain_number, d.decision_id, d.chain_hash,
     convert_to((jsonb_build_array(
-        d.pipeline, d.chain_number, d.decision_id, d.batch_id, d.kind, d.decided_by, d.reason,
+        coalesce(d.recorded_as, d.pipeline), d.chain_number, d.decision_id, d.batch_id, d.kind, d.decided_by, d.reason,
         extract(epoch from d.decided_at), d.before, d.after, d.uid, d.host, d.database_role)
         || case when d.request_id is null and d.requested_order is null then '[]'::jsonb
             else jsonb_build_array(d.request_id, d.requested_by, d.requested_order) end)::text, 'UTF8')

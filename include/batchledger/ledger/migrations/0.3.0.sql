@@ -152,9 +152,12 @@ left join (
 
 alter table batchledger.pipeline
     add column decision_count      bigint not null default 0,
-    add column secret_fingerprint  bytea;
+    add column secret_fingerprint  bytea,
+    add column former_names        text[] not null default '{}';
 comment on column batchledger.pipeline.decision_count is
     'How many decisions were ever recorded about the pipeline. A trigger counts, and its update is the lock under which a decision gets its number.';
+comment on column batchledger.pipeline.former_names is
+    'What the pipeline was called before people renamed it; see the command rename. A trigger lets no new pipeline begin under such a name.';
 comment on column batchledger.pipeline.secret_fingerprint is
     'Tells the secret that columns of the pipeline are hashed with from another one: HMAC-SHA-256, by this secret, of a constant. Null if none was hashed yet.';
 
@@ -166,7 +169,8 @@ alter table batchledger.decision
     add column chain_hash       bytea,
     add column request_id       bigint references batchledger.decision,
     add column requested_by     text,
-    add column requested_order  jsonb;
+    add column requested_order  jsonb,
+    add column recorded_as      text;
 comment on column batchledger.decision.decided_by is
     'The name in Airflow, or the name of the operating system''s user on the command line; ana@host before version 0.3.0.';
 comment on column batchledger.decision.uid is
@@ -182,6 +186,8 @@ comment on column batchledger.decision.request_id is
     'The request that the decision carries out or withdraws; null if one person decided alone.';
 comment on column batchledger.decision.requested_by is
     'Who made that request. A trigger writes it: no statement chooses it.';
+comment on column batchledger.decision.recorded_as is
+    'The name of the pipeline when the decision was recorded, of which its hash is; null if the pipeline still has it.';
 comment on column batchledger.decision.requested_order is
     'What a request asks for; before and after are the effect that was shown. Null for every other decision.';
 
@@ -190,7 +196,7 @@ comment on column batchledger.decision.requested_order is
 create function batchledger.hash_decision(previous bytea, d batchledger.decision) returns bytea
 language sql stable set search_path = pg_catalog, pg_temp as $$
     select sha256(previous || convert_to((jsonb_build_array(
-        d.pipeline, d.chain_number, d.decision_id, d.batch_id, d.kind, d.decided_by, d.reason,
+        coalesce(d.recorded_as, d.pipeline), d.chain_number, d.decision_id, d.batch_id, d.kind, d.decided_by, d.reason,
         extract(epoch from d.decided_at), d.before, d.after, d.uid, d.host, d.database_role)
         || case when d.request_id is null and d.requested_order is null then '[]'::jsonb
             else jsonb_build_array(d.request_id, d.requested_by, d.requested_order) end)::text, 'UTF8'))
@@ -317,6 +323,25 @@ create trigger decision_sealed before insert on batchledger.decision
     for each row execute function batchledger.seal_decision();
 create trigger decision_kept before update or delete or truncate on batchledger.decision
     for each statement execute function batchledger.refuse_change();
+
+
+-- A file that still has a former name must not begin a new history under it. After the insertion: before it, a
+-- transaction that waits for a rename would look too early.
+create function batchledger.refuse_former_name() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    present text;
+begin
+    select p.name into present from batchledger.pipeline p where new.name = any (p.former_names);
+    if found then
+        raise exception 'the pipeline has another name now' using
+            errcode = 'unique_violation', constraint = 'pipeline_former_name', detail = present;
+    end if;
+    return null;
+end $$;
+revoke execute on function batchledger.refuse_former_name() from public;
+create trigger pipeline_name_is_no_former_one after insert on batchledger.pipeline
+    for each row execute function batchledger.refuse_former_name();
 
 
 -- Who has looked at payloads.

@@ -1,20 +1,20 @@
 """A table belongs to one pipeline of one ledger: the tags and snapshots of the newest batches say to which."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from pyiceberg.table import Table
 
 from batchledger.model.errors import TargetChangedError
-from batchledger.sinks.iceberg.commits import find_newest, find_tags
+from batchledger.sinks.iceberg.commits import BATCH_PROPERTY, PLANNED_PROPERTY, find_newest, find_tags
 
 
 def require_own(table: Table, name: str, pipeline: str, knows: Callable[[int, datetime], bool]) -> None:
     """Raise TargetChangedError when another pipeline publishes to the table, or another ledger: see the port."""
     tags = find_tags(table)
     for tag, owner in tags.items():
-        # Each pipeline would remove the tags of the other.
-        if owner not in (None, pipeline):
+        # Each pipeline would remove the tags of the other. One that was renamed knows the batches of its former name.
+        if owner not in (None, pipeline) and not _is_known(table, tag, knows):
             raise TargetChangedError(
                 f"Table {name} belongs to another pipeline, {owner}. {pipeline} wrote nothing.",
                 why=f"Its newest batch is tagged {tag} there.",
@@ -35,3 +35,9 @@ def require_own(table: Table, name: str, pipeline: str, knows: Callable[[int, da
             subject=name,
             pipeline=pipeline,
         )
+
+
+def _is_known(table: Table, tag: str, knows: Callable[[int, datetime], bool]) -> bool:
+    snapshot = table.metadata.snapshot_by_name(tag)
+    noted: Mapping[str, str] = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return knows(int(noted[BATCH_PROPERTY]), datetime.fromisoformat(noted[PLANNED_PROPERTY]))

@@ -11,9 +11,11 @@ from batchledger.interfaces.cli.command_line import (
     Connection,
     IfGone,
     Name,
+    OwnersLogin,
     decide,
     find_known,
     find_ledger,
+    find_ledger_of,
     load_pipeline,
     name_connection,
     parse_range,
@@ -22,10 +24,10 @@ from batchledger.interfaces.cli.command_line import (
 )
 from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.interfaces.cli.printing import Shown
-from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Erase, Pause, Resume, Retire, Skip
+from batchledger.lifecycle.orders import Accept, AcceptLoss, AtOnce, Discard, Erase, Pause, Rename, Resume, Retire, Skip
 from batchledger.model.batch import Decided
 from batchledger.model.erasure import ErasureKey
-from batchledger.model.errors import DecisionRefusedError
+from batchledger.model.errors import DecisionRefusedError, UnknownPipelineError
 from batchledger.planning.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -146,6 +148,55 @@ def retire(
             error.advice = name_connection(error.advice, connection)
         raise
     return describe_decided(pipeline, order.kind, decided, dry_run=dry_run)
+
+
+def rename(
+    pipeline: Name,
+    new_name: Annotated[
+        str, typer.Argument(metavar="NEW", help="The new name, which the pipeline file has to have, too.")
+    ],
+    *,
+    reason: Reason,
+    connection: IfGone = "warehouse",
+    login: OwnersLogin = None,
+    dry_run: DryRun = False,
+) -> Shown:
+    """Give a pipeline another name, with its whole history. Rename its file at the same time.
+
+    Under the old name no run writes any more, and the file with the new name goes on where it ended.
+    No batch may be open. The owner of the ledger runs it; a large history takes its time.
+    """
+    from batchledger.ledger.decisions import PostgresDecisions
+    from batchledger.lifecycle.execution import rename as carry_out
+
+    order = Rename(parse_name(new_name))
+    decisions = PostgresDecisions(_find_ledger_of_either(pipeline, new_name, connection, login))
+    decided = carry_out(decisions.rehearsal if dry_run else decisions, pipeline, order, decide(reason))
+    return describe_decided(pipeline, order.kind, decided, dry_run=dry_run)
+
+
+def _find_ledger_of_either(pipeline: str, new_name: str, connection: str, login: str | None) -> str:
+    """Return the connection string of the ledger: the file may have the old name, the new one already, or be gone."""
+    try:
+        config, dsn = find_known(pipeline, connection)
+    except UnknownPipelineError as unknown:
+        try:
+            config, dsn = find_known(new_name, connection)
+        except UnknownPipelineError:
+            raise unknown from None
+    if login is None:
+        return dsn
+    return find_ledger(login, "--login") if config is None else find_ledger_of(config, login)
+
+
+def parse_name(text: str) -> str:
+    """Return the text if a pipeline can have this name. Raises typer.BadParameter."""
+    from batchledger.config.pipeline_file import check_name
+
+    try:
+        return check_name(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"NEW: {text!r}: {error}") from error
 
 
 @decision
