@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.ledger.migrate import migrate
 from bench.bench import Bench
 from bench.figures import Figure, describe

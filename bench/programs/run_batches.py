@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from time import perf_counter
 
 from batchledger.config.pipeline_file import load_pipeline
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import Platform, load_positions

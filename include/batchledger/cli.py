@@ -160,7 +160,7 @@ def _begin(
     ] = False,
 ) -> None:
     # Imported only if a command runs: the list of commands does not need it.
-    from batchledger.database.transactions import keep_connections
+    from batchledger.database.sessions import keep_connections
 
     context.with_resource(keep_connections())
 

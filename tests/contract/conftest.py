@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.ledger.grants import list_grants
 from tests.contract.lake_warehouse import LakeWarehouse, catalog_in, open_lake
 from tests.contract.sources import KafkaSource, MemorySource, Source

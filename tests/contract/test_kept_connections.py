@@ -8,7 +8,8 @@ from contextvars import Context, copy_context
 import psycopg
 import pytest
 
-from batchledger.database.transactions import keep_connections, transaction, use_connection
+from batchledger.database.sessions import keep_connections, use_connection
+from batchledger.database.transactions import transaction
 from batchledger.model.errors import DatabaseRefusedError, ServiceUnavailableError
 from tests.support import wait_until
 

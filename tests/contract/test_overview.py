@@ -22,7 +22,7 @@ from batchledger.books.overview import (
     load_last_batches,
     load_volumes,
 )
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.model.batch import BatchState, DecisionKind, Position, Step, StepFailure
 from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome, Severity
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.database.sessions import PINNED, connect
-from batchledger.database.transactions import keep_connections, use_connection
+from batchledger.database.sessions import PINNED, connect, keep_connections, use_connection
 from batchledger.ledger.migrate import migrate
 from batchledger.ledger.presence import PostgresPresences
 from batchledger.local.torture.changed_database import FOREIGN_SETTINGS

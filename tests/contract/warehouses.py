@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from batchledger.books.history import list_decisions, load_batch_history, load_published_history
-from batchledger.database.transactions import use_connection
+from batchledger.database.sessions import use_connection
 from batchledger.ledger.audits import find_window
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.formats.decoding.decoder import RecordDecoder
 from batchledger.ledger.housekeeping import PostgresHousekeeping
 from batchledger.lifecycle import plans, run_batch

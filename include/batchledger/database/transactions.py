@@ -1,23 +1,17 @@
 """Transactions of the ledger and the sink beside it, and errors in the family's words."""
 
 import logging
-import os
 import re
-import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from itertools import chain
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from batchledger.database.sessions import Connection, connect, pin
+from batchledger.database.sessions import use_connection
 from batchledger.database.weather import Cause, find_cause
 from batchledger.model.batch import Attempt, HeldRange
 from batchledger.model.checks import Offender, show_records
@@ -67,97 +61,6 @@ def read_statement(package: str, name: str) -> bytes:
 def read_sql(package: str, name: str) -> sql.SQL:
     """Return a statement of ``package`` whose placeholders can be filled, by its name."""
     return sql.SQL(read_statements(package)[name])
-
-
-@dataclass
-class _Kept:
-    """The idle connections of one ``keep_connections``, by connection string."""
-
-    owner: tuple[int, int]
-    idle: dict[str, list[Connection]] = field(default_factory=lambda: defaultdict(list))
-
-
-_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
-
-
-def _this_thread() -> tuple[int, int]:
-    """Return what a forked process, or a thread with the context of another one, does not share."""
-    return os.getpid(), threading.get_ident()
-
-
-@contextmanager
-def keep_connections() -> Iterator[None]:
-    """Let the transactions of the block that come after each other share a connection; opening one takes 6 ms.
-
-    A transaction within another one has one of its own, which is kept as well. In another thread or in a forked process
-    none is kept. After an error a connection is not used again: a new one looks up what became of its transaction (I9).
-    """
-    if _kept.get() is not None:
-        yield
-        return
-    kept = _Kept(_this_thread())
-    token = _kept.set(kept)
-    try:
-        yield
-    finally:
-        _kept.reset(token)
-        if kept.owner == _this_thread():
-            for connection in chain.from_iterable(kept.idle.values()):
-                connection.close()
-
-
-@contextmanager
-def use_connection(dsn: str) -> Iterator[Connection]:
-    """Yield a connection that is as good as new; a kept one if there is one. The caller commits.
-
-    What is not committed is rolled back. Raises psycopg.OperationalError.
-    """
-    kept = _kept.get()
-    if kept is None or kept.owner != _this_thread():
-        with connect(dsn) as connection:
-            yield connection
-            connection.rollback()
-        return
-    connection = _find_kept(kept.idle[dsn]) or connect(dsn)
-    # Each statement is planned for its own values: a batch may have one row or millions.
-    connection.prepare_threshold = None
-    try:
-        yield connection
-        connection.rollback()
-    except BaseException:
-        connection.close()
-        raise
-    kept.idle[dsn].append(connection)
-
-
-@contextmanager
-def write_and_commit(dsn: str) -> Iterator[Connection]:
-    """Yield a connection as ``use_connection`` does, and commit on a normal exit. Raises psycopg.Error."""
-    with use_connection(dsn) as connection:
-        yield connection
-        connection.commit()
-
-
-def _find_kept(idle: list[Connection]) -> Connection | None:
-    """Take a connection that is still there out of the idle ones."""
-    while idle:
-        connection = idle.pop()
-        if _renew(connection):
-            return connection
-        connection.close()
-    return None
-
-
-def _renew(connection: Connection) -> bool:
-    """Reset the session of an idle connection; return whether it is still there."""
-    try:
-        connection.autocommit = True
-        connection.execute("discard all")
-        pin(connection)
-        connection.autocommit = False
-    except psycopg.OperationalError:
-        return False
-    return True
 
 
 def cause_of(error: psycopg.Error) -> Cause:

@@ -14,7 +14,7 @@ import sys
 from functools import partial
 
 from batchledger.config.pipeline_file import load_pipeline
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.cli.printing import print_error
 from batchledger.interfaces.unexpected import explain_unexpected
 from batchledger.lifecycle import run_batch

@@ -15,13 +15,13 @@ import pyarrow as pa
 from psycopg import sql
 from typing_extensions import override
 
+from batchledger.database.sessions import write_and_commit
 from batchledger.database.transactions import (
     drop_staging_tables,
     handing_over,
     read_ranges,
     read_statement,
     transaction,
-    write_and_commit,
 )
 from batchledger.formats.records import QUARANTINE_SCHEMA
 from batchledger.ledger.evidence_tables import about, quarantine_table, visible_table, withhold_payloads

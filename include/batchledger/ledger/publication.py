@@ -9,14 +9,8 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.transactions import (
-    commit,
-    held_as_arrays,
-    read_held,
-    read_statement,
-    translate_errors,
-    use_connection,
-)
+from batchledger.database.sessions import use_connection
+from batchledger.database.transactions import commit, held_as_arrays, read_held, read_statement, translate_errors
 from batchledger.ledger.evidence_tables import quarantine_table
 from batchledger.ledger.rows import (
     await_publications,

@@ -56,7 +56,7 @@ def plan(pipeline: "PipelineConfig") -> int:
     with trace_step(PLAN, pipeline.name) as span:
         with _in_airflow_terms():
             asked = _read_request(pipeline)
-        from batchledger.database.transactions import keep_connections
+        from batchledger.database.sessions import keep_connections
 
         with _in_airflow_terms(asked), keep_connections():
             batch = _plan(pipeline, asked)
@@ -74,7 +74,7 @@ def stage(pipeline: "PipelineConfig") -> None:
     with _in_airflow_terms():
         asked, batch_id = _read_request(pipeline), require_batch(pipeline)
     with trace_step(Step.STAGE, pipeline.name, batch_id) as span:
-        from batchledger.database.transactions import keep_connections
+        from batchledger.database.sessions import keep_connections
 
         with _in_airflow_terms(asked), keep_connections():
             batch = _stage_step(pipeline)(_build_traced(pipeline), batch_id, _run())
@@ -86,7 +86,7 @@ def audit(pipeline: "PipelineConfig") -> None:
     with _in_airflow_terms():
         batch_id = require_batch(pipeline)
     with trace_step(Step.AUDIT, pipeline.name, batch_id) as span:
-        from batchledger.database.transactions import keep_connections
+        from batchledger.database.sessions import keep_connections
         from batchledger.lifecycle import run_batch
 
         with _in_airflow_terms(), keep_connections():
@@ -128,7 +128,7 @@ def keep_house() -> None:
 
 def report(pipeline: "PipelineConfig") -> None:
     """Tell people what has begun and what is over. The batch is as it was, whatever becomes of a channel."""
-    from batchledger.database.transactions import keep_connections
+    from batchledger.database.sessions import keep_connections
     from batchledger.monitoring import alerting
     from batchledger.wiring import build_alerting, build_platform
 
@@ -178,7 +178,7 @@ class PublishOperator(BaseOperator):
             self._publish(context, batch_id, span)
 
     def _publish(self, context: "Context", batch_id: int, span: "Span") -> None:
-        from batchledger.database.transactions import keep_connections
+        from batchledger.database.sessions import keep_connections
         from batchledger.interfaces.published import describe_published
         from batchledger.lifecycle import run_batch
 

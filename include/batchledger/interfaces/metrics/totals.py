@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from psycopg.conninfo import make_conninfo
 
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.ledger.totals import PipelineTotals, load_totals
 from batchledger.model.errors import BatchledgerError
 

@@ -17,7 +17,7 @@ from fastapi.responses import HTMLResponse
 from batchledger.books.history import BatchHistory, list_quarantine, load_batch_history
 from batchledger.books.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.page import airflow_runs, approval
 from batchledger.interfaces.page.access import list_rights, require
 from batchledger.interfaces.page.airflow_state import find_run_state, find_switched_off

@@ -8,7 +8,7 @@ import anyio.to_thread
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.responses import HTMLResponse
 
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.page.forms import Fields
 from batchledger.interfaces.page.rendering import show
 from batchledger.model.errors import BatchledgerError, ServiceUnavailableError

@@ -14,7 +14,7 @@ from time import monotonic
 from batchledger.books.overview import list_waiting_replays, load_books
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.page.airflow_state import find_active_runs, find_switched_off
 from batchledger.interfaces.surveys import Standing, find_left
 from batchledger.lifecycle.platform import PipelineRules

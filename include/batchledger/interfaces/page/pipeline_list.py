@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from batchledger.books.overview import LastBatch, Volume, load_last_batches, load_volumes
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.page.ordering import SortColumn, SortOrder, arrange, holds_text
 from batchledger.interfaces.page.ribbon import draw_bars
 from batchledger.interfaces.surveys import Standing

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from batchledger.books.history import list_quarantine, load_batch_history, load_quoted
 from batchledger.books.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
-from batchledger.database.transactions import keep_connections
+from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.batch_view import BatchView, turn_to
 from batchledger.interfaces.data_docs.folder import DocsFolder
 from batchledger.interfaces.page.access import list_readable, list_rights, require

@@ -40,4 +40,8 @@ def require_own(table: Table, name: str, pipeline: str, knows: Callable[[int, da
 def _is_known(table: Table, tag: str, knows: Callable[[int, datetime], bool]) -> bool:
     snapshot = table.metadata.snapshot_by_name(tag)
     noted: Mapping[str, str] = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    return knows(int(noted[BATCH_PROPERTY]), datetime.fromisoformat(noted[PLANNED_PROPERTY]))
+    try:
+        return knows(int(noted[BATCH_PROPERTY]), datetime.fromisoformat(noted[PLANNED_PROPERTY]))
+    except (KeyError, ValueError):
+        # The properties are written by hand, or by another program.
+        return False

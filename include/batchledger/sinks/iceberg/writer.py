@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.transactions import STAGING_SCHEMA, write_and_commit
+from batchledger.database.sessions import write_and_commit
+from batchledger.database.transactions import STAGING_SCHEMA
 from batchledger.model.errors import StagingError
 from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.ports import StagingWriter

@@ -16,13 +16,13 @@ import pyarrow as pa
 from psycopg import sql
 from typing_extensions import override
 
+from batchledger.database.sessions import use_connection
 from batchledger.database.transactions import (
     STAGING_SCHEMA,
     drop_staging_tables,
     ranges_as_arrays,
     transaction,
     translate_errors,
-    use_connection,
 )
 from batchledger.model.batch import Attempt, HeldRange, Lane
 from batchledger.model.capabilities import Capabilities

@@ -21,7 +21,8 @@ from pgpq.schema import Jsonb
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.transactions import STAGING_SCHEMA, handing_over, read_sql, without_values, write_and_commit
+from batchledger.database.sessions import write_and_commit
+from batchledger.database.transactions import STAGING_SCHEMA, handing_over, read_sql, without_values
 from batchledger.formats.arrow_types import find_type, is_array, is_json, is_uuid, pack_uuids
 from batchledger.formats.encoding.blocks import write_tokens
 from batchledger.model.batch import Attempt
