@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.database.transactions import connect
+from batchledger.database.sessions import connect
 from batchledger.formats.arrow_types import arrow_schema
 from batchledger.model.errors import KeyConflictError, TargetChangedError
 from batchledger.model.records.columns import parse_columns

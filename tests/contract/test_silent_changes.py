@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from batchledger.database.transactions import connect
+from batchledger.database.sessions import connect
 from batchledger.formats.arrow_types import arrow_schema
 from batchledger.model.errors import TargetChangedError
 from batchledger.model.offsets import OffsetRange, TopicPartition

@@ -30,6 +30,11 @@ class Forgetful(SinkSection):
 
     @property
     @override
+    def capabilities(self) -> Capabilities:
+        return Capabilities(shares_transaction=False, no_emptying=None, no_erasing=None)
+
+    @property
+    @override
     def target(self) -> str:
         return "somewhere"
 

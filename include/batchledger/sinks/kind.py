@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from batchledger.model.batch import Batch, DeliveryMode
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
@@ -44,15 +45,19 @@ class SinkContext:
 class SinkSection(Section):
     """The section ``sink`` of one kind, whose fields are its keys. ``type`` names the kind there.
 
-    Five members are its own. The others tell what most kinds have: any declared columns fit, no rows share the ledger's
-    database, and the target uses no connection. Where a default would be a promise, it promises nothing. What the
-    target can do, its sink says (``Sink.capabilities``).
+    Six members are its own. The others tell what most kinds have: any declared columns fit, no rows share the ledger's
+    database, and the target uses no connection. Where a default would be a promise, it promises nothing.
     """
 
     extra: ClassVar[str | None] = None
     """The extra of the package that has what this kind needs."""
     worker_modules: ClassVar[tuple[str, ...]] = ()
     """What Spark's tasks need of this kind, and is slow to import: workers are forked from a process that has it."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What the target can do: the constant of the kind, which its sink has, too. Pages offer orders by it."""
 
     @property
     @abstractmethod

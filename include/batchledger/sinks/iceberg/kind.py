@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 from typing_extensions import override
 
 from batchledger.model.batch import Batch, DeliveryMode
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset, name_location
 from batchledger.model.records.columns import PROVENANCE_COLUMNS, Column
 from batchledger.model.records.identifiers import SQL_NAME
@@ -16,6 +17,7 @@ from batchledger.model.records.partitioning import PartitionField, parse_partiti
 from batchledger.ports import Sink
 from batchledger.settings.column_rules import require_scalar
 from batchledger.settings.values import ConnectionId, refuse_repeated
+from batchledger.sinks.iceberg.capabilities import CAPABILITIES
 from batchledger.sinks.kind import SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
 
@@ -52,6 +54,11 @@ class IcebergSinkConfig(TableSinkConfig):
     catalog: ConnectionId = "lake"
     table: Annotated[str, AfterValidator(_check_table)]
     partition_by: Annotated[list[str], AfterValidator(_check_partitions)] = Field(default=[])
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
 
     @property
     @override

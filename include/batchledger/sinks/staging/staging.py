@@ -16,7 +16,7 @@ import pyarrow as pa
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.sessions import use_connection
+from batchledger.database.sessions import connect
 from batchledger.database.transactions import (
     STAGING_SCHEMA,
     drop_staging_tables,
@@ -175,8 +175,8 @@ class PostgresStaging(Staging):
     @contextmanager
     @override
     def read_staged(self, attempt: Attempt) -> Iterator[PostgresStagedRows]:
-        doing = f"look at the rows of {attempt.batch.label}"
-        with translate_errors(doing, attempt), use_connection(self.dsn) as connection:
+        # No kept one: Great Expectations begins transactions in it by itself.
+        with translate_errors(f"look at the rows of {attempt.batch.label}", attempt), connect(self.dsn) as connection:
             with connection.cursor() as cursor:
                 cursor.execute("set transaction isolation level repeatable read")
                 columns = list(self.staged_columns(cursor, attempt))

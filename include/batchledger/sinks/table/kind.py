@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import override
 
 from batchledger.model.batch import Batch
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import Severity
 from batchledger.model.datasets import Dataset
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, SQL_NAME, explain_schema
@@ -15,6 +16,7 @@ from batchledger.ports import Sink
 from batchledger.settings.values import ConnectionId, written_as
 from batchledger.sinks.kind import SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
+from batchledger.sinks.table.capabilities import CAPABILITIES
 
 
 def _check_schema(table: str) -> str:
@@ -44,6 +46,11 @@ class PostgresSinkConfig(TableSinkConfig):
         if self.unmatched_deletions is not None and not self.key:
             raise ValueError("unmatched_deletions belongs to mode: upsert")
         return self
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
 
     @property
     @override

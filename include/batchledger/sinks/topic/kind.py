@@ -8,12 +8,14 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from batchledger.model.batch import Batch, DeliveryMode
+from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset, name_topic
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import HeaderForm, SinkMode
 from batchledger.ports import Sink
 from batchledger.settings.values import ConnectionId, Duration, KeyColumns, Topic, lasting, written_as
 from batchledger.sinks.kind import SinkContext, SinkSection
+from batchledger.sinks.topic.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
     from batchledger.formats.encoding.registered import RegisteredOutput
@@ -44,6 +46,11 @@ class KafkaSinkConfig(SinkSection):
         elif self.registry is None:
             raise ValueError("format: avro: each value names its schema, so write registry, which gives it an id")
         return self
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
 
     @property
     @override
