@@ -14,10 +14,13 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from batchledger.model.errors import ServiceUnavailableError, SetupError
 
 ANSWER_SECONDS = 30.0
+TRIES = 4
+"""How often a question is asked that is not answered in time: a machine that starts all services is busy."""
 NEWEST_RUNS = 100
 
 
@@ -174,12 +177,19 @@ def open_airflow(account: AirflowAccount) -> Iterator[AirflowApi]:
 
 
 def _ask(client: httpx.Client, method: str, path: str, accepted: Sequence[int] = (), **request: Any) -> Any:
-    """Return the JSON of the answer, None for a status in ``accepted``."""
+    """Return the JSON of the answer, None for a status in ``accepted``. A question may be asked again, an order not."""
+    tries = TRIES if method == "GET" else 1
+    ask = retry(retry=retry_if_exception_type(httpx.TimeoutException), stop=stop_after_attempt(tries), reraise=True)
     try:
-        answer = client.request(method, path, **request)
+        answer = ask(client.request)(method, path, **request)
     except httpx.TransportError as error:
+        is_late = isinstance(error, httpx.TimeoutException)
         raise ServiceUnavailableError(
-            f"Airflow at {client.base_url} does not answer.", why=str(error), advice="Start it: batchledger up"
+            f"Airflow at {client.base_url} does not answer.",
+            why=str(error),
+            advice="Its runs go on. Run the same command again: it takes up what is done."
+            if is_late
+            else "Start it: batchledger up",
         ) from error
     if answer.status_code in accepted:
         return None
