@@ -4,11 +4,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
 
-from batchledger.database.sessions import keep_connections, use_connection
+from batchledger.database.sessions import keep_connections, use_connection, write_and_commit
 from batchledger.database.transactions import transaction
 from batchledger.model.errors import DatabaseRefusedError, ServiceUnavailableError
 from tests.support import wait_until
@@ -24,6 +26,12 @@ def server_process(dsn: str) -> int:
     with transaction(dsn, "ask who serves") as cursor:
         cursor.execute("select pg_backend_pid()")
         return int(cursor.fetchall()[0][0])
+
+
+def is_gone(dsn: str, *processes: int) -> bool:
+    with psycopg.connect(dsn) as other:
+        left = other.execute("select count(*) from pg_stat_activity where pid = any (%s)", [[*processes]]).fetchone()
+    return left == (0,)
 
 
 def end_process(dsn: str, process: int) -> None:
@@ -42,6 +50,38 @@ def test_transaction_within_another_one_has_a_connection_of_its_own(warehouse_ds
     with transaction(warehouse_dsn, "begin") as cursor:
         cursor.execute("select pg_backend_pid()")
         assert cursor.fetchall() != [(server_process(warehouse_dsn),)]
+
+
+def test_transactions_within_others_share_one_more_connection(warehouse_dsn: str) -> None:
+    found = set[int]()
+
+    def nest_three_times() -> None:
+        with keep_connections():
+            for _ in range(3):
+                with transaction(warehouse_dsn, "begin") as cursor:
+                    cursor.execute("select pg_backend_pid()")
+                    found.update((int(cursor.fetchall()[0][0]), server_process(warehouse_dsn)))
+
+    Context().run(nest_three_times)
+    assert len(found) == 2
+    wait_until(lambda: is_gone(warehouse_dsn, *found), 10)
+
+
+def write_and_fail(dsn: str, table: sql.Identifier) -> None:
+    with write_and_commit(dsn) as connection:
+        connection.execute(sql.SQL("insert into {} values (1)").format(table))
+        with connection.cursor().copy(sql.SQL("copy {} from stdin").format(table)) as copy:
+            copy.write("2\nno number\n")
+
+
+def test_what_is_written_is_committed_at_the_end_and_not_after_an_error(warehouse_dsn: str) -> None:
+    table = sql.Identifier("public", f"written_{uuid4().hex[:8]}")
+    with write_and_commit(warehouse_dsn) as connection:
+        connection.execute(sql.SQL("create table {} (number int)").format(table))
+    with pytest.raises(psycopg.DataError):
+        write_and_fail(warehouse_dsn, table)
+    with use_connection(warehouse_dsn) as connection:
+        assert connection.execute(sql.SQL("select count(*) from {}").format(table)).fetchone() == (0,)
 
 
 def test_thread_has_connections_of_its_own_although_it_has_our_context(warehouse_dsn: str) -> None:

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.formats.arrow_types import NO_UUID, pack_uuids, unpack_uuids
+from batchledger.formats.arrow_types import NO_UUID, is_uuid, mark_columns, pack_uuids, unpack_uuids
 from batchledger.formats.decoding.avro.proposing import find_avro_shape
 from batchledger.formats.decoding.meaning import NO_UUID_TEXT, UnfitError, make_text_reader
 from batchledger.formats.decoding.nested import make_reader
 from batchledger.formats.decoding.proposing import propose_columns
 from batchledger.local.samples.synthetic import synthesize_records
+from batchledger.model.errors import RowsRefusedError
 from batchledger.model.records.columns import Column, parse_columns, write_columns
 from batchledger.model.records.protection import ColumnProtection, check_protections
 from batchledger.model.records.types import Scalar
+from batchledger.source.spark.tasks import spell_uuids
 
 COLUMN = Column("id", Scalar.UUID)
 SPELLED = st.uuids().flatmap(lambda each: st.sampled_from([str(each), str(each).upper()]))
@@ -41,17 +43,42 @@ def test_bytes_of_uuids_are_those_of_python_and_come_back_as_texts(texts: Sequen
 def test_text_that_is_no_uuid_becomes_bytes_that_no_target_takes(texts: Sequence[str | None]) -> None:
     reads = make_text_reader(COLUMN)
 
-    def is_uuid(text: str) -> bool:
+    def is_one(text: str) -> bool:
         try:
             return reads(text) == text.lower()
         except UnfitError:
             return False
 
-    expected = [None if each is None else UUID(each).bytes if is_uuid(each) else NO_UUID for each in texts]
+    expected = [None if each is None else UUID(each).bytes if is_one(each) else NO_UUID for each in texts]
     assert pack_uuids(pa.array(texts, pa.string())).to_pylist() == expected
     if NO_UUID in expected:
         with pytest.raises(pa.ArrowInvalid):
             pack_uuids(pa.array(texts, pa.string())).cast(pa.uuid())
+
+
+def made_by_a_transform(texts: Sequence[str | None], start: int) -> pa.RecordBatch:
+    """Rows from the middle of a larger batch, at the offsets from ``start`` on."""
+    count = len(texts)
+    places = {"_topic": ["orders"] * count, "_partition": [3] * count, "_offset": range(count)}
+    columns = {"id": pa.array(texts, pa.string()), **{name: pa.array(each) for name, each in places.items()}}
+    rows = pa.RecordBatch.from_pydict(columns)
+    return rows.cast(mark_columns(rows.schema, [COLUMN])).slice(start)
+
+
+@given(st.lists(st.none() | SPELLED, max_size=20), st.integers(0, 20))
+def test_transforms_uuids_have_one_text_each_in_every_target(texts: Sequence[str | None], start: int) -> None:
+    spelled = spell_uuids(made_by_a_transform(texts, start))
+    assert spelled["id"].to_pylist() == [each and str(UUID(each)) for each in texts[start:]]
+    assert is_uuid(spelled.schema.field("id"))
+
+
+@given(st.lists(st.none() | SPELLED, max_size=9), NO_UUIDS, st.lists(SPELLED | NO_UUIDS, max_size=9))
+def test_transforms_text_that_is_no_uuid_is_refused_with_its_record(
+    before: Sequence[str | None], wrong: str, after: Sequence[str]
+) -> None:
+    with pytest.raises(RowsRefusedError) as refused:
+        spell_uuids(made_by_a_transform([*before, wrong, *after], 0))
+    assert refused.value.coordinates == (f"orders[3]@{len(before)} (id: no UUID)",)
 
 
 @given(SPELLED)

@@ -174,9 +174,9 @@ def create(
 
 
 def _require_writable(table: str, partitions: Iterable[DeclaredField], uuids: Container[str]) -> None:
-    """Raise TargetChangedError if the values of a column of UUIDs, by the name of the table, are partitions."""
+    """Raise TargetChangedError if partitions are made of UUIDs, and not of their hashes; ``uuids`` by stored names."""
     for each in partitions:
-        if each.transform == "identity" and stored_name(each.column) in uuids:
+        if not each.transform.startswith("bucket") and stored_name(each.column) in uuids:
             raise TargetChangedError(
                 f"Table {table} is partitioned by {each.column}, which is a uuid. Nothing was written.",
                 why="PyIceberg cannot write such partitions.",

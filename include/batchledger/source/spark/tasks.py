@@ -20,8 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchledger.bounds.alarm import STEP_SECONDS, STEPS
+from batchledger.formats.arrow_types import NO_UUID, is_uuid, pack_uuids
 from batchledger.formats.decoding.surviving import BoundedDecoder, SurvivingDecoder
-from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
+from batchledger.model.checks import Offender
+from batchledger.model.errors import RowsRefusedError
+from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges, single_offset
+from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.model.records.unknown_fields import UnknownFieldCounter
 from batchledger.ports import EvidenceWriter, StagingWriter, Testimony
 from batchledger.source.spark.failures import carrying_errors
@@ -150,7 +154,7 @@ class WriteTask:
         task, written = _task_attempt_id(), 0
         with carrying_errors(), STEPS.bounded(self.step_seconds), self.rows.open(task) as write:
             for batch in batches:
-                write(pa.RecordBatch.from_arrays(batch.columns, schema=self.schema))
+                write(spell_uuids(pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)))
                 written += batch.num_rows
                 STEPS.made()
         yield _report(task, written)
@@ -180,6 +184,28 @@ class ReadAndWriteTask:
                         written += batch.num_rows
                 witness.finish()
             yield _report(task, written)
+
+
+def spell_uuids(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows that a transform has made, with each UUID in the one text that it has in a column.
+
+    Raises RowsRefusedError for another text: a target that has no type for UUIDs would take it.
+    """
+    for place, column in enumerate(rows.schema):
+        if is_uuid(column):
+            texts = rows.column(place)
+            wrong = pc.index(pack_uuids(texts), NO_UUID).as_py()
+            if wrong >= 0:
+                offset = single_offset(*(rows[each][wrong].as_py() for each in COORDINATE_COLUMNS))
+                row = Offender(offset, f"{column.name}: no UUID")
+                raise RowsRefusedError(
+                    f"The transform has made a text in {column.name} that is no UUID. Nothing was published.",
+                    why=f"The first is {row}.",
+                    advice="Correct the transform: a UUID is a text such as 1b4e28ba-2fa1-11d2-883f-0016d3cca427.",
+                    coordinates=(str(row),),
+                )
+            rows = rows.set_column(place, column, pc.utf8_lower(texts))
+    return rows
 
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
