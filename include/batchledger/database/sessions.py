@@ -117,7 +117,8 @@ def keep_connections() -> Iterator[None]:
     """Let the transactions of the block that come after each other share a connection; opening one takes 6 ms.
 
     A transaction within another one has a second connection, which is kept, too. Another thread and a forked process
-    open their own. After an error a connection is not used again: a new one looks up what became of its transaction (I9).
+    open their own. After an error a connection is not used again: a new one looks up what became of its transaction
+    (I9).
     """
     if _kept.get() is not None:
         yield
