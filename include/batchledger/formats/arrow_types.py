@@ -151,10 +151,15 @@ def group(values: pa.Array, within: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pc.subtract(values.offsets, values.offsets[0]).cast(pa.int32()), within)
 
 
+def are_uuids(texts: pa.Array) -> pa.Array:
+    """Return whether each text is a UUID, null for a null."""
+    return pc.match_substring_regex(texts, f"^{UUID_FORM}$")
+
+
 def pack_uuids(texts: pa.Array) -> pa.Array:
     """Return the 16 bytes of each UUID as a binary value, and ``NO_UUID`` for a text that is none. A null stays one."""
     known = texts.cast(pa.string()).fill_null(_NIL)
-    is_uuid = pc.match_substring_regex(known, f"^{UUID_FORM}$")
+    is_uuid = are_uuids(known)
     digits = pc.replace_substring(pc.if_else(is_uuid, known, _NIL), "-", "").buffers()[2]
     content = pa.py_buffer(binascii.unhexlify(memoryview(digits)[: 2 * _UUID_BYTES * len(texts)]))
     packed = pa.Array.from_buffers(pa.binary(_UUID_BYTES), len(texts), [None, content]).cast(pa.binary())

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchledger.bounds.alarm import STEP_SECONDS, STEPS
-from batchledger.formats.arrow_types import NO_UUID, is_uuid, pack_uuids
+from batchledger.formats.arrow_types import are_uuids, is_uuid
 from batchledger.formats.decoding.surviving import BoundedDecoder, SurvivingDecoder
 from batchledger.model.checks import Offender
 from batchledger.model.errors import RowsRefusedError
@@ -194,7 +194,7 @@ def spell_uuids(rows: pa.RecordBatch) -> pa.RecordBatch:
     for place, column in enumerate(rows.schema):
         if is_uuid(column):
             texts = rows.column(place)
-            wrong = pc.index(pack_uuids(texts), NO_UUID).as_py()
+            wrong = pc.index(are_uuids(texts), value=False).as_py()
             if wrong >= 0:
                 offset = single_offset(*(rows[each][wrong].as_py() for each in COORDINATE_COLUMNS))
                 row = Offender(offset, f"{column.name}: no UUID")
