@@ -1,5 +1,7 @@
 """Data Docs in a real Airflow: who may read them, what leads from a run to the page of its batch, and who writes it."""
 
+from collections.abc import Iterator
+
 import httpx
 import pytest
 
@@ -30,11 +32,15 @@ def address_of(link: str | None, airflow: AirflowApi) -> str:
     return link.removeprefix(airflow.url)
 
 
-@pytest.fixture(autouse=True)
-def pages_are_written(airflow: AirflowApi) -> None:
-    """The DAG that writes them is switched on, as a person has to do once."""
+@pytest.fixture(autouse=True, scope="module")
+def _pages_are_written(airflow: AirflowApi) -> Iterator[None]:
+    """The DAG that writes them is switched on, as a person has to do once. It is off in other files, where each run
+    would start one of this DAG.
+    """
     airflow.wait_until_known(DATA_DOCS, DEADLINE_SECONDS)
     airflow.unpause(DATA_DOCS)
+    yield
+    airflow.client.patch(f"/api/v2/dags/{DATA_DOCS}", json={"is_paused": True}).raise_for_status()
 
 
 def wait_for(airflow: AirflowApi, address: str, text: str = "") -> None:

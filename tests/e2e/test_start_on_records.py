@@ -79,10 +79,12 @@ def kinds_of(airflow: AirflowApi, pipeline: TestPipeline) -> Counter[str]:
 
 def test_one_record_starts_a_run_and_airflow_says_why(airflow: AirflowApi, workplace: Workplace) -> None:
     pipeline = begin(airflow, workplace)
-    before = airflow.list_runs(pipeline.name)
-    pipeline.send(1)
-    wait_for_rows(airflow, pipeline)
-    (run,) = airflow.list_runs(pipeline.name)[len(before) :]
+    # If the first event has come twice, the second one is the cause of the next run.
+    for _ in range(2):
+        pipeline.send(1)
+        wait_for_rows(airflow, pipeline)
+    published_by = batches_of(pipeline)[-1].planned_by
+    (run,) = (each for each in airflow.list_runs(pipeline.name) if each.run_id == published_by)
     assert (run.kind, run.state) == ("asset_triggered", "success")
     cause = max(list_causes(airflow, pipeline, run), key=lambda each: each["id"])
     assert cause["name"] == f"{pipeline.name}_records"
