@@ -19,7 +19,7 @@ DEMO := $(filter-out postgres,$(SINK)) $(filter-out json,$(FORMAT))
 $(if $(word 2,$(DEMO)),$(error SINK=$(SINK) and FORMAT=$(FORMAT) are two demos: name one of them))
 
 # Hundreds of processes import the package and its tests. They are compiled once, also if the shell keeps no bytecode.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses $(or $(WORKERS),3) --max-worker-restart 0 --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses $(or $(WORKERS),4) --max-worker-restart 0 --no-loadscope-reorder
 
 # Some packages are there as sources only. setuptools comes first, so that pip fetches none without a digest to build them.
 INSTALL = -m pip install --disable-pip-version-check --require-hashes
@@ -64,10 +64,10 @@ bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=20
 screenshots: programs setup  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py tests/e2e/test_metrics.py
 
-test: lint setup  ## Check the code, then test it: the core, every adapter, one life and one kill a sink: WORKERS=3.
+test: lint setup  ## Check the code, then test it: the core, every adapter, one life and one kill a sink: WORKERS=4.
 	@$(PYTEST) -m 'not proof' $(TESTS)
 
-proof: programs setup  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow, browser: WORKERS=3.
+proof: programs setup  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow, browser: WORKERS=4.
 	@$(PYTEST) -m proof $(PROOF)
 
 programs: $(STAMPS)/packages  ## Make sure of Chromium and Prometheus for proof and screenshots; as root on Debian, install them.

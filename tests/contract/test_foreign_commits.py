@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from batchledger.lifecycle.delivery import deliver
+from batchledger.lifecycle.outcome import ask_sink
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError
 from batchledger.ports import no_crash
@@ -63,20 +64,25 @@ def assert_once(warehouse: Warehouse, attempt: Attempt) -> None:
     assert_proved(warehouse)
 
 
+def end_publication(warehouse: Warehouse, attempt: Attempt) -> None:
+    """Let the server end the session in which the batch is being published."""
+    with psycopg.connect(warehouse.dsn, autocommit=True) as other:  # type: ignore[attr-defined]
+        ended = other.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity, batchledger.batch "
+            "where pg_stat_activity.state = 'idle in transaction' and batch_id = %s and pid in "
+            "(select pid from pg_locks where locktype = 'advisory' and objid::bigint = "
+            " hashtextextended('batchledger publication of ' || pipeline, 0) & 4294967295)",
+            [attempt.batch.batch_id],
+        ).fetchall()
+    assert ended == [(True,)]
+
+
 def test_ledger_that_is_lost_in_the_middle_of_the_sinks_commit_commits_nothing_again(warehouse: Warehouse) -> None:
     attempt = life.take_to_audited(warehouse, FIRST)
 
     def lose_the_ledger(commit: Callable[..., Any], *values: Any, **named: Any) -> None:
         commit(*values, **named)
-        with psycopg.connect(warehouse.dsn, autocommit=True) as other:  # type: ignore[attr-defined]
-            ended = other.execute(
-                "select pg_terminate_backend(pid, 5000) from pg_stat_activity, batchledger.batch "
-                "where pg_stat_activity.state = 'idle in transaction' and batch_id = %s and pid in "
-                "(select pid from pg_locks where locktype = 'advisory' and objid::bigint = "
-                " hashtextextended('batchledger publication of ' || pipeline, 0) & 4294967295)",
-                [attempt.batch.batch_id],
-            ).fetchall()
-        assert ended == [(True,)]
+        end_publication(warehouse, attempt)
 
     with pytest.raises(OutcomeUnknownError):
         deliver(life.platform(warehouse, sink=with_target(warehouse, lose_the_ledger)), attempt)
@@ -93,6 +99,27 @@ def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed
         deliver(life.platform(warehouse, crash=asleep), attempt)
     resume(warehouse, attempt)
     assert_once(warehouse, attempt)
+
+
+def test_i4_run_that_has_lost_the_ledger_commits_nothing_any_more_once_another_run_has_asked(
+    warehouse: Warehouse,
+) -> None:
+    """It is about to begin the sink's commit, and does not know that the other run was told "no" and went on."""
+    attempt = life.take_to_audited(warehouse, FIRST)
+
+    def be_given_up(commit: Callable[..., Any], *values: Any, **named: Any) -> None:
+        end_publication(warehouse, attempt)
+        resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
+        with ask_sink(life.platform(warehouse), resumed) as (publication, has_committed):
+            assert not has_committed
+            publication.revoke()
+        commit(*values, **named)
+
+    with pytest.raises(ServiceUnavailableError):
+        deliver(life.platform(warehouse, sink=with_target(warehouse, be_given_up)), attempt)
+    assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.AUDITED
+    assert not warehouse.sink.find_commit(attempt)
+    assert life.target_coordinates(warehouse) == []
 
 
 def test_failure_does_not_take_back_what_another_run_has_committed_meanwhile(warehouse: Warehouse) -> None:

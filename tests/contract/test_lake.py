@@ -64,7 +64,7 @@ ALL_OF_FIRST = Change(NONE, NONE, len(FIRST))
 def commit(warehouse: LakeWarehouse, attempt: Attempt) -> None:
     """Commit the staged rows in the lake alone."""
     change = Change(NONE, NONE, sum(map(len, attempt.batch.ranges)))
-    warehouse.lake_table.commit(attempt, None, change, epoch=0, is_found=True)
+    warehouse.lake_table.commit(attempt, None, change, read_epoch=int, is_found=True)
 
 
 def append_by_another(table: Table) -> None:
@@ -139,7 +139,7 @@ def test_commit_is_found_when_another_ledger_has_tagged_a_batch_of_its_number_si
     commit(lake, attempt)
     foreign = replace(attempt, batch=replace(attempt.batch, planned_at=attempt.batch.planned_at.replace(year=2020)))
     lake.lake_table.stage(foreign, [])
-    lake.lake_table.commit(foreign, None, Change(NONE, NONE, 0), epoch=0, is_found=True)
+    lake.lake_table.commit(foreign, None, Change(NONE, NONE, 0), read_epoch=int, is_found=True)
     assert lake.lake_table.find_commit(foreign)
     assert lake.sink.find_commit(attempt)
 
@@ -304,7 +304,7 @@ def test_i4_whoever_is_about_to_commit_cannot_do_so_once_the_sink_was_asked(
     before_the_next_commit(lake, monkeypatch, lambda: asked.append(lake.lake_table.find_commit(attempt)))
     zombie = lake.lake_table
     with pytest.raises(ServiceUnavailableError):
-        zombie.commit(attempt, None, ALL_OF_FIRST, epoch=0, is_found=True)
+        zombie.commit(attempt, None, ALL_OF_FIRST, read_epoch=int, is_found=True)
     assert (asked, lake.read_target()) == ([False], [])
 
 
@@ -546,7 +546,7 @@ def test_rows_are_not_replaced_when_others_have_committed_meanwhile(lake: LakeWa
     before = lake.read_target()
     change = Change(as_coordinates([("orders", 0, each) for each in range(FIRST.start, FIRST.until)]), NONE, len(FIRST))
     with pytest.raises(ServiceUnavailableError, match="others have committed"):
-        lake.lake_table.commit(attempt, base, change, epoch=0, is_found=True)
+        lake.lake_table.commit(attempt, base, change, read_epoch=int, is_found=True)
     assert lake.read_target() == before
 
 
@@ -555,14 +555,14 @@ def test_rows_that_are_to_go_and_are_not_there_stop_the_commit(lake: LakeWarehou
     attempt = life.announce(lake, life.take_replay_to_audited(lake, FIRST))
     change = Change(as_coordinates([("orders", 0, 1_000)]), NONE, len(FIRST))
     with pytest.raises(StagingLostError, match="0 of the rows"):
-        lake.lake_table.commit(attempt, lake.lake_table.find_base(attempt) or 0, change, epoch=0, is_found=True)
+        lake.lake_table.commit(attempt, lake.lake_table.find_base(attempt) or 0, change, read_epoch=int, is_found=True)
 
 
 def test_files_that_hold_other_rows_than_were_accepted_stop_the_commit(lake: LakeWarehouse) -> None:
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
     change = Change(NONE, NONE, len(FIRST) - 1)
     with pytest.raises(StagingLostError, match=f"{len(FIRST)} rows of batch"):
-        lake.lake_table.commit(attempt, lake.lake_table.find_base(attempt) or 0, change, epoch=0, is_found=True)
+        lake.lake_table.commit(attempt, lake.lake_table.find_base(attempt) or 0, change, read_epoch=int, is_found=True)
     assert lake.read_target() == []
 
 
@@ -684,7 +684,7 @@ def test_table_is_created_with_its_partitions_and_files_lie_in_one_each(lake: La
     life.write(sink.open_staging(attempt, ROW_SCHEMA), 0, life.batch_of_rows(life.rows_of([FIRST, OTHER])))
     sink.seal_staging(attempt, [0])
     change = Change(NONE, NONE, len(FIRST) + len(OTHER))
-    table.commit(attempt, table.find_base(attempt) or 0, change, epoch=0, is_found=False)
+    table.commit(attempt, table.find_base(attempt) or 0, change, read_epoch=int, is_found=False)
     assert len(lake.read_target()) == len(FIRST) + len(OTHER)
     partitions = {str(each.file.partition) for each in lake.table.scan().plan_files()}
     assert len(partitions) == len(list(lake.table.scan().plan_files()))

@@ -69,7 +69,7 @@ def test_attempt_that_is_staged_meanwhile_does_not_make_the_outcome_of_a_commit_
     """With at_most_once an unknown outcome is rows that are lost."""
     attempt = life.announce(lake, life.take_to_audited(lake, FIRST))
     before_the_next_commit(lake, monkeypatch, lambda: stage_another(lake, attempt))
-    lake.lake_table.commit(attempt, None, Change(NONE, NONE, len(FIRST)), epoch=0, is_found=True)
+    lake.lake_table.commit(attempt, None, Change(NONE, NONE, len(FIRST)), read_epoch=int, is_found=True)
     assert len(lake.read_target()) == len(FIRST)
 
 
@@ -80,7 +80,7 @@ def test_negative_control_without_looking_at_the_numbers_the_outcome_is_unknown(
     monkeypatch.setattr(commits._AssertLastSequenceNumber, "validate", lambda *_: None)
     before_the_next_commit(lake, monkeypatch, lambda: stage_another(lake, attempt))
     with pytest.raises(OutcomeUnknownError):
-        lake.lake_table.commit(attempt, None, Change(NONE, NONE, len(FIRST)), epoch=0, is_found=True)
+        lake.lake_table.commit(attempt, None, Change(NONE, NONE, len(FIRST)), read_epoch=int, is_found=True)
 
 
 @EVERY_CATALOG
@@ -144,7 +144,7 @@ def test_table_with_a_batch_that_the_ledger_does_not_know_is_refused_before_and_
     attempt = life.take_to_audited(lake, SECOND)
     unknown = replace(attempt, batch=replace(attempt.batch, planned_at=first.batch.planned_at.replace(year=2020)))
     lake.lake_table.stage(replace(unknown, number=7), [])
-    lake.lake_table.commit(replace(unknown, number=7), None, Change(NONE, NONE, 0), epoch=0, is_found=is_tagged)
+    lake.lake_table.commit(replace(unknown, number=7), None, Change(NONE, NONE, 0), read_epoch=int, is_found=is_tagged)
     told = f"batch of pipeline {lake.pipeline} in .* is not in this ledger"
     with pytest.raises(TargetChangedError, match=told) as raised, lake.ledger.publication(attempt) as publication:
         publish_rows(lake.sink, publication, publication.load())

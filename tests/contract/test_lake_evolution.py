@@ -279,10 +279,10 @@ def test_table_that_others_alter_while_rows_are_staged_does_not_get_them_in_anot
     change = Change(as_coordinates([]), as_coordinates([]), len(SECOND))
     if has_moved:
         with pytest.raises(StagingLostError):
-            lake.lake_table.commit(attempt, None, change, epoch=0, is_found=True)
+            lake.lake_table.commit(attempt, None, change, read_epoch=int, is_found=True)
         assert values_of(lake, "number") == [1, 2, 3]
         return
-    lake.lake_table.commit(attempt, None, change, epoch=0, is_found=True)
+    lake.lake_table.commit(attempt, None, change, read_epoch=int, is_found=True)
     assert values_of(lake, "note") == [None, None, None, "a", "b"]
 
 

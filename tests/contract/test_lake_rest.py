@@ -45,7 +45,7 @@ def another(lake: LakeWarehouse, server: RestServer, **changes: str) -> IcebergT
 def commit(table: IcebergTable, attempt: Attempt) -> None:
     """Commit the staged rows in the lake alone."""
     change = Change(NONE, NONE, sum(map(len, attempt.batch.ranges)))
-    table.commit(attempt, None, change, epoch=0, is_found=True)
+    table.commit(attempt, None, change, read_epoch=int, is_found=True)
 
 
 def meet_before_committing(server: RestServer) -> None:

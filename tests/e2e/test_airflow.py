@@ -10,14 +10,16 @@ import pytest
 from batchledger.local.airflow_api import AirflowApi
 from batchledger.model.batch import BatchState
 from tests.conftest import TestServices
-from tests.e2e.runs import PATIENT, run_to_the_end, task_states
+from tests.e2e.runs import PATIENT, read_logs, run_to_the_end, task_states
 from tests.endpoints import free_port, serve_webhook
 from tests.support import TestPipeline, Workplace
 
 pytestmark = PATIENT
 
 
-def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: AirflowApi, workplace: Workplace) -> None:
+def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs_and_their_logs_tell_the_offsets(
+    airflow: AirflowApi, workplace: Workplace, services: TestServices
+) -> None:
     pipeline = workplace.create(limits={"max_records": 200})
     pipeline.send(500)
     runs = run_to_the_end(airflow, pipeline)
@@ -29,18 +31,9 @@ def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs(airflow: Airf
         done | {"catch_up": "skipped"},
     ]
     pipeline.assert_exact()
-
-
-def test_task_logs_tell_which_offsets_were_planned_staged_audited_and_published(
-    airflow: AirflowApi, workplace: Workplace, services: TestServices
-) -> None:
-    pipeline = workplace.create(partitions=1)
-    pipeline.send(30, partitions=1)
-    run_to_the_end(airflow, pipeline)
-    logs = (services.home.local / "airflow" / "logs").rglob(f"*{pipeline.name}*/**/*.log")
-    told = "".join(path.read_text() for path in logs)
-    planned = f"planned: {pipeline.name}[0] 0..30"
-    for event in (planned, "staged: 30 rows", "audited: 9 of 9 checks passed", "published: "):
+    told = read_logs(services.home.local, pipeline, runs[0])
+    planned = f"planned: {pipeline.name}[0] 0..100"
+    for event in (planned, "staged: 200 rows", "audited: 9 of 9 checks passed", "published: "):
         assert event in told
     assert "preloaded" not in told
 
@@ -50,29 +43,6 @@ def test_run_without_new_records_is_skipped(airflow: AirflowApi, workplace: Work
     (run,) = run_to_the_end(airflow, pipeline)
     assert run.state == "success"
     assert {name for name, state in task_states(airflow, pipeline, run).items() if state != "skipped"} == {"report"}
-
-
-def test_failing_audit_blocks_the_batch_and_the_task_says_why(airflow: AirflowApi, workplace: Workplace) -> None:
-    """A commit marker on a topic that declares no holes; the audit is not retried, the next run is refused."""
-    pipeline = workplace.create()
-    pipeline.send_in_transaction([b"{}"] * 5, partition=0, commit=True)
-    pipeline.send(2)
-    (run,) = run_to_the_end(airflow, pipeline)
-    tasks = {task.task_id: task for task in airflow.list_tasks(pipeline.name, run.run_id)}
-    assert (run.state, tasks["audit"].state, tasks["audit"].try_number) == ("failed", "failed", 1)
-    error = airflow.read_error(pipeline.name, run.run_id, tasks["audit"])
-    assert "no_unexplained_holes: offsets without a visible record, which source.holes does not allow for: 1" in error
-    assert f"{pipeline.name}[0] " in error
-    assert pipeline.count_target_rows() == 0
-    batch = pipeline.platform().ledger.find_open_batch(pipeline.name)
-    assert batch is not None
-    assert batch.state is BatchState.BLOCKED
-    _, second = run_to_the_end(airflow, pipeline)
-    plan = next(task for task in airflow.list_tasks(pipeline.name, second.run_id) if task.task_id == "plan")
-    assert (plan.state, plan.try_number) == ("failed", 1)
-    assert f"batch {batch.batch_id} of {pipeline.name} is blocked" in airflow.read_error(
-        pipeline.name, second.run_id, plan
-    )
 
 
 def connect(airflow: AirflowApi, urls: Mapping[str, str]) -> None:
@@ -126,21 +96,52 @@ def test_run_beside_endpoints_that_fail_leaves_what_a_run_without_alerts_leaves(
         assert (working.titles, slow.titles, broken.titles) == ([title], [], [])
 
 
-def test_alert_of_a_run_arrives_and_an_endpoint_that_is_down_changes_nothing(
-    airflow: AirflowApi, workplace: Workplace
+def test_failing_audit_blocks_the_batch_the_task_says_why_an_alert_arrives_and_no_secret_is_told(
+    airflow: AirflowApi, workplace: Workplace, services: TestServices
 ) -> None:
-    """The connections are Airflow's; one of them leads nowhere, which fails no task."""
+    """S139: a commit marker on a topic that declares no holes; the audit is not retried, the next run is refused.
+
+    The connections are Airflow's; one of them leads nowhere, which fails no task.
+    """
     with serve_webhook() as endpoint:
         urls = {"e2e_ops": endpoint.url, "e2e_gone": f"http://127.0.0.1:{free_port()}/"}
         connect(airflow, urls)
         pipeline = workplace.create(alerts=list(urls))
-        pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
-        (run,) = run_to_the_end(airflow, pipeline)
-        states = task_states(airflow, pipeline, run)
-        assert (run.state, states["audit"], states["report"]) == ("failed", "failed", "success")
+        pipeline.send(10)
+        run_to_the_end(airflow, pipeline)
+        pipeline.send_in_transaction([b"{}"] * 5, partition=0, commit=True)
+        pipeline.send(2)
+        run = run_to_the_end(airflow, pipeline)[-1]
         (told,) = endpoint.received
     assert told["title"] == f"[batchledger] {pipeline.name}: blocked — no_unexplained_holes, balance_closes"
     assert told["run_url"] == f"{airflow.url}/dags/{pipeline.name}/runs/{quote(run.run_id, safe='')}"
+    tasks = {task.task_id: task for task in airflow.list_tasks(pipeline.name, run.run_id)}
+    assert (run.state, tasks["audit"].state, tasks["audit"].try_number) == ("failed", "failed", 1)
+    assert tasks["report"].state == "success"
+    error = airflow.read_error(pipeline.name, run.run_id, tasks["audit"])
+    assert "no_unexplained_holes: offsets without a visible record, which source.holes does not allow for: 1" in error
+    assert f"{pipeline.name}[0] " in error
+    assert pipeline.count_target_rows() == 10
+    batch = pipeline.platform().ledger.find_open_batch(pipeline.name)
+    assert batch is not None
+    assert batch.state is BatchState.BLOCKED
+    refused = run_to_the_end(airflow, pipeline)[-1]
+    plan = next(task for task in airflow.list_tasks(pipeline.name, refused.run_id) if task.task_id == "plan")
+    assert (plan.state, plan.try_number) == ("failed", 1)
+    assert f"batch {batch.batch_id} of {pipeline.name} is blocked" in airflow.read_error(
+        pipeline.name, refused.run_id, plan
+    )
+    assert_no_secret_is_told(pipeline, services)
+
+
+def assert_no_secret_is_told(pipeline: TestPipeline, services: TestServices) -> None:
+    """None is in the logs of the pipeline's tasks, or in the ledger."""
+    logs = list((services.home.local / "airflow" / "logs").rglob(f"*{pipeline.name}*/**/*.log"))
+    assert len(logs) >= 8
+    for secret in dataclasses.astuple(services.credentials):
+        assert not [path for path in logs if secret in path.read_text()]
+        for table in ("pipeline", "batch", "attempt", "check_result", "batch_range"):
+            assert pipeline.query(f"select 1 from batchledger.{table} t where t::text like %s", f"%{secret}%") == []  # noqa: S608
 
 
 def test_refused_pipeline_file_says_so_where_people_look_and_harms_no_other(
@@ -158,21 +159,3 @@ def test_refused_pipeline_file_says_so_where_people_look_and_harms_no_other(
 @pytest.mark.usefixtures("airflow")
 def test_scheduler_imports_the_heavy_libraries_before_it_forks(services: TestServices) -> None:
     assert "preloaded batchledger.interfaces.upkeep" in services.home.log_file("scheduler").read_text()
-
-
-def test_no_secret_reaches_the_task_logs_or_the_ledger(
-    airflow: AirflowApi, workplace: Workplace, services: TestServices
-) -> None:
-    """S139: after a good and a failing run of real tasks."""
-    pipeline = workplace.create()
-    pipeline.send(10)
-    run_to_the_end(airflow, pipeline)
-    pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
-    run_to_the_end(airflow, pipeline)
-    secrets = dataclasses.astuple(services.credentials)
-    logs = list((services.home.local / "airflow" / "logs").rglob(f"*{pipeline.name}*/**/*.log"))
-    assert len(logs) >= 8
-    for secret in secrets:
-        assert not [path for path in logs if secret in path.read_text()]
-        for table in ("pipeline", "batch", "attempt", "check_result", "batch_range"):
-            assert pipeline.query(f"select 1 from batchledger.{table} t where t::text like %s", f"%{secret}%") == []  # noqa: S608

@@ -114,14 +114,6 @@ def test_dag_of_the_guide_runs_once_a_batch_and_reads_exactly_its_rows(
     assert [list(column.cells) for column in table.columns] == [["F9", "UA"], ["2", "2"], ["17.0", "2.5"]]  # type: ignore[union-attr]
 
 
-def test_airflow_shows_the_graph_of_the_asset(airflow: AirflowApi, flights: TestPipeline) -> None:
-    publish_flights(airflow, flights, [("UA", 7)])
-    (event, *_) = list_events(airflow, flights)
-    node = {"node_id": f"asset:{event['asset_id']}", "dependency_type": "scheduling"}
-    graph = airflow.client.get("/ui/dependencies", params=node).raise_for_status().json()
-    assert any(each["type"] == "asset" for each in graph["nodes"])
-
-
 def test_dag_of_the_guide_that_runs_twice_or_after_a_replay_counts_no_row_twice(
     airflow: AirflowApi, flights: TestPipeline, sums: Sums
 ) -> None:
@@ -172,7 +164,7 @@ def clear_task(airflow: AirflowApi, dag_id: str, run: Run, task_id: str) -> None
     wait_until(is_done_again, DEADLINE_SECONDS, every=0.5)
 
 
-def test_event_tells_the_batch_and_a_cleared_task_emits_no_second_one(
+def test_event_tells_the_batch_airflow_shows_its_graph_and_a_cleared_task_emits_no_second_one(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
     pipeline = workplace.create(partitions=1)
@@ -197,6 +189,9 @@ def test_event_tells_the_batch_and_a_cleared_task_emits_no_second_one(
         "quarantined": 1,
         "snapshot_id": None,
     }
+    node = {"node_id": f"asset:{event['asset_id']}", "dependency_type": "scheduling"}
+    graph = airflow.client.get("/ui/dependencies", params=node).raise_for_status().json()
+    assert any(each["type"] == "asset" for each in graph["nodes"])
     clear_task(airflow, pipeline.name, run, "publish")
     assert len(list_events(airflow, pipeline)) == 1
 

@@ -7,6 +7,7 @@ import pytest
 
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.local.demo import DATA_DOCS
+from tests.conftest import Kafka, open_workplace
 from tests.e2e.runs import DEADLINE_SECONDS, batches_of, run_to_the_end, switch_on, task_states, wait_until_idle
 from tests.support import TestPipeline, Workplace, wait_until
 
@@ -34,8 +35,9 @@ def address_of(link: str | None, airflow: AirflowApi) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def _pages_are_written(airflow: AirflowApi) -> Iterator[None]:
-    """The DAG that writes them is switched on, as a person has to do once. It is off in other files, where each run
-    would start one of this DAG.
+    """The DAG that writes them is switched on, as a person has to do once.
+
+    It is off in other files, where each run would start one of this DAG.
     """
     airflow.wait_until_known(DATA_DOCS, DEADLINE_SECONDS)
     airflow.unpause(DATA_DOCS)
@@ -55,20 +57,21 @@ def wait_for(airflow: AirflowApi, address: str, text: str = "") -> None:
     wait_until(written, DEADLINE_SECONDS, every=0.5)
 
 
-@pytest.fixture
-def published(airflow: AirflowApi, workplace: Workplace) -> tuple[TestPipeline, Run]:
+@pytest.fixture(scope="module")
+def published(airflow: AirflowApi, kafka: Kafka, warehouse_dsn: str) -> Iterator[tuple[TestPipeline, Run]]:
     """A pipeline with one batch, published by Airflow."""
-    pipeline = workplace.create()
-    pipeline.send(20)
-    (run,) = run_to_the_end(airflow, pipeline)
-    assert task_states(airflow, pipeline, run)["report"] == "success"
-    # In the order in which they are written. A history without a batch, and the index with it, may have been there
-    # before; the address of the run is known last.
-    (batch,) = batches_of(pipeline)
-    wait_for(airflow, f"/batchledger/docs/{pipeline.name}/{batch.batch_id}")
-    wait_for(airflow, f"/batchledger/docs/{pipeline.name}/runs/{run.run_id}")
-    wait_for(airflow, "/batchledger/docs/index.html", pipeline.name)
-    return pipeline, run
+    with open_workplace(kafka.options, warehouse_dsn) as workplace:
+        pipeline = workplace.create()
+        pipeline.send(20)
+        (run,) = run_to_the_end(airflow, pipeline)
+        assert task_states(airflow, pipeline, run)["report"] == "success"
+        # In the order in which they are written. A history without a batch, and the index with it, may have been there
+        # before; the address of the run is known last.
+        (batch,) = batches_of(pipeline)
+        wait_for(airflow, f"/batchledger/docs/{pipeline.name}/{batch.batch_id}")
+        wait_for(airflow, f"/batchledger/docs/{pipeline.name}/runs/{run.run_id}")
+        wait_for(airflow, "/batchledger/docs/index.html", pipeline.name)
+        yield pipeline, run
 
 
 def test_button_of_the_audit_leads_to_the_page_of_the_batch_which_only_users_can_read(

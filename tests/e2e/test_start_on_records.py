@@ -77,7 +77,12 @@ def kinds_of(airflow: AirflowApi, pipeline: TestPipeline) -> Counter[str]:
     return Counter(run.kind for run in airflow.list_runs(pipeline.name))
 
 
-def test_one_record_starts_a_run_and_airflow_says_why(airflow: AirflowApi, workplace: Workplace) -> None:
+def test_one_record_starts_a_run_airflow_says_why_and_a_pipeline_without_the_key_waits_for_a_person(
+    airflow: AirflowApi, workplace: Workplace
+) -> None:
+    alone = workplace.create()
+    alone.send(3)
+    switch_on(airflow, alone)
     pipeline = begin(airflow, workplace)
     # If the first event has come twice, the second one is the cause of the next run.
     for _ in range(2):
@@ -89,16 +94,6 @@ def test_one_record_starts_a_run_and_airflow_says_why(airflow: AirflowApi, workp
     cause = max(list_causes(airflow, pipeline, run), key=lambda each: each["id"])
     assert cause["name"] == f"{pipeline.name}_records"
     assert cause["extra"]["payload"] == {"pipeline": pipeline.name, "unread_records": 1, "open_batch": None}
-
-
-def test_pipeline_without_the_key_waits_for_a_person(airflow: AirflowApi, workplace: Workplace) -> None:
-    """The negative control: another pipeline on the same cluster starts meanwhile."""
-    alone = workplace.create()
-    alone.send(3)
-    switch_on(airflow, alone)
-    other = begin(airflow, workplace)
-    other.send(1)
-    wait_for_rows(airflow, other)
     assert airflow.list_runs(alone.name) == []
 
 
@@ -120,37 +115,50 @@ def test_what_arrives_during_a_run_is_taken_by_the_next_and_nothing_piles_up(
     assert kinds["asset_triggered"] <= len(published) + 3, "a doubled event costs a skipped run, and these are few"
 
 
-def test_paused_dag_piles_nothing_up_and_a_paused_pipeline_starts_nothing(
+def test_paused_dag_paused_or_blocked_pipeline_and_open_transaction_start_nothing_until_they_are_over(
     airflow: AirflowApi, workplace: Workplace
 ) -> None:
-    off, held, other = begin_together(airflow, *[(workplace, {})] * 3)
+    """Another pipeline on the same cluster starts meanwhile, which is the negative control."""
+    one, transactional = {"partitions": 1}, {"partitions": 1, "source": {"holes": "transactional"}}
+    changes: tuple[dict[str, Any], ...] = ({}, {}, one, transactional, {})
+    off, held, blocked, open_, other = begin_together(airflow, *[(workplace, each) for each in changes])
     airflow.client.patch(f"/api/v2/dags/{off.name}", json={"is_paused": True}).raise_for_status()
     held.platform().decisions.pause(held.name, DECISION)
-    known = {each.name: airflow.list_runs(each.name) for each in (off, held)}
-    off.send(5)
-    held.send(5)
+    # A commit marker on a topic that declares no holes.
+    blocked.send_in_transaction([b"{}"], partition=0, commit=True)
+    wait_until(lambda: [each.state for each in batches_of(blocked)] == ["blocked"], DEADLINE_SECONDS, every=0.5)
+    wait_until_idle(airflow, blocked)
+    waiting = (off, held, blocked, open_)
+    known = {each.name: airflow.list_runs(each.name) for each in waiting}
+    transaction = begin_transaction(open_)
+    # Nothing starts for what was written behind the transaction, too: the last stable offset stands still.
+    for each in waiting:
+        each.send(5, partitions=1)
     other.send(1)
     wait_for_rows(airflow, other)
-    assert {each.name: airflow.list_runs(each.name) for each in (off, held)} == known
+    assert {each.name: airflow.list_runs(each.name) for each in waiting} == known
+    transaction.commit_transaction(30)
     held.platform().decisions.resume(held.name, DECISION)
     airflow.unpause(off.name)
-    for each in (off, held):
+    for each in (off, held, open_):
         wait_for_rows(airflow, each)
         started = airflow.list_runs(each.name)[len(known[each.name]) :]
         assert len(started) <= 2, "one run, and at most one that finds nothing to do"
+    assert_few_runs(airflow, open_, other)
+    assert airflow.list_runs(blocked.name) == known[blocked.name]
 
 
-def test_blocked_pipeline_starts_nothing_until_a_person_has_decided(airflow: AirflowApi, workplace: Workplace) -> None:
-    """A commit marker on a topic that declares no holes."""
-    pipeline, other = begin_together(airflow, (workplace, {"partitions": 1}), (workplace, {}))
-    pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
-    wait_until(lambda: [each.state for each in batches_of(pipeline)] == ["blocked"], DEADLINE_SECONDS, every=0.5)
-    wait_until_idle(airflow, pipeline)
-    blocked = airflow.list_runs(pipeline.name)
-    pipeline.send(5, partitions=1)
-    other.send(1)
-    wait_for_rows(airflow, other)
-    assert airflow.list_runs(pipeline.name) == blocked
+def begin_transaction(pipeline: TestPipeline) -> Producer:
+    """Write one record in a transaction that stays open."""
+    patient = {"transactional.id": pipeline.name, "transaction.timeout.ms": 900_000}
+    producer = Producer({**pipeline.workplace.kafka_options, **patient})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    pipeline.sent.append(f"{pipeline.name}-in-transaction")
+    record = {"message_id": pipeline.sent[-1], "number": 0, "amount": 0}
+    producer.produce(pipeline.name, value=json.dumps(record), partition=0)
+    producer.flush(30)
+    return producer
 
 
 @dataclass(frozen=True)
@@ -238,29 +246,6 @@ def test_ledger_and_kafka_that_go_away_and_come_back_need_no_hand(
         wait_for_rows(airflow, each)
     assert_few_runs(airflow, behind, other)
     assert find_triggerer(services) == triggerer
-
-
-def test_open_transaction_starts_nothing_and_its_commit_starts_one_run(
-    airflow: AirflowApi, workplace: Workplace
-) -> None:
-    """Also not for what was written behind it: the last stable offset stands still. The look goes on for others."""
-    transactional = {"partitions": 1, "source": {"holes": "transactional"}}
-    held, other = begin_together(airflow, (workplace, transactional), (workplace, {}))
-    before = airflow.list_runs(held.name)
-    patient = {"transactional.id": held.name, "transaction.timeout.ms": 900_000}
-    producer = Producer({**workplace.kafka_options, **patient})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    held.sent.append(f"{held.name}-in-transaction")
-    producer.produce(held.name, value=json.dumps({"message_id": held.sent[0], "number": 0, "amount": 0}), partition=0)
-    producer.flush(30)
-    held.send(5, partitions=1)
-    other.send(1)
-    wait_for_rows(airflow, other)
-    assert airflow.list_runs(held.name) == before
-    producer.commit_transaction(30)
-    wait_for_rows(airflow, held)
-    assert_few_runs(airflow, held, other)
 
 
 @contextmanager

@@ -229,10 +229,14 @@ class LakeSink(PostgresStaging, CommittingSink, Sink):
         with rows.connection.cursor() as cursor:
             base, removed = (copy.base, copy.find_removed(cursor, attempt)) if copy else (None, as_coordinates([]))
             dropped, added = self._find_left_out(cursor, attempt, listed)
-            cursor.execute("select epoch from batchledger.pipeline where name = %s", [attempt.batch.pipeline])
-            ((epoch,),) = cursor.fetchall()
-        is_found = attempt.batch.state is BatchState.COMMITTING
-        self.table.commit(attempt, base, Change(removed, dropped, added), epoch=epoch, is_found=is_found)
+
+            def read_epoch() -> int:
+                cursor.execute("select epoch from batchledger.pipeline where name = %s", [attempt.batch.pipeline])
+                return int(cursor.fetchall()[0][0])
+
+            is_found = attempt.batch.state is BatchState.COMMITTING
+            change = Change(removed, dropped, added)
+            self.table.commit(attempt, base, change, read_epoch=read_epoch, is_found=is_found)
 
     @override
     def find_commit(self, attempt: Attempt) -> bool:

@@ -215,14 +215,18 @@ class IcebergTable:
             table = self._load_for(attempt, [*columns, *(keys.schema.names if keys is not None else ())])
             yield from read_held(table, find_snapshot(table, base), columns, within, keys)
 
-    def commit(self, attempt: Attempt, base: int | None, change: Change, *, epoch: int, is_found: bool) -> None:
+    def commit(
+        self, attempt: Attempt, base: int | None, change: Change, *, read_epoch: Callable[[], int], is_found: bool
+    ) -> None:
         """Make the staged rows visible, and those that are removed invisible, at once.
 
         ``base`` is the state that was looked at, in which ``removed`` was found, and has to be the newest one still;
-        None if nothing was looked at, nor is removed: then it does not matter what others commit. ``epoch`` is
-        noted. If ``is_found``, ``find_commit`` finds it. Raises StagingLostError when as many rows as ``change``
-        says do not come or go, or the files do not fit the table any more, and OutcomeUnknownError when it may have
-        been done; after any other error it was not, nor will it be.
+        None if nothing was looked at, nor is removed: then it does not matter what others commit. ``read_epoch`` asks
+        the ledger for what is noted, after the branch was read: while the ledger answers this run, no other one has
+        asked the table for the batch, and who asks later changes the branch (I4). If ``is_found``, ``find_commit``
+        finds it. Raises StagingLostError when as many rows as ``change`` says do not come or go, or the files do not
+        fit the table any more, and OutcomeUnknownError when it may have been done; after any other error it was not,
+        nor will it be.
         """
         doing = f"publish {attempt.batch.label}"
         with self._talk(doing):
@@ -240,7 +244,7 @@ class IcebergTable:
                 require_count(taken, change.removed.num_rows, f"of the rows that {attempt.batch.label} replaces")
                 added = [*added, *rest]
 
-            properties = {**describe(attempt), EPOCH_PROPERTY: str(epoch)}
+            properties = {**describe(attempt), EPOCH_PROPERTY: str(read_epoch())}
 
             def publish(commit: TableCommit) -> None:
                 if is_found and is_committed(commit.table, attempt):
