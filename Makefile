@@ -49,7 +49,7 @@ torture: setup  ## Kill real services at random and compare log and target: ROUN
 
 machine: setup  ## Check the invariants under other schedules than the tests do: SEED=random SCHEDULES=200.
 	@BATCHLEDGER_MACHINE_SEED=$(or $(SEED),random) BATCHLEDGER_MACHINE_SCHEDULES=$(or $(SCHEDULES),200) \
-		$(BIN)/pytest tests/machine/test_machine.py -k hold --timeout=0
+		$(BIN)/pytest tests/machine/test_machine.py tests/contract/lives/test_any_decisions.py -k 'hold or keys' --timeout=0
 
 mutants: $(STAMPS)/project  ## Change the core, one expression at a time, and see that a test notices: ONLY='*.live.*' WORKERS=2.
 	@WORKERS=$(or $(WORKERS),2) $(BIN)/python -m tests.mutation.campaign $(if $(ONLY),'$(ONLY)')

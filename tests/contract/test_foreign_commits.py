@@ -101,22 +101,26 @@ def test_i4_sleeper_finds_what_a_run_has_committed_that_died_before_it_confirmed
     assert_once(warehouse, attempt)
 
 
+def give_up(warehouse: Warehouse, attempt: Attempt) -> None:
+    """Take the ledger from the run that is about to begin the sink's commit; another run hears "no", and goes on."""
+    end_publication(warehouse, attempt)
+    resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
+    with ask_sink(life.platform(warehouse), resumed) as (publication, has_committed):
+        assert not has_committed
+        publication.revoke()
+
+
 def test_i4_run_that_has_lost_the_ledger_commits_nothing_any_more_once_another_run_has_asked(
     warehouse: Warehouse,
 ) -> None:
-    """It is about to begin the sink's commit, and does not know that the other run was told "no" and went on."""
     attempt = life.take_to_audited(warehouse, FIRST)
 
-    def be_given_up(commit: Callable[..., Any], *values: Any, **named: Any) -> None:
-        end_publication(warehouse, attempt)
-        resumed = warehouse.ledger.resume_commit(attempt.batch.batch_id, "run-2")
-        with ask_sink(life.platform(warehouse), resumed) as (publication, has_committed):
-            assert not has_committed
-            publication.revoke()
+    def commit_late(commit: Callable[..., Any], *values: Any, **named: Any) -> None:
+        give_up(warehouse, attempt)
         commit(*values, **named)
 
     with pytest.raises(ServiceUnavailableError):
-        deliver(life.platform(warehouse, sink=with_target(warehouse, be_given_up)), attempt)
+        deliver(life.platform(warehouse, sink=with_target(warehouse, commit_late)), attempt)
     assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.AUDITED
     assert not warehouse.sink.find_commit(attempt)
     assert life.target_coordinates(warehouse) == []

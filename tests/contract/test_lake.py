@@ -25,6 +25,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from batchledger.database import sessions
+from batchledger.lifecycle.delivery import deliver
 from batchledger.lifecycle.requirement import confirm_rows, publish_rows, require_own_target
 from batchledger.local.stack.defaults import DATABASE_USER
 from batchledger.model.batch import Attempt, BatchState, Lane
@@ -54,6 +55,7 @@ from batchledger.sinks.iceberg.table import IcebergTable
 from tests.contract import life
 from tests.contract.lake_warehouse import CATALOG, EVERY_CATALOG, LakeWarehouse, before_the_next_commit, catalog_in
 from tests.contract.life import FIRST, ORDERS_0, OTHER, SECOND
+from tests.contract.test_foreign_commits import give_up, with_target
 from tests.fakes.crash import SimulatedCrashError
 from tests.fakes.work import ROW_SCHEMA
 
@@ -339,6 +341,19 @@ def test_i4_negative_control_without_the_requirement_on_the_branch_the_commit_is
     monkeypatch.setattr(catalog, "commit_table", commit_without_it)
     commit(lake, attempt)
     assert (asked, len(lake.read_target())) == ([False], len(FIRST))
+
+
+def test_i4_negative_control_without_a_last_question_to_the_ledger_the_late_commit_is_made(lake: LakeWarehouse) -> None:
+    attempt = life.take_to_audited(lake, FIRST)
+
+    def commit_late(commit: Callable[..., Any], *values: Any, **named: Any) -> None:
+        give_up(lake, attempt)
+        commit(*values, **named | {"read_epoch": int})
+
+    with pytest.raises(ServiceUnavailableError):
+        deliver(life.platform(lake, sink=with_target(lake, commit_late)), attempt)
+    assert lake.ledger.load_batch(attempt.batch.batch_id).state is BatchState.AUDITED
+    assert len(lake.read_target()) == len(FIRST)
 
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "negative control"])

@@ -8,8 +8,18 @@ import pytest
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.local.demo import DATA_DOCS
 from tests.conftest import Kafka, open_workplace
-from tests.e2e.runs import DEADLINE_SECONDS, batches_of, run_to_the_end, switch_on, task_states, wait_until_idle
+from tests.e2e.runs import (
+    DEADLINE_SECONDS,
+    PATIENT,
+    batches_of,
+    run_to_the_end,
+    switch_on,
+    task_states,
+    wait_until_idle,
+)
 from tests.support import TestPipeline, Workplace, wait_until
+
+pytestmark = PATIENT
 
 
 def ask(airflow: AirflowApi, address: str, **request: object) -> httpx.Response:

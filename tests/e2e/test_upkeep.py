@@ -4,9 +4,11 @@ import psycopg
 
 from batchledger.lifecycle import run_batch
 from batchledger.local.airflow_api import AirflowApi, Run, Task
-from tests.e2e.runs import DEADLINE_SECONDS
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT
 from tests.runner import RUNNER
 from tests.support import TestPipeline, Workplace, wait_until
+
+pytestmark = PATIENT
 
 AUDIT, HOUSEKEEPING = "batchledger-ledger-audit", "batchledger-housekeeping"
 

@@ -289,6 +289,7 @@ def test_table_that_others_have_committed_to_while_a_batch_was_staged_is_one_tha
         read = session.read.format("iceberg").load(lake.table.metadata_location)
         if is_guarded:
             assert read.count() == len(FEW[0])
+            tidy(lake)
         else:
             with pytest.raises(PySparkException, match="Invalid snapshot with sequence number"):
                 read.count()

@@ -235,12 +235,21 @@ def test_aborted_records_are_passed_however_long_that_takes(
     slowly = {**workplace.kafka_options, "message.max.bytes": "1000", "fetch.max.bytes": "1000"}
     whole = OffsetRange(TopicPartition(pipeline.name, 0), 0, 30_002)
     steps: list[object] = []
-    monkeypatch.setattr(range_reader.STEPS, "made", lambda: steps.append("with a new deadline"))
-    # A busy machine may keep the client from a look for some time.
+    monkeypatch.setattr(range_reader.STEPS, "made", lambda: steps.append("of the task"))
+    look, has_renewed = range_reader._PatientReader._look, list[bool]()
+
+    def look_and_tell(reader: range_reader._PatientReader, statistics: str) -> None:
+        before = reader._deadline
+        look(reader, statistics)
+        has_renewed.append(reader._deadline > before)
+
+    # A busy machine may keep the client from a look for some time: the silence is long, and looks come often.
     monkeypatch.setattr(range_reader, "_LOOKS_IN_SILENCE", 300)
+    monkeypatch.setattr(range_reader._PatientReader, "_look", look_and_tell)
     found = list(read_share(slowly, [whole], silence_seconds=60))
     assert sum(each.num_rows for each in found) == 1
-    assert len(steps) > len(found), "a task that gets nothing meanwhile makes steps, and has new time"
+    assert any(has_renewed), "what was fetched renews the deadline, although nothing is shown"
+    assert len(steps) > len(found), "a task that gets nothing meanwhile makes steps"
     # Negative control: without a look at the statistics, the time is over before.
     monkeypatch.setattr(range_reader._PatientReader, "_look", lambda *_: None)
     with pytest.raises(ServiceUnavailableError, match="not read through in time"):

@@ -106,7 +106,7 @@ def sign_for_aws(region: str) -> tuple[str, float]:
         raise ConfigurationError(
             "sasl.mechanism AWS_MSK_IAM needs a package that is missing here. Nothing was opened.",
             why=f"Python says: {error}.",
-            advice="Install batchledger[aws], on Spark's workers, too.",
+            advice='Install it, also for Airflow and on Spark\'s workers: pip install "batchledger[aws]"',
         ) from error
     # It says with each token where it has found an identity.
     logging.getLogger("botocore.credentials").setLevel(logging.WARNING)
