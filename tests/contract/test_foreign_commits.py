@@ -12,11 +12,12 @@ from batchledger.lifecycle.delivery import deliver
 from batchledger.lifecycle.outcome import ask_sink
 from batchledger.model.batch import Attempt, BatchState
 from batchledger.model.errors import OutcomeUnknownError, ServiceUnavailableError
-from batchledger.ports import no_crash
+from batchledger.ports import committing, no_crash
 from tests.contract import life
 from tests.contract.conftest import ELSEWHERE
 from tests.contract.decided import assert_proved
-from tests.contract.life import FIRST
+from tests.contract.decided import give_up as give_up_offsets
+from tests.contract.life import FIRST, SECOND
 from tests.contract.warehouses import Warehouse
 from tests.fakes.crash import CrashOnce, Interrupt, SimulatedCrashError
 
@@ -124,6 +125,21 @@ def test_i4_run_that_has_lost_the_ledger_commits_nothing_any_more_once_another_r
     assert warehouse.ledger.load_batch(attempt.batch.batch_id).state is BatchState.AUDITED
     assert not warehouse.sink.find_commit(attempt)
     assert life.target_coordinates(warehouse) == []
+
+
+def test_loss_that_is_accepted_between_the_commit_of_a_replay_and_its_confirmation_holds_no_row(
+    warehouse: Warehouse,
+) -> None:
+    """The replay has published offsets that no live batch ever will: they are its own, and no longer lost."""
+    life.take_to_published(warehouse, FIRST)
+    attempt = life.announce(warehouse, life.take_replay_to_audited(warehouse, SECOND))
+    with warehouse.ledger.publication(attempt, BatchState.COMMITTING) as publication:
+        committing(warehouse.sink).commit(life.apply(warehouse, publication))
+        publication.connection.rollback()
+    give_up_offsets(warehouse, SECOND)
+    resume(warehouse, attempt)
+    assert_once(warehouse, attempt)
+    assert life.target_coordinates(warehouse) == life.rows_of([FIRST, SECOND])
 
 
 def test_failure_does_not_take_back_what_another_run_has_committed_meanwhile(warehouse: Warehouse) -> None:
