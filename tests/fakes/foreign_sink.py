@@ -76,8 +76,12 @@ class MemoryForeignSink(MemorySink, CommittingSink):
         removed = super().withdraw(rows)
         self.store.to_remove = dict(zip(rows.replaced, removed.rows, strict=True))
         done = self.store.removed.get(rows.attempt.batch.batch_id)
+        if done is None:
+            return removed
         # A loss that a person has accepted since the sink's commit holds no row.
-        return removed if done is None else Withdrawn([done.get(each, 0) for each in rows.replaced])
+        newer = {each: count for each, count in self.store.to_remove.items() if each not in done}
+        assert not any(newer.values()), f"published since the sink's commit: {newer}"
+        return Withdrawn([(newer | done)[each] for each in rows.replaced])
 
     @override
     def publish(self, rows: RowsToPublish) -> PreparedRows:
