@@ -6,6 +6,8 @@ STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
 # Programs that no code imports.
 TOOLS := .local/tools
+# An older Airflow with other people's providers.
+OWN := .local/own_airflow
 # Cheap tests first, so that a mistake shows early; long files before short ones, so that all workers end together.
 # Files of other folders have a mark where a test takes long.
 PROOF := tests/machine tests/e2e tests/faults tests/integration tests/browser \
@@ -67,7 +69,7 @@ screenshots: programs setup  ## Make the pictures of the README anew, with real 
 test: lint setup  ## Check the code, then test it: the core, every adapter, one life and one kill a sink: WORKERS=4.
 	@$(PYTEST) -m 'not proof' $(TESTS)
 
-proof: programs setup  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow, browser: WORKERS=4.
+proof: programs setup $(OWN)/.stamp  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow, browser: WORKERS=4.
 	@$(PYTEST) -m proof $(PROOF)
 
 programs: $(STAMPS)/packages  ## Make sure of Chromium and Prometheus for proof and screenshots; as root on Debian, install them.
@@ -152,7 +154,16 @@ $(TOOLS)/.stamp: tests/tools.txt $(STAMPS)/environment
 	@$(BIN)/python -m venv --clear $(TOOLS) && $(TOOLS)/bin/python $(INSTALL) --quiet --requirement $<
 	@touch $@
 
+# As constraints, too: pip would look for newer versions of the packages that others ask for with an extra.
+$(OWN)/.stamp: tests/own_airflow/requirements.txt $(STAMPS)/environment
+	@echo "Installing an Airflow 3.2 with usual providers into $(OWN)."
+	@$(BIN)/python -m venv --clear $(OWN)
+	@$(OWN)/bin/python $(INSTALL) --quiet --requirement $< --constraint $<
+	@touch $@
+
+# Up to version 0.2.0 pip called the project batchledger: with both, Airflow would find the plugin twice.
 $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
+	@$(BIN)/python -m pip uninstall --disable-pip-version-check --quiet --quiet --yes batchledger
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

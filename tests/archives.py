@@ -13,6 +13,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from batchledger import DISTRIBUTION
 from tests.conftest import ROOT
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "include")
@@ -64,16 +65,18 @@ def build_archives(sources: Path, folder: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
-def make_environment(folder: Path, *extras: str) -> Path:
+def make_environment(folder: Path, *extras: str, libraries: Path | None = None) -> Path:
     """Make an environment in a new folder; return the folder of its programs.
 
-    What the package needs with these extras is linked into it, and pip, as they are installed here. Nothing else is
-    there to be imported. Its only program is Airflow's.
+    What the package needs with these extras is linked into it, and pip, as they are installed here; or all that is in
+    ``libraries``, the folder of another environment's packages. Nothing else is there to be imported. Its only program
+    is Airflow's.
     """
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder.parent)
-    here = Path(sysconfig.get_path("purelib"))
+    here = libraries or Path(sysconfig.get_path("purelib"))
     there = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    for name in list_files(find_needed("batchledger", {"", *extras}) | {"pip"}):
+    needed = list_files(find_needed(DISTRIBUTION, {"", *extras}) | {"pip"})
+    for name in needed if libraries is None else {each.name for each in here.iterdir()}:
         (there / name).symlink_to(here / name)
     programs = folder / "bin"
     (programs / "airflow").write_text(f"#!{programs / 'python'}\nfrom airflow.__main__ import main\n\nmain()\n")
@@ -87,7 +90,7 @@ def install(wheel: Path, programs: Path) -> None:
     What is there has to be enough: pip fetches nothing.
     """
     pip = [str(programs / "python"), "-m", "pip", "--disable-pip-version-check"]
-    freeze = [*pip, "freeze", "--exclude-editable", "--exclude", "batchledger"]
+    freeze = [*pip, "freeze", "--exclude-editable", "--exclude", DISTRIBUTION]
     installed = programs.parent / "installed.txt"
     installed.write_text(before := run(freeze, programs.parent))
     run([*pip, "install", "--quiet", "--no-index", str(wheel), "--constraint", str(installed)], programs.parent)
@@ -95,18 +98,25 @@ def install(wheel: Path, programs: Path) -> None:
     assert run(freeze, programs.parent) == before
 
 
-def find_needed(package: str, extras: AbstractSet[str]) -> set[str]:
-    """Return the packages that one needs in this environment, and what these need in turn."""
+def find_needed(package: str, extras: AbstractSet[str], libraries: Path | None = None) -> set[str]:
+    """Return the packages that one needs, in this environment or that one, and what these need in turn."""
+    installed = list_installed(libraries)
     found: dict[str, set[str]] = {}
     ahead = [(package, extras)]
     while ahead:
         name, more = ahead.pop()
         if new := more - found.setdefault(canonicalize_name(name), set()):
             found[canonicalize_name(name)] |= new
-            needed = map(Requirement, metadata.requires(name) or ())
+            needed = map(Requirement, installed[canonicalize_name(name)].requires or ())
             asked = (each for each in needed if not each.marker or any(each.marker.evaluate({"extra": e}) for e in new))
             ahead.extend((each.name, {"", *each.extras}) for each in asked)
     return {*found} - {canonicalize_name(package)}
+
+
+def list_installed(libraries: Path | None = None) -> dict[str, metadata.Distribution]:
+    """Return the packages of this environment or that one, by name. A first one hides others, as it does for Python."""
+    places = sys.path if libraries is None else [str(libraries)]
+    return {canonicalize_name(each.name): each for each in reversed([*metadata.distributions(path=places)])}
 
 
 def list_files(packages: AbstractSet[str]) -> set[str]:

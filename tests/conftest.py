@@ -151,6 +151,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("proof")
 
 
+@pytest.fixture(autouse=True)
+def process_of_airflow() -> Iterator[None]:
+    """Forget how a command that ran within a test has called this process to Airflow: the next test is no command."""
+    yield
+    os.environ.pop("_AIRFLOW_PROCESS_CONTEXT", None)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End what runs, also of a worker that was killed or could not do it itself. Logs stay if a test failed."""

@@ -148,7 +148,9 @@ def _print_version(is_asked: bool) -> None:
     if is_asked:
         from importlib import metadata
 
-        typer.echo(f"batchledger {metadata.version('batchledger')}")
+        from batchledger import DISTRIBUTION
+
+        typer.echo(f"batchledger {metadata.version(DISTRIBUTION)}")
         raise typer.Exit
 
 

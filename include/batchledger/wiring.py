@@ -53,6 +53,7 @@ from batchledger.source.kafka.clients import to_client_options
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.source.kafka.records import read_first, read_share
 from batchledger.source.spark.submit import submit_stage
+from batchledger.source.spark.versions import require_one_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +81,7 @@ def build_platform(
     find_schemas = open_schemas(pipeline, dsn)
 
     def make_stager() -> Stager:
+        require_one_version()
         # Imported here because Spark takes seconds, and the other steps do without it.
         from batchledger.source.spark.stager import SparkStager
 

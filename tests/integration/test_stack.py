@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from batchledger import DISTRIBUTION
 from batchledger.local.stack import local_stack, processes
 from batchledger.local.stack.database_roles import OWNER_BY_DATABASE
 from batchledger.local.stack.home import Credentials, Home, Ports, write_private
@@ -211,7 +212,7 @@ def test_services_of_another_version_are_refused_while_they_run(running: tuple[H
     earlier = {name: value for name, value in json.loads(written).items() if name != "version"}
     write_private(home.settings_file, json.dumps(earlier))
     try:
-        with pytest.raises(SetupError, match=f"version 0.1.0, now {metadata.version('batchledger')}") as refused:
+        with pytest.raises(SetupError, match=f"version 0.1.0, now {metadata.version(DISTRIBUTION)}") as refused:
             up(home, ports, *SERVICES)
     finally:
         write_private(home.settings_file, written)

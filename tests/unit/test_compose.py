@@ -117,9 +117,8 @@ def test_versions_are_those_of_the_local_services() -> None:
     assert locked["pyspark"] == locked["pyspark-client"] == defaults.SPARK_VERSION
     assert locked["apache-airflow"] == defaults.AIRFLOW_VERSION
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {service["image"] for service in SERVICES.values() if "build" in service} == {
-        f"{project['name']}:{project['version']}"
-    }
+    images = {service["image"] for service in SERVICES.values() if "build" in service}
+    assert images == {f"batchledger:{project['version']}"}
 
 
 def test_connections_have_the_same_ids_and_fields_as_the_local_ones() -> None:

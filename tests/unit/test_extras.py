@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
-from batchledger import cli
+from batchledger import DISTRIBUTION, cli
 from batchledger.config.extras import MODULE_BY_EXTRA, has_extra, require_extra
 from batchledger.config.pipeline_file import read_pipeline_file
 from batchledger.model.errors import ConfigurationError
@@ -80,7 +80,7 @@ def test_each_extra_has_a_module_that_shows_whether_it_is_there() -> None:
 
 def test_no_module_that_shows_an_extra_comes_with_the_base() -> None:
     """One did: Airflow needs psutil, so the extra of the local services was never missing."""
-    base = find_needed("batchledger", {""})
+    base = find_needed(DISTRIBUTION, {""})
     files = {str(file) for each in distributions() if canonicalize_name(each.name) in base for file in each.files or ()}
     assert "psutil/__init__.py" in files
     marks = {extra: f"{module.replace('.', '/')}/__init__.py" for extra, module in MODULE_BY_EXTRA.items()}
@@ -124,7 +124,7 @@ def test_a_pipeline_file_that_asks_for_a_missing_extra_is_refused_by_its_name(
     with pytest.raises(ConfigurationError) as refused:
         read_pipeline_file(path)
     assert f"orders.yaml: {key} needs the extra {extra!r}" in refused.value.message
-    assert f'pip install "batchledger[{extra}]"' in refused.value.advice
+    assert f'pip install "{DISTRIBUTION}[{extra}]"' in refused.value.advice
 
 
 def test_json_into_a_table_asks_for_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ SECONDS = 8
 class _PromptHook(SmtpHook):
     """Tries once, and is done within seconds: the next run tries a failed alert again."""
 
-    smtp_retry_limit = 0
+    # Once, or the first of two times, which is the only one: the hook repeats after an error that is another one here.
+    smtp_retry_limit = 1
     timeout = SECONDS
 
     @override
@@ -32,7 +33,7 @@ class _PromptHook(SmtpHook):
         try:
             return kind(**self._build_client_kwargs(is_async=False))
         except smtplib.SMTPServerDisconnected as error:
-            # The hook would make an error of Airflow of it.
+            # The hook would try again, or make an error of Airflow of it.
             raise ConnectionError(str(error)) from error
 
     @override

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from batchledger.model.errors import ConfigurationError
+from batchledger.model.errors import ConfigurationError, advise_extra
 
 MODULE_BY_EXTRA: Mapping[str, str] = {
     "apprise": "apprise",
@@ -31,7 +31,7 @@ def require_extra(name: str, asked_by: str) -> None:
         raise ConfigurationError(
             f"{asked_by} needs the extra {name!r} of batchledger, which is not installed here. Nothing was opened.",
             why=f"Python finds no module {MODULE_BY_EXTRA[name]}.",
-            advice=f'Install it, also for Airflow and on Spark\'s workers: pip install "batchledger[{name}]"',
+            advice=advise_extra(name),
             subject=name,
         )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
+from batchledger import DISTRIBUTION
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import Presence
 
@@ -76,6 +77,14 @@ class ConfigurationError(BatchledgerError):
     """A pipeline file, a connection or an option is not acceptable; nothing has been opened."""
 
     exit_code = 2
+
+
+def advise_extra(name: str) -> str:
+    """Return how to install an extra of this package, as advice."""
+    return (
+        f'Install it, also for Airflow and on Spark\'s workers: pip install "{DISTRIBUTION}[{name}]"\n'
+        "The guide for an Airflow of your own (guides/own-airflow) says where its wheel comes from."
+    )
 
 
 class UnknownPipelineError(ConfigurationError):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
+from airflow.sdk.observability.stats import Stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ def send(families: "Iterable[Metric]") -> None:
     for family in families:
         for sample in family.samples:
             if "pipeline" in sample.labels:
-                stats.gauge(sample.name, sample.value, tags=dict(sample.labels))
+                Stats.gauge(sample.name, sample.value, tags=dict(sample.labels))
 
 
 def _are_on() -> bool:

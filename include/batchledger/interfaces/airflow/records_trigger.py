@@ -5,8 +5,10 @@ DAG files import this module, so nothing heavy is imported here.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -19,6 +21,9 @@ ACTIVE_STATES = ["queued", "running"]
 
 _listening: defaultdict[Hashable, Counter[str]] = defaultdict(Counter)
 """By shared stream, how many triggers of this process listen for each pipeline: no other pipeline is looked at."""
+
+Starts = dict[str, dict[str, Any]]
+"""What each pipeline that shall start has to do, by its name."""
 
 
 class RecordsTrigger(BaseEventTrigger):
@@ -41,9 +46,10 @@ class RecordsTrigger(BaseEventTrigger):
 
     @override
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look alone, if the triggerer shares no streams."""
-        async for event in self.filter_shared_stream(self.open_shared_stream(self.serialize()[1])):
-            yield event
+        """Look alone: before version 3.3 Airflow shares no streams."""
+        async with aclosing(_watch(self.connection, self.check_every, lambda: [self.pipeline])) as looks:
+            async for starts in looks:
+                yield TriggerEvent(starts[self.pipeline])  # type: ignore[no-untyped-call]
 
     @override
     def shared_stream_key(self) -> Hashable:
@@ -51,30 +57,15 @@ class RecordsTrigger(BaseEventTrigger):
 
     @override
     @classmethod
-    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[dict[str, dict[str, Any]]]:
-        """Yield what each pipeline that shall start has to do, by its name, whenever there is one."""
-        check_every, listening = kwargs["check_every"], _listening[cls(**kwargs).shared_stream_key()]
-        loop = asyncio.get_running_loop()
-        # The threads that all triggers share would soon wait for clusters that do not answer, each for 10 s.
-        thread = ThreadPoolExecutor(1, thread_name_prefix=f"records of {kwargs['connection']}")
-        try:
-            # Its imports would hold up all triggers for a second.
-            watch = await loop.run_in_executor(thread, _open_watch, kwargs["connection"])
-            while True:
-                next_look = loop.time() + check_every
-                names = [name for name, count in listening.items() if count]
-                # What it asks blocks, Airflow's API included.
-                starts = await loop.run_in_executor(thread, watch.find_starts, names)
-                if starts:
-                    yield starts
-                await asyncio.sleep(max(0.0, next_look - loop.time()))
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Starts]:
+        listening = _listening[cls(**kwargs).shared_stream_key()]
+        names = partial(_list_wanted, listening)
+        async with aclosing(_watch(kwargs["connection"], kwargs["check_every"], names)) as looks:
+            async for starts in looks:
+                yield starts
 
     @override
-    async def filter_shared_stream(
-        self, shared_stream: AsyncIterator[dict[str, dict[str, Any]]]
-    ) -> AsyncIterator[TriggerEvent]:
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Starts]) -> AsyncIterator[TriggerEvent]:
         listening = _listening[self.shared_stream_key()]
         listening[self.pipeline] += 1
         try:
@@ -83,6 +74,29 @@ class RecordsTrigger(BaseEventTrigger):
                     yield TriggerEvent(starts[self.pipeline])  # type: ignore[no-untyped-call]
         finally:
             listening[self.pipeline] -= 1
+
+
+def _list_wanted(listening: Counter[str]) -> list[str]:
+    return [name for name, count in listening.items() if count]
+
+
+async def _watch(connection: str, check_every: float, names: Callable[[], list[str]]) -> AsyncGenerator[Starts, None]:
+    """Look every ``check_every`` seconds at the pipelines of these names; yield what is to start, if anything is."""
+    loop = asyncio.get_running_loop()
+    # The threads that all triggers share would soon wait for clusters that do not answer, each for 10 s.
+    thread = ThreadPoolExecutor(1, thread_name_prefix=f"records of {connection}")
+    try:
+        # Its imports would hold up all triggers for a second.
+        watch = await loop.run_in_executor(thread, _open_watch, connection)
+        while True:
+            next_look = loop.time() + check_every
+            # What it asks blocks, Airflow's API included.
+            starts = await loop.run_in_executor(thread, watch.find_starts, names())
+            if starts:
+                yield starts
+            await asyncio.sleep(max(0.0, next_look - loop.time()))
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _open_watch(connection: str) -> "RecordWatch":

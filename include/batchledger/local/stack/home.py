@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from batchledger import DISTRIBUTION
 from batchledger.config.places import (
     default_cache_folder,
     default_local_folder,
@@ -178,7 +179,7 @@ def settings(home: Home, ports: Ports) -> dict[str, Any]:
     """What ``up`` stores for ``status``, ``down`` and the command line, until ``down`` removes it."""
     from importlib import metadata
 
-    version = metadata.version("batchledger")
+    version = metadata.version(DISTRIBUTION)
     return {"version": version, "ports": dataclasses.asdict(ports), "pipelines": str(home.pipelines)}
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from batchledger.model.errors import ConfigurationError, LoginRefusedError, ServiceUnavailableError
+from batchledger.model.errors import ConfigurationError, LoginRefusedError, ServiceUnavailableError, advise_extra
 
 REQUEST_TIMEOUT_SECONDS = 10.0
 LARGEST_TOKEN_ANSWER_BYTES = 2**20
@@ -106,7 +106,7 @@ def sign_for_aws(region: str) -> tuple[str, float]:
         raise ConfigurationError(
             "sasl.mechanism AWS_MSK_IAM needs a package that is missing here. Nothing was opened.",
             why=f"Python says: {error}.",
-            advice='Install it, also for Airflow and on Spark\'s workers: pip install "batchledger[aws]"',
+            advice=advise_extra("aws"),
         ) from error
     # It says with each token where it has found an identity.
     logging.getLogger("botocore.credentials").setLevel(logging.WARNING)

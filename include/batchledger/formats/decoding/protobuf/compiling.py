@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from batchledger.model.errors import ConfigurationError, StagingError
+from batchledger.model.errors import ConfigurationError, StagingError, advise_extra
 from batchledger.model.quoting import quote, shorten
 
 BUILT_IN = "google/protobuf/"
@@ -150,7 +150,7 @@ def _explain_failure(done: "subprocess.CompletedProcess[bytes]", root: str, main
         return ConfigurationError(
             "The Python of Spark's workers has no protoc. Nothing was written.",
             why="Schemas of Protobuf are compiled there.",
-            advice='Install the extra in it: pip install "batchledger[protobuf]"',
+            advice=advise_extra("protobuf"),
         )
     return StagingError(
         f"protoc ended with code {done.returncode} and no reason. Nothing was written.",

@@ -26,6 +26,7 @@ from batchledger.model.records.columns import REST, Column
 
 NO_MESSAGE = "the record has no value"
 MALFORMED = "the value is no message of Protobuf: it is cut off, or has bytes that are no field"
+UNEXPLAINED = "the value is no message of Protobuf; protobuf 7 would say why"
 NOT_UTF8_MESSAGE = "the value has a text that is not valid UTF-8"
 TOO_DEEP_IN_PROTOBUF = "the value is nested deeper than 100 levels"
 """The runtime has this bound."""
@@ -138,7 +139,9 @@ class ProtobufDecoder:
 
 def _explain(error: DecodeError) -> str:
     """Return what the runtime has found. Its words are a part of no promise, so that others mean malformed bytes."""
-    text = str(error)
+    _, _, text = str(error).partition(": ")
     if "UTF-8" in text:
         return NOT_UTF8_MESSAGE
-    return TOO_DEEP_IN_PROTOBUF if "MaxDepth" in text else MALFORMED
+    if "MaxDepth" in text:
+        return TOO_DEEP_IN_PROTOBUF
+    return MALFORMED if text else UNEXPLAINED

@@ -137,7 +137,8 @@ def is_map(field: FieldDescriptor) -> bool:
 
 def is_many(field: FieldDescriptor) -> bool:
     """Whether a field has any number of values: it is repeated or a map."""
-    return bool(field.is_repeated)
+    # Version 5 of the runtime has the label alone, and version 7 has none.
+    return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
 
 def is_wrapper(field: FieldDescriptor) -> bool:
