@@ -57,9 +57,9 @@ def plan_of(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> tuple[str 
     return plan.state, plan.try_number, airflow.read_error(pipeline.name, run.run_id, plan)
 
 
-def read_logs(local: Path, pipeline: TestPipeline, run: Run) -> str:
+def read_logs(local: Path, pipeline: TestPipeline, run: Run, dag_id: str | None = None) -> str:
     """What the tasks of a run have written, one after the other."""
-    (folder,) = (local / "airflow" / "logs").glob(f"dag_id={pipeline.name}/run_id={run.run_id}")
+    (folder,) = (local / "airflow" / "logs").glob(f"dag_id={dag_id or pipeline.name}/run_id={run.run_id}")
     return "".join(path.read_text() for path in sorted(folder.rglob("*.log")))
 
 

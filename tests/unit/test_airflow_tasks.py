@@ -64,8 +64,17 @@ def plan(
         run_id="manual__1", run_type="manual", conf=fields, clear_number=0, triggering_user_name=user,
         data_interval_start=None, data_interval_end=None, start_date=started_at,
     )  # fmt: skip
-    with set_current_context({"dag_run": dag_run}):  # type: ignore[typeddict-item]
+    with set_current_context({"dag_run": dag_run, "ti": task_instance("plan")}):  # type: ignore[typeddict-item]
         return tasks.plan(CONFIG)
+
+
+def task_instance(task_id: str, planned: int | None = None, **more: Any) -> SimpleNamespace:
+    """A task of the pipeline's DAG, in a run whose plan task has left that batch."""
+    left = {"return_value": planned}
+    return SimpleNamespace(
+        dag_id=PIPELINE, task_id=task_id, map_index=-1, xcom_push=lambda key, value: None,
+        xcom_pull=lambda task_ids, key, map_indexes: left.get(key), **more,
+    )  # fmt: skip
 
 
 def without_one_row(rows: Rows) -> Rows:

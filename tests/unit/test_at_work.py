@@ -26,7 +26,7 @@ from tests.fakes.foreign_sink import store_of
 from tests.fakes.presence import MemoryPresences
 from tests.fakes.world import ORDERS_0, World, assert_exactly_once, catch_up, stage_and_audit, staged_twice
 from tests.support import wait_until
-from tests.unit.test_airflow_tasks import CONFIG
+from tests.unit.test_airflow_tasks import CONFIG, task_instance
 
 BY_ANA = Decision("ana@host", "it takes too long")
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -277,7 +277,7 @@ def test_airflow_run_that_meets_a_living_attempt_is_skipped_unless_a_person_has_
     )  # fmt: skip
 
     def come() -> None:
-        ti = SimpleNamespace(xcom_pull=lambda task_ids: 1)
+        ti = task_instance("stage", 1)
         in_airflow = set_current_context({"dag_run": dag_run, "ti": ti})  # type: ignore[typeddict-item]
         with in_airflow, pytest.raises(ends_as, match="left to run cli__1 of ana@host"):
             tasks.plan(CONFIG) if step == "plan" else tasks.stage(CONFIG)
@@ -292,7 +292,7 @@ def test_airflow_plan_keeps_its_batch_for_its_stage_task(world: World, monkeypat
         run_id="manual__1", run_type="manual", conf={}, clear_number=0, triggering_user_name=None,
         data_interval_start=None, data_interval_end=None, start_date=NOW,
     )  # fmt: skip
-    with set_current_context({"dag_run": dag_run}):  # type: ignore[typeddict-item]
+    with set_current_context({"dag_run": dag_run, "ti": task_instance("plan")}):  # type: ignore[typeddict-item]
         batch_id = tasks.plan(CONFIG)
     with pytest.raises(AtWorkError, match="left to run manual__1"):
         run_batch.run_once(world.process(), "cli__1")

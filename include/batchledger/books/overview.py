@@ -251,3 +251,14 @@ def find_batch_of_run(dsn: str, pipeline: str, run: str) -> int | None:
     with transaction(dsn, f"look for the batch of run {run}") as cursor:
         cursor.execute(read_statement(__package__, "find_batch_of_run"), {"pipeline": pipeline, "run": run})
         return next((None if batch_id is None else int(batch_id) for (batch_id,) in cursor), None)
+
+
+def list_batches_of_run(dsn: str, pipeline: str, run: str) -> list[int]:
+    """Return the batches that a run has published, in their order."""
+    with transaction(dsn, f"look for the batches of run {run}") as cursor:
+        cursor.execute(
+            "select batch_id from batchledger.batch join batchledger.attempt a using (batch_id) "
+            "where a.run = %s and a.number = batch.attempt and pipeline = %s and state = 'published' order by 1",
+            (run, pipeline),
+        )
+        return [int(batch_id) for (batch_id,) in cursor]

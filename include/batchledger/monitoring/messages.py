@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from batchledger.model.incidents import Event, Incident, Message
+from batchledger.model.runs import find_place
 from batchledger.monitoring.health import describe_duration
 
 LINE_CHARACTERS = 1000
-COMMAND_LINE_RUN = "cli__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,10 @@ class Links:
 
     def to_run(self, pipeline: str, run: str | None) -> str | None:
         """Return the page of an Airflow run; None for a run of the command line."""
-        if self.airflow_url is None or run is None or run.startswith(COMMAND_LINE_RUN):
+        place = find_place(pipeline, run) if run is not None else None
+        if self.airflow_url is None or place is None:
             return None
-        return f"{self.airflow_url.rstrip('/')}/dags/{quote(pipeline)}/runs/{quote(run, safe='')}"
+        return f"{self.airflow_url.rstrip('/')}/dags/{quote(place.dag_id)}/runs/{quote(place.run_id, safe='')}"
 
     def to_page(self, pipeline: str, batch_id: int | None) -> str | None:
         """Return the page of a batch, or of the pipeline if there is none; within Airflow's, so with its login."""

@@ -16,6 +16,7 @@ from batchledger.model.balance import Balance
 from batchledger.model.batch import Batch, BatchState, Lane, Step
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import DecisionRefusedError
+from batchledger.model.runs import RunPlace
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
 
 NOTE = "batchledger_note"
 """No DAG but ours has an XCom of this key: the scheduler looks at the runs of all DAGs."""
+MOST_NOTES = 100
+"""A run may have several task groups of pipelines."""
 MOST_CHARACTERS = 1_000
 """Airflow's column holds no more, and an error there would stop its scheduler."""
-REPORT = "report"
+IDLE = "batchledger_idle"
+"""Under this key the plan task leaves why it has skipped the run."""
 _SUCCESS = "success"
 _FORCED = "Its publish task was marked as a success by hand, and that publishes nothing."
 
@@ -42,22 +46,48 @@ def require_batch(pipeline: "PipelineConfig") -> int:
     return found
 
 
+def find_idle_reason() -> str | None:
+    """Return why the plan task has skipped the run; None if it has not."""
+    found = _ask_plan(IDLE)
+    return None if found is None else str(found)
+
+
+def find_present_place() -> RunPlace:
+    """Return where in Airflow this task works: a run, and its group there, or itself if it takes all steps."""
+    context = get_current_context()
+    ti = context["ti"]
+    group = ti.task_id if getattr(context.get("task"), "takes_all_steps", False) else ti.task_id.rpartition(".")[0]
+    index = ti.map_index
+    return RunPlace(ti.dag_id, context["dag_run"].run_id, group, index if index is not None and index >= 0 else None)
+
+
 def describe_present_run(pipeline: "PipelineConfig") -> str:
     """Return what has become of this run, with what a person has forced; empty if there was nothing to do."""
     from batchledger.wiring import build_platform
 
-    context, found = get_current_context(), _find_batch()
-    run, asked = context["dag_run"].run_id, [PLAN, str(Step.PUBLISH)]
-    states = context["ti"].get_task_states(pipeline.name, task_ids=asked, run_ids=[run]).get(run, {})
+    place, found = find_present_place(), _find_batch()
+    asked = {place.task_id(each): each for each in (PLAN, str(Step.PUBLISH))}
+    ti = get_current_context()["ti"]
+    told = ti.get_task_states(place.dag_id, place.map_index, [*asked], run_ids=[place.run_id]).get(place.run_id, {})
+    # Airflow calls a mapped task load.plan_3 here.
+    suffix = "" if place.map_index is None else f"_{place.map_index}"
+    states = {step: told[f"{task_id}{suffix}"] for task_id, step in asked.items() if f"{task_id}{suffix}" in told}
     if found is None:
         return describe_run_without_batch(pipeline.name, states)
     platform = build_platform(pipeline)
-    return describe_run(run, platform.ledger.load_batch(found), platform.decisions.load_balances(found), states)
+    run, batch = place.name_for(pipeline.name), platform.ledger.load_batch(found)
+    return describe_run(run, batch, platform.decisions.load_balances(found), states)
 
 
 def _find_batch() -> int | None:
-    found = get_current_context()["ti"].xcom_pull(task_ids=PLAN)
+    found = _ask_plan("return_value")
     return None if found is None else int(found)
+
+
+def _ask_plan(key: str) -> Any:
+    """Return what the plan task of this group has left; in a mapped group, the one beside this task."""
+    ti = get_current_context()["ti"]
+    return ti.xcom_pull(task_ids=find_present_place().task_id(PLAN), key=key, map_indexes=ti.map_index)
 
 
 def no_batch(pipeline: str, run: str, open_batch: Batch | None) -> DecisionRefusedError:
@@ -131,8 +161,8 @@ def leave_note(dag_run: "DagRun") -> None:
     written = dag_run.dag_run_note
     if session is None or (written is not None and written.user_id is not None):
         return
-    left = XComModel.get_many(run_id=dag_run.run_id, key=NOTE, task_ids=REPORT, dag_ids=dag_run.dag_id, limit=1)
-    found = session.scalar(left)
-    said = None if found is None else XComModel.deserialize_value(found)
-    if isinstance(said, str):
-        dag_run.note = said[:MOST_CHARACTERS]
+    left = XComModel.get_many(run_id=dag_run.run_id, key=NOTE, dag_ids=dag_run.dag_id, limit=MOST_NOTES)
+    said = [XComModel.deserialize_value(each) for each in session.scalars(left)]
+    told = "\n".join(each for each in said if isinstance(each, str))
+    if told:
+        dag_run.note = told[:MOST_CHARACTERS]

@@ -12,7 +12,8 @@ from pathlib import Path
 from airflow.sdk import DAG, dag, get_parsing_context, task
 
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
-from batchledger.interfaces.airflow import lineage, links, tasks, triggers, upkeep_dags
+from batchledger.interfaces.airflow import lineage, operators, tasks, triggers, upkeep_dags
+from batchledger.interfaces.airflow.task_group import add_steps
 from batchledger.model.errors import ConfigurationError
 
 RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
@@ -60,23 +61,9 @@ def _build_pipeline(pipeline: PipelineConfig) -> DAG:
         description=f"{', '.join(pipeline.source.topics)} → {pipeline.sink.target}, {pipeline.delivery}",
     )
     def life_of_a_batch() -> None:
-        @task
-        def plan() -> int:
-            return tasks.plan(pipeline)
-
-        @task
-        def stage() -> None:
-            tasks.stage(pipeline)
-
-        @task
-        def audit() -> None:
-            tasks.audit(pipeline)
-
-        audited = audit()
-        audited.operator.operator_extra_links = (links.DataDocsLink(),)
-        publish = tasks.PublishOperator(task_id="publish", pipeline=pipeline)
-        plan() >> stage() >> audited >> publish >> tasks.CatchUpOperator(task_id="catch_up", pipeline=pipeline)
-        publish >> tasks.ReportOperator(
+        publish = add_steps(pipeline)
+        publish >> operators.CatchUpOperator(task_id="catch_up", pipeline=pipeline)
+        publish >> operators.ReportOperator(
             task_id="report", pipeline=pipeline, trigger_dag_id=upkeep_dags.DATA_DOCS, trigger_rule="all_done"
         )
 

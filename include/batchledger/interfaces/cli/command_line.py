@@ -18,6 +18,7 @@ from batchledger.model.actors import UNKNOWN_USER, Actor
 from batchledger.model.batch import Decision
 from batchledger.model.errors import ConfigurationError, UnknownPipelineError
 from batchledger.model.offsets import OffsetRange
+from batchledger.model.runs import COMMAND_LINE_RUN
 from batchledger.planning.replay import Window
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def run_name() -> str:
     """Return the name of this run for the ledger: ``cli__2026-11-21T10:00:00+00:00__ana@host``."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
     actor = find_actor()
-    return f"cli__{moment}__{actor.name}@{actor.host}"
+    return f"{COMMAND_LINE_RUN}{moment}__{actor.name}@{actor.host}"
 
 
 def find_actor() -> Actor:

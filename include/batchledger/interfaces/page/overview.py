@@ -23,8 +23,8 @@ from batchledger.model.batch import LogState, PartitionHealth, PartitionLog
 from batchledger.model.errors import BatchledgerError
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import TopicPartition
+from batchledger.model.runs import find_place
 from batchledger.monitoring.health import Book, CurrentBatch, PipelineHealth, find_positions, judge
-from batchledger.monitoring.messages import COMMAND_LINE_RUN
 from batchledger.settings.connections import kafka_options, load_connection
 from batchledger.source.kafka.log import KafkaLog
 
@@ -253,9 +253,13 @@ def note_runs(books: Mapping[str, Book]) -> dict[str, Book]:
         for name, each in books.items()
         if each.open_batch is not None and each.open_batch.is_at_work
     }
-    asked = [name for name, each in begun.items() if not (each.run or "").startswith(COMMAND_LINE_RUN)]
-    active = find_active_runs(asked) if asked else set()
-    over = {name: replace(begun[name], is_at_work=False) for name in asked if (name, begun[name].run) not in active}
+    asked = {name: place for name, each in begun.items() if (place := find_place(name, each.run or "")) is not None}
+    active = find_active_runs({each.dag_id for each in asked.values()}) if asked else set()
+    over = {
+        name: replace(begun[name], is_at_work=False)
+        for name, place in asked.items()
+        if (place.dag_id, place.run_id) not in active
+    }
     return {name: replace(each, open_batch=over[name]) if name in over else each for name, each in books.items()}
 
 

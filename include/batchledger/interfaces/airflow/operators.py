@@ -1,0 +1,213 @@
+"""The operators of a pipeline: publish, report, catch up; or all steps of a batch in one task.
+
+Each takes a pipeline or its name. Nothing heavy is imported here, because DAG files are parsed through this module.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import AssetAlias, BaseOperator, DagRunState
+from airflow.sdk.exceptions import AirflowSkipException
+from typing_extensions import override
+
+from batchledger.interfaces.airflow import assets, lineage, tasks
+from batchledger.interfaces.airflow.batch_of_run import NOTE, describe_present_run, find_idle_reason, require_batch
+from batchledger.interfaces.airflow.tracing import tell_batch, tell_published, trace_step
+from batchledger.model.batch import Step
+from batchledger.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+    from batchledger.config.pipeline_file import PipelineConfig
+    from batchledger.model.batch import Batch
+    from batchledger.model.published import PublishedBatch
+
+Named = Any
+"""A pipeline; its name; or, in a mapped group, what will be its name."""
+
+
+class _ToldOperator(BaseOperator):
+    """Has the target of its pipeline as outlet, and tells Airflow and OpenLineage of each batch that is published."""
+
+    def __init__(self, *, pipeline: Named, **settings: Any) -> None:
+        self.target, sources = _find_assets(pipeline)
+        super().__init__(inlets=sources, outlets=[] if self.target is None else [self.target], **settings)
+        self.pipeline = pipeline
+        self.published: PublishedBatch | None = None
+
+    def tell(self, context: "Context", published: "PublishedBatch") -> None:
+        """Let the target's asset have one event of the batch, and lineage hear of it."""
+        self.published = published
+        if self.target is None:
+            self.log.info("this task has no asset: the name of the pipeline was not known when the DAG was read")
+        elif not assets.announce(context, self.target, published):
+            self.log.info("the event of %s is there already, from an earlier try", published.batch.label)
+        lineage.let_through(self)
+
+    def get_openlineage_facets_on_complete(
+        self, ti: "RuntimeTaskInstanceProtocol"
+    ) -> "OperatorLineage[Any, Any] | None":
+        """Return what OpenLineage hears of the batch. Airflow's provider calls it when the task has ended."""
+        from batchledger.interfaces.airflow.lineage_facets import describe_lineage, send_start
+
+        send_start(ti)
+        return None if self.published is None else describe_lineage(self.published)
+
+
+class PublishOperator(_ToldOperator):
+    """Make rows and offsets visible together; the target's asset then has one event of the batch."""
+
+    @override
+    def execute(self, context: "Context") -> dict[str, Any]:
+        """Publish the batch of the run, and return what ``describe_taken`` says of it.
+
+        In a group it runs also if there was nothing to do, says so, and is skipped.
+        """
+        pipeline = tasks.load(self.pipeline)
+        idle = find_idle_reason()
+        if idle is not None:
+            context["ti"].xcom_push(key="return_value", value=describe_taken(pipeline.name, ()))
+            raise tasks.skip(idle)
+        with tasks.in_airflow_terms():
+            batch_id = require_batch(pipeline)
+        with trace_step(Step.PUBLISH, pipeline.name, batch_id) as span:
+            batch, published = tasks.publish(pipeline, batch_id)
+            tell_batch(span, batch)
+            if published is None:
+                # at_most_once has lost them, or another process is about to commit them.
+                self.log.warning("%s has no rows, so it has no event", batch.label)
+                return describe_taken(pipeline.name, (), batch)
+            tell_published(span, published)
+            self.tell(context, published)
+        return describe_taken(pipeline.name, (published,))
+
+
+class BatchledgerOperator(_ToldOperator):
+    """All steps of a batch of a pipeline in one task; with ``until_caught_up`` of one batch after the other.
+
+    The next try goes on where one has ended. It is skipped if there is nothing to do. What it returns counts each batch
+    that this run has published, also in an earlier try. ``pipeline`` is the name of a pipeline file, or a pipeline.
+    """
+
+    takes_all_steps = True
+
+    def __init__(self, *, pipeline: Named, until_caught_up: bool = False, **settings: Any) -> None:
+        super().__init__(pipeline=pipeline, **settings)
+        self.until_caught_up = until_caught_up
+
+    @override
+    def execute(self, context: "Context") -> dict[str, Any]:
+        """Take one batch, or all until nothing is left that was readable when the last one was planned."""
+        pipeline = tasks.load(self.pipeline)
+        told = {each.batch.batch_id: each for each in tasks.list_taken(pipeline)}
+        try:
+            while True:
+                batch, published = tasks.take_next(pipeline)
+                if published is not None:
+                    told[batch.batch_id] = published
+                    self.tell(context, published)
+                if not self.until_caught_up or tasks.explain_what_is_left(pipeline, batch) is not None:
+                    break
+        except AirflowSkipException:
+            if not told:
+                context["ti"].xcom_push(key="return_value", value=describe_taken(pipeline.name, ()))
+                raise
+        finally:
+            self._report(pipeline)
+        return describe_taken(pipeline.name, [*told.values()])
+
+    def _report(self, pipeline: "PipelineConfig") -> None:
+        """Tell people what has begun and what is over; the batch is as it was, whatever becomes of that."""
+        try:
+            tasks.report(pipeline)
+        except Exception as error:  # noqa: BLE001 -- The batch decides what becomes of the task.
+            self.log.warning("alerts could not be sent: %s", error)
+
+
+class ReportOperator(TriggerDagRunOperator):
+    """Tell people what has begun and what is over, then start the run that brings Data Docs up to date.
+
+    A run that waits already looks at the ledger after this report, so it does that for this one, too.
+    """
+
+    # The link to the run that was started would log an error if none was.
+    operator_extra_links = []  # noqa: RUF012 (as Airflow declares it)
+
+    def __init__(self, *, pipeline: "PipelineConfig", **settings: Any) -> None:
+        # Otherwise the provider writes the parent in lineage into the configuration of the run.
+        super().__init__(logical_date=None, openlineage_inject_parent_info=False, **settings)
+        self.pipeline = pipeline
+
+    @override
+    def execute(self, context: "Context") -> None:
+        """Report, and start the run. Airflow knows it before this task is over."""
+        report_run(self.pipeline, context)
+        if context["ti"].get_dr_count(dag_id=self.trigger_dag_id, states=[DagRunState.QUEUED.value]):
+            self.log.info("a run of %s waits already", self.trigger_dag_id)
+            return
+        super().execute(context)
+
+
+class CatchUpOperator(TriggerDagRunOperator):
+    """Start the pipeline's next run when the batch left records behind; skip otherwise."""
+
+    def __init__(self, *, pipeline: "PipelineConfig", **settings: Any) -> None:
+        super().__init__(
+            trigger_dag_id=pipeline.name, logical_date=None, openlineage_inject_parent_info=False, **settings
+        )
+        self.pipeline = pipeline
+
+    @override
+    def execute(self, context: "Context") -> None:
+        """Look up what the plan of the batch left behind."""
+        batch = tasks.load_present_batch(self.pipeline)
+        reason = tasks.explain_what_is_left(self.pipeline, batch)
+        if reason is not None:
+            raise tasks.skip(reason)
+        self.log.info("%d records were left behind; the next run starts now", batch.lag_left_records)
+        super().execute(context)
+
+
+def report_run(pipeline: "PipelineConfig", context: "Context") -> None:
+    """Tell people what has begun and what is over, and leave the note that Airflow shows beside the run."""
+    tasks.report(pipeline)
+    with tasks.in_airflow_terms():
+        note = describe_present_run(pipeline)
+    if note:
+        tasks.logger.info("%s", note)
+        context["ti"].xcom_push(key=NOTE, value=note)
+
+
+def describe_taken(
+    pipeline: str, published: "Sequence[PublishedBatch]", without_rows: "Batch | None" = None
+) -> dict[str, Any]:
+    """Return what a task says of the batches that its run has published, as JSON: ``load.batch`` in a DAG.
+
+    ``ranges`` are the first ones of each, as an event has them.
+    """
+    events = [each.to_event() for each in published]
+    lost = () if without_rows is None else (without_rows.batch_id,)
+    sums = {each: sum(event[each] for event in events) for each in ("rows", "duplicates", "quarantined", "offsets")}
+    return {
+        "pipeline": pipeline,
+        "batch_ids": [*(each["batch_id"] for each in events), *lost],
+        **sums,
+        "ranges": [each for event in events for each in event["ranges"]],
+        "nothing_to_do": not events and not lost,
+    }
+
+
+def _find_assets(pipeline: Named) -> tuple[AssetAlias | None, list[AssetAlias]]:
+    """Return target and sources. A pipeline whose file is refused has none: its tasks say why when they run."""
+    if isinstance(pipeline, str):
+        from batchledger.config.pipeline_file import load_pipeline
+
+        try:
+            pipeline = load_pipeline(pipeline)
+        except ConfigurationError:
+            return None, []
+    return (assets.name_target(pipeline), assets.name_sources(pipeline)) if hasattr(pipeline, "sink") else (None, [])

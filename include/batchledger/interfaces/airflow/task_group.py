@@ -1,0 +1,105 @@
+"""A pipeline as a task group of a person's own DAG: plan, stage, audit, publish, and a report beside them.
+
+The DAGs of pipeline files have the same steps (``add_steps``). Nothing heavy is imported here, because DAG files are
+parsed through this module.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import TaskGroup, XComArg, get_current_context, task, task_group
+
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.interfaces.airflow import links, tasks
+from batchledger.interfaces.airflow.operators import BatchledgerOperator, Named, PublishOperator, report_run
+
+
+class BatchledgerTaskGroup(TaskGroup):
+    """``plan >> stage >> audit >> publish`` of a pipeline, for a DAG of one's own.
+
+    ``pipeline`` is the name of a pipeline file, or a pipeline. With ``until_caught_up`` a further task takes what the
+    batch left behind, batch by batch, and what follows the group waits for all of it. Without anything to do the tasks
+    are skipped, and what follows by Airflow's rules, unless its own trigger rule says otherwise. ``settings`` are for
+    Airflow's task group; its ``default_args`` reach the tasks.
+    """
+
+    def __init__(
+        self, group_id: str, *, pipeline: PipelineConfig | str, until_caught_up: bool = False, **settings: Any
+    ) -> None:
+        super().__init__(group_id, **settings)
+        with self:
+            self.last = add_group(pipeline, until_caught_up)
+
+    @property
+    def batch(self) -> XComArg:
+        """What the group has published: ids of batches, rows, ranges, and whether there was nothing to do."""
+        return XComArg(self.last)
+
+
+def expand_groups(group_id: str, *, pipeline: Sequence[str] | XComArg, **settings: Any) -> Any:
+    """Return a mapped task group: the steps of each of these pipelines, whose names may come from another task.
+
+    Names that another task gives are not known when the DAG is read. Then no asset has an event of their batches.
+    """
+
+    @task_group(group_id=group_id, **settings)
+    def pipelines(pipeline: Any) -> None:
+        add_group(pipeline)
+
+    return pipelines.expand(pipeline=pipeline)
+
+
+def add_group(pipeline: Named, until_caught_up: bool = False) -> PublishOperator | BatchledgerOperator:
+    """Add the steps to the task group that is open, and a report that nothing waits for; return the last step."""
+    last: PublishOperator | BatchledgerOperator = add_steps(pipeline, trigger_rule="none_failed")
+    if until_caught_up:
+        rest = BatchledgerOperator(task_id="catch_up", pipeline=pipeline, until_caught_up=True)
+        last >> rest
+        last = rest
+
+    @task(trigger_rule="all_done")
+    def report(name: Any = None) -> None:
+        report_run(tasks.load(name or pipeline), get_current_context())
+
+    reported = report(*_given(pipeline))
+    last >> reported
+    reported.as_teardown()
+    return last
+
+
+def add_steps(pipeline: Named, **of_publish: Any) -> PublishOperator:
+    """Add plan, stage, audit and publish to the DAG or the group that is open, as a chain; return the last."""
+    given = _given(pipeline)
+
+    @task
+    def plan(name: Any = None) -> int:
+        return tasks.plan(tasks.load(name or pipeline))
+
+    @task
+    def stage(name: Any = None) -> None:
+        tasks.stage(tasks.load(name or pipeline))
+
+    @task
+    def audit(name: Any = None) -> None:
+        tasks.audit(tasks.load(name or pipeline))
+
+    audited = audit(*given)
+    audited.operator.operator_extra_links = (links.DataDocsLink(None if given else _name_of(pipeline)),)
+    publish = (MappedPublishOperator if given else PublishOperator)(task_id="publish", pipeline=pipeline, **of_publish)
+    plan(*given) >> stage(*given) >> audited >> publish
+    return publish
+
+
+def _name_of(pipeline: PipelineConfig | str) -> str:
+    return pipeline if isinstance(pipeline, str) else pipeline.name
+
+
+def _given(pipeline: Named) -> tuple[Any, ...]:
+    """Return what the tasks have to get from Airflow when they run: the name of a pipeline in a mapped group."""
+    return () if isinstance(pipeline, PipelineConfig | str) else (pipeline,)
+
+
+class MappedPublishOperator(PublishOperator):
+    """Publishes in a mapped group, where Airflow fills in the name of the pipeline."""
+
+    template_fields = ("pipeline",)
