@@ -4,6 +4,8 @@
 BIN := .venv/bin
 STAMPS := .venv/.stamps
 JARS := .local/cache/jars.stamp
+# For editors: the pipeline files beside it name it.
+SCHEMA := include/pipelines/pipeline.schema.json
 # Programs that no code imports.
 TOOLS := .local/tools
 # An older Airflow with other people's providers.
@@ -35,7 +37,7 @@ help:  ## Show what can be made.
 		printf '  make %-12s %s\n' "$$name" "$$text"; \
 	done
 
-setup: $(STAMPS)/project $(JARS)  ## Install the environment and fetch the jars; part of all the others.
+setup: $(STAMPS)/project $(JARS) $(SCHEMA)  ## Install the environment and fetch the jars; part of all the others.
 
 up: setup  ## Start the local services: Kafka, PostgreSQL, Spark, Airflow.
 	@$(BIN)/batchledger up $(if $(filter avro,$(FORMAT)),--registry)
@@ -166,6 +168,9 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 	@$(BIN)/python -m pip uninstall --disable-pip-version-check --quiet --quiet --yes batchledger
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+$(SCHEMA): $(STAMPS)/project $(wildcard include/batchledger/config/*.py include/batchledger/sinks/*/kind.py)
+	@$(BIN)/batchledger check --schema > $@
 
 $(JARS): $(wildcard include/batchledger/local/stack/ivy/*) $(STAMPS)/packages
 	@echo "Fetching the jars of Kafka, PostgreSQL and Spark."

@@ -50,6 +50,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "verify": "batches",
         "audit": "upkeep",
         "docs": "docs",
+        "check": "check",
         "alerts": "alerts",
     },
     "Decide": {

@@ -156,205 +156,204 @@ def test_start_may_be_a_timestamp_and_means_utc_without_a_zone(tmp_path: Path) -
     assert rules.start_at.isoformat() == "2026-11-21T10:00:00+00:00"
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (changed(shedule="@daily"), "shedule: unknown key 'shedule'; did you mean 'schedule'?"),
-        (changed(source__topcs=["x"]), "source.topcs: unknown key 'topcs'; did you mean 'topics'?"),
-        (changed(limits__max_record=5), "limits.max_record: unknown key 'max_record'; did you mean 'max_records'?"),
-        (changed(zzz=1), "zzz: unknown key 'zzz'; allowed: name, schedule, start_on_records, source"),
-        (changed(source={"schema": "a int"}), "source.topics: this key is required"),
-        (changed(source__topics=[]), "source.topics: []"),
-        (changed(source__topics="orders"), "source.topics: 'orders': Input should be a valid list"),
-        (changed(source__topics=["a", "b", "a"]), "topic 'a' is named twice"),
-        (changed(limits__max_delay=30), "limits.max_delay: 30: a duration is a number and a unit"),
-        (changed(limits__max_delay=-5), "limits.max_delay: -5: a duration is a number and a unit"),
-        (changed(limits__max_delay=float("nan")), "limits.max_delay: nan: a duration is a number and a unit"),
-        (changed(source__options={"fetch.min.bytes": "many"}), "fetch.min.bytes must be a whole number"),
-        (changed(source__options={"fetch.max.wait.ms": 60_000}), "fetch.max.wait.ms must be at most 5000"),
-        (changed(source__options={"request.timeout.ms": "1"}), "request.timeout.ms is not an allowed Kafka option"),
-        (
-            changed(source__topics=["a b"]),
-            "source.topics.0: 'a b': write the name of a topic: letters, digits, . _ - only",
+REFUSED: list[tuple[object, str]] = [
+    (changed(shedule="@daily"), "shedule: unknown key 'shedule'; did you mean 'schedule'?"),
+    (changed(source__topcs=["x"]), "source.topcs: unknown key 'topcs'; did you mean 'topics'?"),
+    (changed(limits__max_record=5), "limits.max_record: unknown key 'max_record'; did you mean 'max_records'?"),
+    (changed(zzz=1), "zzz: unknown key 'zzz'; allowed: name, schedule, start_on_records, source"),
+    (changed(source={"schema": "a int"}), "source.topics: this key is required"),
+    (changed(source__topics=[]), "source.topics: []"),
+    (changed(source__topics="orders"), "source.topics: 'orders': write a list: topics: [orders]"),
+    (changed(source__topics=["a", "b", "a"]), "topic 'a' is named twice"),
+    (changed(limits__max_delay=30), "limits.max_delay: 30: a duration is a number and a unit"),
+    (changed(limits__max_delay=-5), "limits.max_delay: -5: a duration is a number and a unit"),
+    (changed(limits__max_delay=float("nan")), "limits.max_delay: nan: a duration is a number and a unit"),
+    (changed(source__options={"fetch.min.bytes": "many"}), "fetch.min.bytes must be a whole number"),
+    (changed(source__options={"fetch.max.wait.ms": 60_000}), "fetch.max.wait.ms must be at most 5000"),
+    (changed(source__options={"request.timeout.ms": "1"}), "request.timeout.ms is not an allowed Kafka option"),
+    (
+        changed(source__topics=["a b"]),
+        "source.topics.0: 'a b': write the name of a topic: letters, digits, . _ - only",
+    ),
+    (
+        changed(source__schema="id strin"),
+        "source.schema: 'id strin': column 'id': type 'strin' is not known; allowed are",
+    ),
+    (changed(source__schema="id"), "source.schema: 'id': 'id' is not a column"),
+    (changed(source__schema="a int, A int"), "column 'a' appears twice"),
+    (changed(source__schema="_offset int"), "names with a leading underscore are kept"),
+    (changed(source__schema="a array<jsonb>"), "column 'a': jsonb is a column of its own"),
+    (changed(source__schema="a.b. as c int"), "column 'c': 'a.b.' is no path"),
+    (changed(source__schema="a decimal(50,2)"), "is not between decimal(1,0) and decimal(38,38)"),
+    (changed(source__start="yesterday"), "allowed are earliest, latest, or a timestamp"),
+    (changed(source__isolation="read_uncommitted"), "source.isolation: 'read_uncommitted' is not allowed"),
+    (changed(source__holes="some"), "source.holes: 'some' is not allowed; allowed: 'none', 'transactional'"),
+    (changed(source__format="xml"), "source.format: 'xml' is not allowed; allowed: 'json', 'avro' or 'protobuf'"),
+    (changed(source__format="avro"), "format: avro needs registry, the connection of the schema registry"),
+    (changed(source__registry="r"), "registry is for format: avro and format: protobuf"),
+    (changed(source__format="avro", source__framing="none"), "framing: none: records name no schema"),
+    (
+        changed(source__format="avro", source__registry="r", source__schema_file="f"),
+        "schema_file is for framing: none",
+    ),
+    (changed(source__reader_schema=3), "reader_schema is for format: avro and format: protobuf"),
+    (
+        changed(source__format="protobuf", source__registry="r", source__reader_schema=3),
+        "reader_schema is for format: avro; schemas of Protobuf have no aliases",
+    ),
+    (
+        changed(source__format="avro", source__framing="none", source__schema_file="f", source__reader_schema=3),
+        "reader_schema is a version in a registry, and framing: none has no registry",
+    ),
+    (
+        changed(source__format="avro", source__registry="r", source__reader_schema=3, source__unknown_fields="keep"),
+        "source: reader_schema does not go with unknown_fields: keep",
+    ),
+    (
+        changed(
+            source__format="avro", source__registry="r", source__reader_schema=3, source__topics=["orders", "more"]
         ),
-        (
-            changed(source__schema="id strin"),
-            "source.schema: 'id strin': column 'id': type 'strin' is not known; allowed are",
+        "reader_schema is a version of one topic's subject",
+    ),
+    (
+        changed(source__format="avro", source__registry="r", source__reader_schema="latest"),
+        "source.reader_schema: 'latest': latest would give a replay other rows when a newer version is registered",
+    ),
+    (changed(source__format="avro", source__registry="r", source__reader_schema=0), "source.reader_schema: "),
+    (
+        changed(sink__table="a; drop table b"),
+        "sink.table: 'a; drop table b': write table or schema.table, in small letters",
+    ),
+    (changed(source__tombstones="drop"), "source.tombstones: 'drop' is not allowed; allowed: 'quarantine', 'keep'"),
+    (changed(source__tombstones="delete"), ": source.tombstones: delete needs a sink that knows"),
+    (changed(source__tombstones="keep", **UPSERT), "source.tombstones: keep makes rows without a key"),
+    (
+        changed(source__tombstones="delete", transform="my.module:function", sink__mode="upsert", sink__key=["x"]),
+        "sink.key: 'x' is not a column of source.schema",
+    ),
+    (
+        changed(source__tombstones="delete", dedupe={"key": ["id"], "remember": "1d"}, **UPSERT),
+        "dedupe.key: a tombstone would count as a duplicate of the record that it deletes",
+    ),
+    (changed(sink__evolve="add", delivery="at_most_once"), "sink.evolve: with delivery: at_most_once the position"),
+    (changed(source__unknown_fields="add"), "unknown_fields: add needs a table that gets columns"),
+    (changed(source__key={"format": "string", "columns": "id string"}), "column 'id' is in two of schema, key and"),
+    (
+        changed(source__key={"format": "bytes", "columns": "k string"}),
+        "source.key: format bytes makes a binary column",
+    ),
+    (changed(source__headers={"tenant": "tenant"}), "write 'header NAME TYPE'"),
+    (
+        changed(
+            source__key={"format": "string", "columns": "k string"},
+            source__tombstones="delete",
+            sink__mode="upsert",
+            sink__key=["id", "k"],
         ),
-        (changed(source__schema="id"), "source.schema: 'id': 'id' is not a column"),
-        (changed(source__schema="a int, A int"), "column 'a' appears twice"),
-        (changed(source__schema="_offset int"), "names with a leading underscore are kept"),
-        (changed(source__schema="a array<jsonb>"), "column 'a': jsonb is a column of its own"),
-        (changed(source__schema="a.b. as c int"), "column 'c': 'a.b.' is no path"),
-        (changed(source__schema="a decimal(50,2)"), "is not between decimal(1,0) and decimal(38,38)"),
-        (changed(source__start="yesterday"), "allowed are earliest, latest, or a timestamp"),
-        (changed(source__isolation="read_uncommitted"), "source.isolation: 'read_uncommitted' is not allowed"),
-        (changed(source__holes="some"), "source.holes: 'some' is not allowed; allowed: 'none', 'transactional'"),
-        (changed(source__format="xml"), "source.format: 'xml' is not allowed; allowed: 'json', 'avro' or 'protobuf'"),
-        (changed(source__format="avro"), "format: avro needs registry, the connection of the schema registry"),
-        (changed(source__registry="r"), "registry is for format: avro and format: protobuf"),
-        (changed(source__format="avro", source__framing="none"), "framing: none: records name no schema"),
-        (
-            changed(source__format="avro", source__registry="r", source__schema_file="f"),
-            "schema_file is for framing: none",
-        ),
-        (changed(source__reader_schema=3), "reader_schema is for format: avro and format: protobuf"),
-        (
-            changed(source__format="protobuf", source__registry="r", source__reader_schema=3),
-            "reader_schema is for format: avro; schemas of Protobuf have no aliases",
-        ),
-        (
-            changed(source__format="avro", source__framing="none", source__schema_file="f", source__reader_schema=3),
-            "reader_schema is a version in a registry, and framing: none has no registry",
-        ),
-        (
-            changed(
-                source__format="avro", source__registry="r", source__reader_schema=3, source__unknown_fields="keep"
-            ),
-            "source: reader_schema does not go with unknown_fields: keep",
-        ),
-        (
-            changed(
-                source__format="avro", source__registry="r", source__reader_schema=3, source__topics=["orders", "more"]
-            ),
-            "reader_schema is a version of one topic's subject",
-        ),
-        (
-            changed(source__format="avro", source__registry="r", source__reader_schema="latest"),
-            "source.reader_schema: 'latest': latest would give a replay other rows when a newer version is registered",
-        ),
-        (changed(source__format="avro", source__registry="r", source__reader_schema=0), "source.reader_schema: "),
-        (
-            changed(sink__table="a; drop table b"),
-            "sink.table: 'a; drop table b': write table or schema.table, in small letters",
-        ),
-        (changed(source__tombstones="drop"), "source.tombstones: 'drop' is not allowed; allowed: 'quarantine', 'keep'"),
-        (changed(source__tombstones="delete"), "orders.yaml: source.tombstones: delete needs a sink that knows"),
-        (changed(source__tombstones="keep", **UPSERT), "source.tombstones: keep makes rows without a key"),
-        (
-            changed(source__tombstones="delete", transform="my.module:function", sink__mode="upsert", sink__key=["x"]),
-            "sink.key: 'x' is not a column of source.schema",
-        ),
-        (
-            changed(source__tombstones="delete", dedupe={"key": ["id"], "remember": "1d"}, **UPSERT),
-            "dedupe.key: a tombstone would count as a duplicate of the record that it deletes",
-        ),
-        (changed(sink__evolve="add", delivery="at_most_once"), "sink.evolve: with delivery: at_most_once the position"),
-        (changed(source__unknown_fields="add"), "unknown_fields: add needs a table that gets columns"),
-        (changed(source__key={"format": "string", "columns": "id string"}), "column 'id' is in two of schema, key and"),
-        (
-            changed(source__key={"format": "bytes", "columns": "k string"}),
-            "source.key: format bytes makes a binary column",
-        ),
-        (changed(source__headers={"tenant": "tenant"}), "write 'header NAME TYPE'"),
-        (
-            changed(
-                source__key={"format": "string", "columns": "k string"},
-                source__tombstones="delete",
-                sink__mode="upsert",
-                sink__key=["id", "k"],
-            ),
-            "name columns of source.key and source.headers alone",
-        ),
-        (changed(sink={"type": "hive"}), "sink.type: 'hive' is not allowed; allowed: 'postgres', 'kafka'"),
-        (changed(sink={"type": "kafka"}), "orders.yaml: sink.topic: this key is required"),
-        (changed(sink={**TOPIC, "table": "x"}), "sink.table: unknown key 'table'; allowed: type, connection, topic"),
-        (changed(sink={**TOPIC, "keys": ["id"]}), "sink.keys: unknown key 'keys'; did you mean 'key'?"),
-        (changed(sink={**TOPIC, "key": ["ids"]}), "orders.yaml: sink.key: 'ids' is not a column of source.schema"),
-        (changed(sink={**TOPIC, "format": "xml"}), "sink.format: 'xml' is not allowed; allowed: 'json' or 'avro'"),
-        (changed(sink={**TOPIC, "format": "avro"}), "format: avro: each value names its schema, so write registry"),
-        (changed(sink={**TOPIC, "registry": "r"}), "registry is for format: avro; values in JSON have no schema that"),
-        (changed(sink={**TOPIC, "subject": "s"}), "subject is for format: avro; values in JSON have no schema that"),
-        (changed(sink={**AVRO_TOPIC, "subject": "a b"}), "sink.subject: 'a b': write a subject without blanks"),
-        (changed(sink={**TOPIC, "headers": "none"}), "sink.headers: 'none' is not allowed; allowed: 'separate' or"),
-        (changed(sink={**TOPIC, "transaction_timeout": "2d"}), "sink.transaction_timeout: '2d': write how long"),
-        (changed(sink={**TOPIC, "topic": "orders"}), "sink.topic: 'orders' is in source.topics; the pipeline would"),
-        (changed(sink={**TOPIC, "topic": "orders"}), "read its own rows. Name another topic in sink.topic"),
-        (
-            changed(sink={"type": "iceberg", "table": "orders2"}),
-            "sink.table: 'orders2': write namespace.table, in small letters, digits and _, as shop.orders2",
-        ),
-        (changed(sink={"type": "iceberg", "table": "Shop.Orders"}), "sink.table: 'Shop.Orders': write namespace.table"),
-        (changed(sink={"type": "iceberg", "table": "shop.a\n"}), "write namespace.table"),
-        (changed(sink=TOPIC, source__tombstones="delete"), "source.tombstones: delete needs a sink that knows"),
-        (changed(ledger="elsewhere"), "ledger: 'elsewhere': the ledger is where the table is, in 'warehouse'"),
-        (changed(sink__mode="merge"), "sink.mode: 'merge' is not allowed; allowed: 'append' or 'upsert'"),
-        (changed(sink__mode="upsert"), "mode upsert needs key: the columns that tell the rows apart"),
-        (changed(sink__mode="upsert", sink__key=[]), "sink.key: []"),
-        (changed(sink__mode="upsert", sink__key=["ids"]), "orders.yaml: sink.key: 'ids' is not a column of"),
-        (changed(sink__mode="upsert", sink__key=["id"], sink__version="newest"), "allowed: 'offset' or 'timestamp'"),
-        (changed(sink__key=["id"]), "key and version belong to mode: upsert"),
-        (changed(sink__version="offset"), "key and version belong to mode: upsert"),
-        (changed(sink__unmatched_deletions="info"), "unmatched_deletions belongs to mode: upsert"),
-        (changed(sink__kye=["id"]), "sink.kye: unknown key 'kye'; did you mean 'key'?"),
-        (changed(dedupe__key=[], dedupe__remember="1d"), "dedupe.key: []"),
-        (
-            changed(dedupe__key=["id", "id"], dedupe__remember="1d"),
-            "dedupe.key: ['id', 'id']: column 'id' is named twice",
-        ),
-        (changed(dedupe__key=["ids"], dedupe__remember="1d"), "orders.yaml: dedupe.key: 'ids' is not a column of"),
-        (changed(dedupe__key=["ids"], dedupe__remember="1d"), "did you mean 'id'?"),
-        (
-            changed(dedupe__key=["_offset"], dedupe__remember="1d"),
-            "dedupe.key.0: '_offset': write the name of a column: a letter, then",
-        ),
-        (changed(dedupe__key=["id"]), "dedupe.remember: this key is required"),
-        (changed(dedupe__key=["id"], dedupe__remember="0s"), "dedupe.remember: '0s': write how long a key is"),
-        (changed(dedupe__key=["id"], dedupe__remember="1 month"), "dedupe.remember: '1 month': a duration is"),
-        (
-            changed(dedupe__key=["id"], dedupe__remember="1d", dedupe__duplicates="refuse"),
-            "dedupe.duplicates: 'refuse' is not allowed; allowed: 'drop' or 'block'",
-        ),
-        (changed(sequence__key=["id"]), "sequence.number: this key is required"),
-        (changed(sequence__key=["id"], sequence__number="amuont"), "sequence.number: 'amuont' is not a column of"),
-        (changed(sequence__key=["ids"], sequence__number="id"), "sequence.key: 'ids' is not a column of"),
-        (
-            changed(sequence__key=["id"], sequence__number="amount"),
-            "sequence.number: 'amount' is a decimal(10,2) in source",
-        ),
-        (changed(sequence__key=["id"], sequence__number="id"), "the number 'id' is in the key too"),
-        (changed(sequence__key=["id"], sequence__number="amount", sequence__starts_at="1"), "sequence.starts_at: '1'"),
-        (
-            changed(sequence__key=["id"], sequence__number="amount", sequence__severity="high"),
-            "sequence.severity: 'high' is not allowed; allowed: 'critical', 'warning' or 'info'",
-        ),
-        (changed(sequence__keys=["id"]), "sequence.keys: unknown key 'keys'; did you mean 'key'?"),
-        (changed(history={"keep": "23h"}), "history.keep: '23h': write how long each batch is kept: 1d or more"),
-        (changed(history={"keep": "9d"}, sink=TOPIC), "allowed for a PostgreSQL table with sink.mode: append"),
-        (changed(history={"keep": "9d"}, **UPSERT), "history.keep: of this sink, joined batches would prove less"),
-        (
-            changed(quarantine__keep="59m"),
-            "quarantine.keep: '59m': write how long a record is kept in quarantine: 1h or more",
-        ),
-        (changed(quarantine__max_share=1.5), "quarantine.max_share: 1.5: Input should be less than or equal to 1"),
-        (changed(quarantine__max_share=-1), "quarantine.max_share: -1: Input should be greater than or equal to 0"),
-        (changed(quarantine__max_share=float("nan")), "quarantine.max_share: nan: Input should be"),
-        (changed(quarantine__max_share="half"), "quarantine.max_share: 'half': Input should be a valid number"),
-        (changed(quarantine__max_share=True), "quarantine.max_share: True: Input should be a valid number"),
-        (changed(audit__newest=0), "audit.newest: 0: Input should be greater than or equal to 1"),
-        (changed(dedupe__keys=["id"]), "dedupe.keys: unknown key 'keys'; did you mean 'key'?"),
-        (changed(delivery="twice"), "delivery: 'twice' is not allowed; allowed: 'exactly_once', 'at_least_once'"),
-        (changed(limits__max_records="5"), "limits.max_records: '5': Input should be a valid integer"),
-        (changed(limits__max_records=0), "limits.max_records: 0"),
-        (changed(limits={"min_records": 9, "max_records": 5}), "min_records 9 is larger than max_records 5"),
-        (
-            changed(limits__target_duration=0),
-            "limits.target_duration: 0: write how long a batch should take: 1s or more",
-        ),
-        (
-            changed(limits__target_duration="1 min"),
-            "limits.target_duration: '1 min': a duration is a number and a unit",
-        ),
-        (changed(limits__max_delay="soon"), "limits.max_delay: 'soon': a duration is a number and a unit"),
-        (changed(schedule="every day"), "schedule: 'every day': not a cron expression"),
-        (changed(schedule="@anything"), "schedule: '@anything': not a cron expression"),
-        (changed(transform="no colon"), "transform: 'no colon': write module:function, such as"),
-        (changed(name="Orders"), "name: 'Orders': write a small letter, then small letters, digits and _, 63 at most"),
-        (changed(name="other"), "name: 'other' differs from the file name.\nCall the file other.yaml"),
-        ("just text", "not a pipeline: it has no keys"),
-        ("a: [", "not readable as YAML"),
-    ],
-)
+        "name columns of source.key and source.headers alone",
+    ),
+    (changed(sink={"type": "hive"}), "sink.type: 'hive' is not allowed; allowed: 'postgres', 'kafka'"),
+    (changed(sink={"type": "kafka"}), ": sink.topic: this key is required"),
+    (changed(sink={**TOPIC, "table": "x"}), "sink.table: unknown key 'table'; allowed: type, connection, topic"),
+    (changed(sink={**TOPIC, "keys": ["id"]}), "sink.keys: unknown key 'keys'; did you mean 'key'?"),
+    (changed(sink={**TOPIC, "key": ["ids"]}), ": sink.key: 'ids' is not a column of source.schema"),
+    (changed(sink={**TOPIC, "format": "xml"}), "sink.format: 'xml' is not allowed; allowed: 'json' or 'avro'"),
+    (changed(sink={**TOPIC, "format": "avro"}), "format: avro: each value names its schema, so write registry"),
+    (changed(sink={**TOPIC, "registry": "r"}), "registry is for format: avro; values in JSON have no schema that"),
+    (changed(sink={**TOPIC, "subject": "s"}), "subject is for format: avro; values in JSON have no schema that"),
+    (changed(sink={**AVRO_TOPIC, "subject": "a b"}), "sink.subject: 'a b': write a subject without blanks"),
+    (changed(sink={**TOPIC, "headers": "none"}), "sink.headers: 'none' is not allowed; allowed: 'separate' or"),
+    (changed(sink={**TOPIC, "transaction_timeout": "2d"}), "sink.transaction_timeout: '2d': write how long"),
+    (changed(sink={**TOPIC, "topic": "orders"}), "sink.topic: 'orders' is in source.topics; the pipeline would"),
+    (changed(sink={**TOPIC, "topic": "orders"}), "read its own rows. Name another topic in sink.topic"),
+    (
+        changed(sink={"type": "iceberg", "table": "orders2"}),
+        "sink.table: 'orders2': write namespace.table, in small letters, digits and _, as shop.orders2",
+    ),
+    (changed(sink={"type": "iceberg", "table": "Shop.Orders"}), "sink.table: 'Shop.Orders': write namespace.table"),
+    (changed(sink={"type": "iceberg", "table": "shop.a\n"}), "write namespace.table"),
+    (changed(sink=TOPIC, source__tombstones="delete"), "source.tombstones: delete needs a sink that knows"),
+    (changed(ledger="elsewhere"), "ledger: 'elsewhere': the ledger is where the table is, in 'warehouse'"),
+    (changed(sink__mode="merge"), "sink.mode: 'merge' is not allowed; allowed: 'append' or 'upsert'"),
+    (changed(sink__mode="upsert"), "mode upsert needs key: the columns that tell the rows apart"),
+    (changed(sink__mode="upsert", sink__key=[]), "sink.key: []"),
+    (changed(sink__mode="upsert", sink__key=["ids"]), ": sink.key: 'ids' is not a column of"),
+    (changed(sink__mode="upsert", sink__key=["id"], sink__version="newest"), "allowed: 'offset' or 'timestamp'"),
+    (changed(sink__key=["id"]), "key and version belong to mode: upsert"),
+    (changed(sink__version="offset"), "key and version belong to mode: upsert"),
+    (changed(sink__unmatched_deletions="info"), "unmatched_deletions belongs to mode: upsert"),
+    (changed(sink__kye=["id"]), "sink.kye: unknown key 'kye'; did you mean 'key'?"),
+    (changed(dedupe__key=[], dedupe__remember="1d"), "dedupe.key: []"),
+    (
+        changed(dedupe__key=["id", "id"], dedupe__remember="1d"),
+        "dedupe.key: ['id', 'id']: column 'id' is named twice",
+    ),
+    (changed(dedupe__key=["ids"], dedupe__remember="1d"), ": dedupe.key: 'ids' is not a column of"),
+    (changed(dedupe__key=["ids"], dedupe__remember="1d"), "did you mean 'id'?"),
+    (
+        changed(dedupe__key=["_offset"], dedupe__remember="1d"),
+        "dedupe.key.0: '_offset': write the name of a column: a letter, then",
+    ),
+    (changed(dedupe__key=["id"]), "dedupe.remember: this key is required"),
+    (changed(dedupe__key=["id"], dedupe__remember="0s"), "dedupe.remember: '0s': write how long a key is"),
+    (changed(dedupe__key=["id"], dedupe__remember="1 month"), "dedupe.remember: '1 month': a duration is"),
+    (
+        changed(dedupe__key=["id"], dedupe__remember="1d", dedupe__duplicates="refuse"),
+        "dedupe.duplicates: 'refuse' is not allowed; allowed: 'drop' or 'block'",
+    ),
+    (changed(sequence__key=["id"]), "sequence.number: this key is required"),
+    (changed(sequence__key=["id"], sequence__number="amuont"), "sequence.number: 'amuont' is not a column of"),
+    (changed(sequence__key=["ids"], sequence__number="id"), "sequence.key: 'ids' is not a column of"),
+    (
+        changed(sequence__key=["id"], sequence__number="amount"),
+        "sequence.number: 'amount' is a decimal(10,2) in source",
+    ),
+    (changed(sequence__key=["id"], sequence__number="id"), "the number 'id' is in the key too"),
+    (changed(sequence__key=["id"], sequence__number="amount", sequence__starts_at="1"), "sequence.starts_at: '1'"),
+    (
+        changed(sequence__key=["id"], sequence__number="amount", sequence__severity="high"),
+        "sequence.severity: 'high' is not allowed; allowed: 'critical', 'warning' or 'info'",
+    ),
+    (changed(sequence__keys=["id"]), "sequence.keys: unknown key 'keys'; did you mean 'key'?"),
+    (changed(history={"keep": "23h"}), "history.keep: '23h': write how long each batch is kept: 1d or more"),
+    (changed(history={"keep": "9d"}, sink=TOPIC), "allowed for a PostgreSQL table with sink.mode: append"),
+    (changed(history={"keep": "9d"}, **UPSERT), "history.keep: of this sink, joined batches would prove less"),
+    (
+        changed(quarantine__keep="59m"),
+        "quarantine.keep: '59m': write how long a record is kept in quarantine: 1h or more",
+    ),
+    (changed(quarantine__max_share=1.5), "quarantine.max_share: 1.5: Input should be less than or equal to 1"),
+    (changed(quarantine__max_share=-1), "quarantine.max_share: -1: Input should be greater than or equal to 0"),
+    (changed(quarantine__max_share=float("nan")), "quarantine.max_share: nan: Input should be"),
+    (changed(quarantine__max_share="half"), "quarantine.max_share: 'half': write a number"),
+    (changed(quarantine__max_share=True), "quarantine.max_share: True: write a number"),
+    (changed(audit__newest=0), "audit.newest: 0: Input should be greater than or equal to 1"),
+    (changed(dedupe__keys=["id"]), "dedupe.keys: unknown key 'keys'; did you mean 'key'?"),
+    (changed(delivery="twice"), "delivery: 'twice' is not allowed; allowed: 'exactly_once', 'at_least_once'"),
+    (changed(limits__max_records="5"), "limits.max_records: '5': write a whole number"),
+    (changed(limits__max_records=0), "limits.max_records: 0"),
+    (changed(limits={"min_records": 9, "max_records": 5}), "min_records 9 is larger than max_records 5"),
+    (
+        changed(limits__target_duration=0),
+        "limits.target_duration: 0: write how long a batch should take: 1s or more",
+    ),
+    (
+        changed(limits__target_duration="1 min"),
+        "limits.target_duration: '1 min': a duration is a number and a unit",
+    ),
+    (changed(limits__max_delay="soon"), "limits.max_delay: 'soon': a duration is a number and a unit"),
+    (changed(schedule="every day"), "schedule: 'every day': not a cron expression"),
+    (changed(schedule="@anything"), "schedule: '@anything': not a cron expression"),
+    (changed(transform="no colon"), "transform: 'no colon': write module:function, such as"),
+    (changed(name="Orders"), "name: 'Orders': write a small letter, then small letters, digits and _, 63 at most"),
+    (changed(name="other"), "name: 'other' differs from the file name; call the file other.yaml"),
+    ("just text", "not a pipeline: it has no keys"),
+    ("a: [", "not readable as YAML"),
+]
+"""Files that are refused, and a part of the message."""
+
+
+@pytest.mark.parametrize(("content", "expected"), REFUSED)
 def test_bad_file_is_refused_with_file_key_value_and_what_is_allowed(
     tmp_path: Path, content: object, expected: str
 ) -> None:
@@ -404,7 +403,7 @@ def test_unsafe_and_unknown_kafka_options_are_refused_with_the_reason(tmp_path: 
 def test_s28_key_that_is_given_twice_is_refused(tmp_path: Path, text: str, key: str) -> None:
     """YAML forbids it, its readers let the last one win: no reader could tell which start was meant."""
     file = write(tmp_path, text)
-    with pytest.raises(ConfigurationError, match=rf"'{key}' appears twice(.|\n)* line \d") as refused:
+    with pytest.raises(ConfigurationError, match=rf":\d+:\d+: .*'{key}' appears twice") as refused:
         read_pipeline_file(file)
     assert refused.value.subject == str(file)
 
@@ -436,7 +435,7 @@ def test_unknown_pipeline_is_answered_with_the_nearest_name(tmp_path: Path, monk
 def test_file_without_any_key_is_refused_with_what_it_needs(tmp_path: Path, content: str) -> None:
     file = tmp_path / "empty.yaml"
     file.write_text(content)
-    with pytest.raises(ConfigurationError, match=r"it has no keys\.\nWrite at least name, source and sink"):
+    with pytest.raises(ConfigurationError, match="it has no keys; write at least name, source and sink"):
         read_pipeline_file(file)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,11 @@ def refusal(folder: Path, content: str | bytes) -> str:
     with pytest.raises(ConfigurationError) as refused:
         read_pipeline_file(path)
     message = str(refused.value)
-    assert message.startswith(f"{path}: ")
     assert len(message) < LONGEST_MESSAGE
     assert SECRET not in message
-    return message.removeprefix(f"{path}: not readable as YAML.\n")
+    found = re.match(rf"{re.escape(str(path))}:(\d+):(\d+): (.*)", message)
+    assert found
+    return message.replace(found[0], f"{found[3]}, line {found[1]}, column {found[2]}")
 
 
 @pytest.mark.parametrize(
@@ -77,8 +79,8 @@ def refusal(folder: Path, content: str | bytes) -> str:
         ("a: 1" + ":00" * 50_000 + ".5", "what looks like a number is none that can be read"),
         ("source: {start: 2026-02-30}", "what looks like a date or a moment is none that can be read"),
         ("source: {start: 2026-01-01 25:00:00}", "what looks like a date or a moment is none that can be read"),
-        (b"a: 1\nname: \xff\xfe", "line 2: it is not text in UTF-8"),
-        ("a: 1\nname: or\0ders", "line 2: a character that YAML does not allow, U+0000"),
+        (b"a: 1\nname: \xff\xfe", "it is not text in UTF-8 from line 2 on, line 2, column 7"),
+        ("a: 1\nname: or\0ders", "a character that YAML does not allow, U+0000, line 2, column 9"),
         ("a: 1\n---\nb: 2", "but found another document"),
         (f"a: [{SECRET}", "line 1"),
         (f"a: '{SECRET}", "line 1"),
@@ -98,7 +100,7 @@ def test_file_that_is_no_plain_and_small_yaml_is_refused_with_the_line_and_witho
 def test_aliases_within_the_bounds_are_read(tmp_path: Path) -> None:
     path = tmp_path / "orders.yaml"
     path.write_text("a: &a {x: 1, y: [2]}\nb: {<<: *a, x: !!str 3}\nc: [*a, *a]\n'1': 2026-11-21\nd: 1_000.5")
-    found = read_yaml(path)
+    found = read_yaml(path).content
     assert (found["b"], found["c"]) == ({"x": "3", "y": [2]}, [found["a"]] * 2)
     assert found == yaml.safe_load(path.read_text())
 
@@ -112,7 +114,7 @@ def test_nothing_but_a_file_is_read(tmp_path: Path) -> None:
     }.items():
         path = tmp_path / f"{name}.yaml"
         make(path)
-        with pytest.raises(ConfigurationError, match=r"not readable as YAML\.\nit is not a file"):
+        with pytest.raises(ConfigurationError, match="not readable as YAML: it is not a file"):
             read_pipeline_file(path)
 
 
@@ -121,7 +123,7 @@ def test_file_whose_name_is_not_text_is_refused_by_a_message_that_is(tmp_path: P
     path.write_text("a: 1")
     with pytest.raises(ConfigurationError) as refused:
         read_pipeline_file(path)
-    assert "\\udcff.yaml: name: this key is required" in str(refused.value).encode().decode()
+    assert "\\udcff.yaml:1:1: name: this key is required" in str(refused.value).encode().decode()
 
 
 GOOD: dict[str, Any] = {
@@ -168,7 +170,7 @@ def test_value_of_any_size_and_kind_is_refused_by_a_short_message(tmp_path: Path
 def test_first_faults_are_told_and_the_others_counted(tmp_path: Path) -> None:
     lines = refusal(tmp_path, json.dumps({**GOOD, **{f"unknown_{each}": 1 for each in range(5000)}})).splitlines()
     assert len(lines) == 22
-    assert lines[-2].endswith("and 4,980 faults more")
+    assert "and 4,980 faults more" in lines[-2]
     assert lines[-1].startswith("Correct the file.")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from batchledger.model import errors
 from batchledger.model.batch import TopicIdentity
-from batchledger.model.errors import BatchledgerError
+from batchledger.model.errors import BatchledgerError, FileFault
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.presence import Presence
 
@@ -20,6 +20,7 @@ FAMILY = [each for each in vars(errors).values() if isinstance(each, type) and i
 RETRYABLE_AND_EXIT_CODE = {
     errors.BatchledgerError: (False, 1),
     errors.ConfigurationError: (False, 2),
+    errors.FileRefusedError: (False, 2),
     errors.UnknownPipelineError: (False, 2),
     errors.SetupError: (False, 1),
     errors.ServiceUnavailableError: (True, 1),
@@ -84,6 +85,7 @@ ABOUT: dict[str, Any] = {
     "ranges": (OffsetRange(ORDERS_3, 1200, 1500),),
 }
 ALSO: dict[type[BatchledgerError], dict[str, Any]] = {
+    errors.FileRefusedError: {"faults": (FileFault(3, 5, "sink.key: write a list"),)},
     errors.FencedError: {"attempt": 2, "run": "manual__2"},
     errors.AtWorkError: {
         "state": "staged",
@@ -151,7 +153,9 @@ def test_what_an_error_is_about_goes_into_a_document() -> None:
 
 def test_whatever_an_error_is_about_can_be_stored() -> None:
     for error, values in map(example, FAMILY):
-        assert set(json.loads(json.dumps(error.where))) == set(values) - {"message", "why", "advice", "quoted"}
+        assert set(json.loads(json.dumps(error.where))) == set(values) - {
+            *("message", "why", "advice", "quoted", "faults")
+        }
 
 
 def test_no_field_is_taken_without_its_name() -> None:

@@ -123,7 +123,7 @@ def test_a_pipeline_file_that_asks_for_a_missing_extra_is_refused_by_its_name(
     hide(monkeypatch, extra)
     with pytest.raises(ConfigurationError) as refused:
         read_pipeline_file(path)
-    assert f"orders.yaml: {key} needs the extra {extra!r}" in refused.value.message
+    assert re.search(rf"orders\.yaml:\d+:\d+: {key} needs the extra {extra!r}", refused.value.message)
     assert f'pip install "{DISTRIBUTION}[{extra}]"' in refused.value.advice
 
 

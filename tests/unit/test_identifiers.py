@@ -47,7 +47,7 @@ def test_columns_that_no_staging_can_have_are_refused_when_the_file_is_read_what
     tmp_path: Path, schema: str, reason: str, sink: dict[str, Any]
 ) -> None:
     message = refusal(tmp_path, schema, sink)
-    assert "orders.yaml: source.schema: " in message
+    assert ": source.schema: " in message
     assert reason in message
 
 

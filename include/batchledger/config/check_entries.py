@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic.annotated_handlers import GetJsonSchemaHandler
 
 from batchledger.config.documents import find_inside, read_json, read_text
 from batchledger.model.checks import MOST_COMPARED, OnFailure, RequestedCheck, Severity
 from batchledger.model.quoting import quote, shorten
+from batchledger.settings.values import Section
 
+ENTRY_BY_CHECK = "entry_by_check"
+"""The key of the context under which a validation finds a list, and leaves the number of the entry of each check."""
 _DATABASE = "PostgreSQL"
 # What GX calls a map of columns, and yet judges by aggregates: there are no failing rows to be named.
 _AGGREGATED = (
@@ -61,14 +65,26 @@ _OWN: Mapping[str, tuple[Mapping[str, Any], Sequence[str]]] = {
 _CUSTOM = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 
 
+class _KnownType:
+    """Lets a schema of the file list the types. They are read only if a schema is made."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        of_ones_own = {**handler(schema), "pattern": r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"}
+        return {"anyOf": [{"enum": sorted((*find_types(), *_OWN))}, of_ones_own]}
+
+
 class CheckEntry(BaseModel):
     """One check; every key that is none of these fields is an argument of the expectation."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    type: str
+    type: Annotated[str, _KnownType]
+    """An expectation that works in PostgreSQL, or `module:Class`, a class of your own."""
     severity: Annotated[Severity, Field(strict=False)] = Severity.CRITICAL
+    """What a failure does: a critical check keeps the batch from being published, a warning and an info do not."""
     on_failure: Annotated[OnFailure, Field(strict=False)] | None = None
+    """What a failed critical check does; `on_check_failure` if it is not set."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -122,16 +138,28 @@ class CheckEntry(BaseModel):
             raise ValueError(f"{self.type} needs the argument {missing[0]!r}")
 
 
+class SuiteEntry(Section):
+    """All checks of a suite file."""
+
+    suite: str
+    """A suite of Great Expectations as JSON, in the folder of the pipeline file."""
+    severity: Annotated[Severity, Field(strict=False)] | None = None
+    """The severity of all its checks, if their `meta` says nothing else."""
+    on_failure: Annotated[OnFailure, Field(strict=False)] | None = None
+    """What a failure of its critical checks does."""
+
+
 def expand_suites(value: object, info: ValidationInfo) -> object:
     """Put the expectations of a suite file in the place of its entry. Raises ValueError."""
     if not isinstance(value, list):
         return value
+    context = info.context or {}
     entries: list[object] = []
-    for each in value:
-        if isinstance(each, dict) and "suite" in each:
-            entries += _read_suite(each, (info.context or {}).get("folder") or Path())
-        else:
-            entries.append(each)
+    for number, each in enumerate(value):
+        is_suite = isinstance(each, dict) and "suite" in each
+        found = _read_suite(each, context.get("folder") or Path()) if is_suite else [each]
+        entries += found
+        context.get(ENTRY_BY_CHECK, []).extend([number] * len(found))
     return entries
 
 
@@ -198,7 +226,7 @@ def _is_row_level(type_: str) -> bool:
 
 
 def _read_suite(entry: Mapping[str, Any], folder: Path) -> list[object]:
-    unknown = sorted(set(entry) - {"suite", "severity", "on_failure"})
+    unknown = sorted(set(entry) - set(SuiteEntry.model_fields))
     if unknown:
         raise ValueError(f"{quote(unknown[0])} cannot be said of a suite; allowed: severity, on_failure")
     name = entry["suite"]

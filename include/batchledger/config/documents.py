@@ -3,12 +3,13 @@
 A file has at most ``LARGEST_BYTES``, also with every alias of YAML written out, and ``DEEPEST`` levels. Keys are text
 and come once. Tags are refused: nothing of a file makes another object than text, numbers, moments, lists and mappings.
 Every fault is a ValueError with its line; none quotes other content of the file, which may be private. If the
-system refuses a file, for example because there is none, the error is an OSError.
+system refuses a file, for example because there is none, the error is an OSError. Lines and columns count from 1.
 """
 
 import json
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,57 @@ _LONGEST_KEY = 60
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
-def read_yaml(path: Path) -> Any:
-    """Return what the file holds. Raises ValueError, which says why it cannot be read and in which line."""
+class DocumentError(ValueError):
+    """A file cannot be read as what it should be: why, and where."""
+
+    def __init__(self, problem: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(problem)
+        self.line, self.column = line, column
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file of YAML holds, and where each part of it is written."""
+
+    content: Any
+    _root: yaml.Node | None = field(repr=False)
+
+    def locate(self, place: Sequence[str | int]) -> tuple[int, int]:
+        """Return line and column of a text or a number, of an item of a list, or of the key of anything larger.
+
+        ``place`` leads there by keys and numbers. If it leads nowhere, what is around it is taken. Example: of
+        ``{a: [x, {b: 1}]}`` the place ``a, 1, b`` is column 12, and ``a, 1, c`` is the item, column 8.
+        """
+        key, node = self._find(place)
+        return _position(node.start_mark if isinstance(node, yaml.ScalarNode) else key)
+
+    def locate_key(self, place: Sequence[str | int]) -> tuple[int, int]:
+        """Return line and column of the key itself."""
+        return _position(self._find(place)[0])
+
+    def _find(self, place: Sequence[str | int]) -> tuple[yaml.Mark | None, yaml.Node | None]:
+        node = self._root
+        mark = None if node is None else node.start_mark
+        for part in place:
+            found = _find_child(node, part)
+            if found is None:
+                break
+            mark, node = found
+        return mark, node
+
+
+def read_yaml(path: Path) -> Document:
+    """Return what the file holds. Raises DocumentError."""
     text = read_text(path)
     try:
-        return yaml.load(text, _BoundedLoader)  # noqa: S506 -- a SafeLoader
+        loader = _BoundedLoader(text)
+        root = loader.get_single_node()
+        return Document(None if root is None else loader.construct_document(root), root)
     except yaml.MarkedYAMLError as error:
-        raise ValueError(_explain(error)) from None
+        raise DocumentError(_explain(error), *_position(error.problem_mark)) from None
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise ValueError(f"line {line}: a character that YAML does not allow, U+{int(error.character):04X}") from None
+        problem = f"a character that YAML does not allow, U+{int(error.character):04X}"
+        raise DocumentError(problem, *_count(text[: error.position])) from None
 
 
 def read_json(path: Path) -> Any:
@@ -54,18 +96,18 @@ def find_inside(folder: Path, name: object) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of the file. Raises ValueError."""
+    """Return the text of the file. Raises DocumentError."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("it is not a file")
+        raise DocumentError("it is not a file")
     with path.open("rb") as stream:
         content = stream.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        raise ValueError(f"it has more than {LARGEST_BYTES // 1024} KiB")
+        raise DocumentError(f"it has more than {LARGEST_BYTES // 1024} KiB")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"line {line}: it is not text in UTF-8") from None
+        line, column = _count(content[: error.start].decode("utf-8"))
+        raise DocumentError(f"it is not text in UTF-8 from line {line} on", line, column) from None
 
 
 class _BoundedLoader(yaml.SafeLoader):
@@ -142,12 +184,29 @@ def _fault(problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:
-    """Return line and problem; the library would quote the line, and names of aliases and anchors at any length."""
+    """Return the problem; the library would quote the line, and names of aliases and anchors at any length."""
     said = f"{error.context} {error.problem}"
     quoting = ("undefined alias", "duplicate anchor", "undefined tag handle")
-    problem = next((kind for kind in quoting if kind in said), str(error.problem))
-    mark = error.problem_mark
-    return problem if mark is None else f"{problem}, line {mark.line + 1}, column {mark.column + 1}"
+    return next((kind for kind in quoting if kind in said), str(error.problem))
+
+
+def _count(before: str) -> tuple[int, int]:
+    """Return line and column of what follows a text."""
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+def _position(mark: yaml.Mark | None) -> tuple[int, int]:
+    return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+
+
+def _find_child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Mark, yaml.Node] | None:
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        item = node.value[part]
+        return item.start_mark, item
+    if isinstance(node, yaml.MappingNode):
+        # What was merged (<<) stands before the mapping's own keys, which win.
+        return next(((key.start_mark, value) for key, value in reversed(node.value) if key.value == part), None)
+    return None
 
 
 def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

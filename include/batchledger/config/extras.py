@@ -36,14 +36,12 @@ def require_extra(name: str, asked_by: str) -> None:
         )
 
 
-def require_extras(document: Mapping[str, Any], file: str) -> None:
-    """Refuse a valid pipeline file that asks for an extra which is missing here. Raises ConfigurationError."""
+def find_extras(document: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what a valid pipeline file asks for that needs an extra: the word by its key."""
     source = document["source"]
     asked = {
         "sink.type": document["sink"].get("type"),
         "source.format": source.get("format"),
         "source.key.format": (source.get("key") or {}).get("format"),
     }
-    for key, word in asked.items():
-        if word in MODULE_BY_EXTRA:
-            require_extra(word, f"{file}: {key}: {word}")
+    return {key: word for key, word in asked.items() if word in MODULE_BY_EXTRA}

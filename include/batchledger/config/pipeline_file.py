@@ -7,17 +7,18 @@ parses DAG files through it.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NoReturn
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 from typing_extensions import override
 
-from batchledger.config.check_entries import CheckEntry, expand_suites, name_checks
-from batchledger.config.documents import read_yaml
-from batchledger.config.extras import require_extras
+from batchledger.config.check_entries import ENTRY_BY_CHECK, CheckEntry, SuiteEntry, expand_suites, name_checks
+from batchledger.config.documents import DocumentError, read_yaml
+from batchledger.config.extras import find_extras, require_extra
+from batchledger.config.faults import list_faults
 from batchledger.config.places import default_pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
@@ -35,8 +36,7 @@ from batchledger.config.sections import (
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import DeliveryMode
 from batchledger.model.checks import OnFailure, RequestedCheck
-from batchledger.model.errors import ConfigurationError, UnknownPipelineError
-from batchledger.model.quoting import quote, shorten
+from batchledger.model.errors import FileFault, FileRefusedError, UnknownPipelineError
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import fingerprint
 from batchledger.model.records.identifiers import explain_columns
@@ -52,17 +52,18 @@ from batchledger.settings.column_rules import (
     require_telling,
 )
 from batchledger.settings.values import ConnectionId, Section, written_as
-from batchledger.sinks.kinds import SinkConfig, find_kind
+from batchledger.sinks.kinds import SinkConfig
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = default_pipelines_folder()
 
-_MOST_FAULTS = 20
+
+_NAME = r"[a-z][a-z0-9_]{0,62}"
 
 
 def check_name(name: str) -> str:
     """Return the name if a pipeline can have it. Raises ValueError in words."""
-    if re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name, re.ASCII) is None:
+    if re.fullmatch(_NAME, name, re.ASCII) is None:
         raise ValueError("write a small letter, then small letters, digits and _, 63 at most")
     return name
 
@@ -70,28 +71,43 @@ def check_name(name: str) -> str:
 class PipelineConfig(Section):
     """One pipeline file. Its fields are the keys of the file."""
 
-    name: Annotated[str, AfterValidator(check_name)]
+    name: Annotated[str, AfterValidator(check_name), Field(json_schema_extra={"pattern": f"^{_NAME}$"})]
+    """Also the DAG id, and the name of the file: `[a-z][a-z0-9_]*`, at most 63 characters."""
     schedule: Annotated[str, AfterValidator(check_cron)] | None = None
+    """A cron expression, or `@daily` and the like."""
     start_on_records: StartOnRecordsConfig | None = None
     source: SourceConfig
     transform: (
         Annotated[str, written_as(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "module:function, such as shop.orders:clean")] | None
     ) = None
+    """`module:function`, DataFrame to DataFrame."""
     sink: SinkConfig
+    """Where rows go. `type` says what it is; without it, a PostgreSQL table."""
     delivery: Annotated[DeliveryMode, Field(strict=False)] = DeliveryMode.EXACTLY_ONCE
+    """What a crash while publishing may do to a batch: nothing, repeat its rows, or lose them."""
     limits: LimitsConfig = LimitsConfig()
     dedupe: DedupeConfig | None = None
     sequence: SequenceConfig | None = None
-    checks: Annotated[list[CheckEntry], BeforeValidator(expand_suites)] = Field(default_factory=list)
+    checks: Annotated[
+        list[CheckEntry], BeforeValidator(expand_suites, json_schema_input_type=list[CheckEntry | SuiteEntry])
+    ] = Field(default_factory=list)
+    """What else judges every batch: expectations of Great Expectations, and of your own."""
     on_check_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.BLOCK
+    """What a failed critical check does."""
     quarantine: QuarantineConfig | None = None
     history: HistoryConfig = HistoryConfig()
     audit: AuditConfig = AuditConfig()
     alerts: Channels = Field(default_factory=list)
+    """Ids of Airflow connections of type `apprise`, `smtp` or `http`."""
     deadlines: DeadlinesConfig = DeadlinesConfig()
     second_person: SecondPerson = Field(default_factory=list)
+    """Orders that a second person has to confirm."""
     spark: ConnectionId = "spark_default"
+    """An Airflow connection of type `spark-connect` or `spark`. Pipelines that name the same one are a trust domain."""
     ledger: ConnectionId | None = None
+    """With `kafka` and `iceberg`: the connection of the database that holds the ledger; `warehouse` if it is not set. A
+    PostgreSQL sink has its ledger in its own database.
+    """
     _folder: Path = PrivateAttr(default=Path())
 
     @override
@@ -274,9 +290,9 @@ def pipelines_folder() -> Path:
     return Path(os.environ.get(PIPELINES_VARIABLE) or DEFAULT_PIPELINES_FOLDER)
 
 
-def find_pipeline_files() -> list[Path]:
-    """Return the pipeline files, sorted by name."""
-    return sorted(path for path in pipelines_folder().glob("*.yaml"))
+def find_pipeline_files(folder: Path | None = None) -> list[Path]:
+    """Return the pipeline files of a folder, else of the one that holds them here, sorted by name."""
+    return sorted((folder or pipelines_folder()).glob("*.yaml"))
 
 
 def name_in_airflow(path: Path) -> str:
@@ -306,81 +322,45 @@ def load_pipeline(name: str) -> PipelineConfig:
 
 
 def read_pipeline_file(path: Path) -> PipelineConfig:
-    """Read and validate one file. Raises ConfigurationError that lists its faults with file, key and value.
+    """Read and validate one file. Raises FileRefusedError with its mistakes, each with file, line, key and value.
 
-    Its time and the length of its message are bounded, whatever the file holds.
+    Its time and the length of its message are bounded, whatever the file holds. A valid file that asks for an extra
+    which is missing here is a ConfigurationError.
     """
-    # A name that is not UTF-8 could be neither printed nor sent.
-    file = str(path).encode("utf-8", "backslashreplace").decode()
     try:
-        content = read_yaml(path)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigurationError(
-            f"{file}: not readable as YAML.",
-            why=f"{reason}.",
-            advice='Correct the file. A text with a sign of YAML in front needs quotes: schedule: "*/5 * * * *"',
-            subject=file,
-        ) from error
-    if not isinstance(content, dict):
-        raise ConfigurationError(
-            f"{file}: not a pipeline: it has no keys.",
-            advice="Write at least name, source and sink. The documentation shows all: reference/pipeline-file",
-            subject=file,
-        )
+        document = read_yaml(path)
+    except OSError as error:
+        _refuse(path, [FileFault(1, 1, f"cannot be read: {error.strerror}")])
+    except DocumentError as error:
+        fault = FileFault(error.line, error.column, f"not readable as YAML: {error}")
+        _refuse(path, [fault], 'A text with a sign of YAML in front needs quotes: schedule: "*/5 * * * *"')
+    if not isinstance(document.content, dict):
+        where = document.locate([])
+        _refuse(path, [FileFault(*where, "not a pipeline: it has no keys; write at least name, source and sink")])
+    context: dict[str, Any] = {"folder": path.parent, ENTRY_BY_CHECK: []}
     try:
-        pipeline = PipelineConfig.model_validate(content, context={"folder": path.parent})
+        pipeline = PipelineConfig.model_validate(document.content, context=context)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        faults = [shorten(_explain(fault)) for fault in found[:_MOST_FAULTS]]
-        if len(found) > _MOST_FAULTS:
-            faults.append(f"and {len(found) - _MOST_FAULTS:,} faults more")
-        raise ConfigurationError(
-            "\n".join(f"{file}: {fault}" for fault in faults),
-            advice="Correct the file. The documentation lists every key: reference/pipeline-file",
-            subject=file,
-        ) from None
-    if pipeline.name != path.stem:
-        raise ConfigurationError(
-            f"{file}: name: {pipeline.name!r} differs from the file name.",
-            advice=f"Call the file {pipeline.name}.yaml, or correct the name in it.",
-            subject=file,
-        )
-    require_extras(content, file)
+        _refuse(path, list_faults(error, document, PipelineConfig, context[ENTRY_BY_CHECK]))
+    if path.name != f"{pipeline.name}.yaml":
+        differs = f"name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml"
+        _refuse(path, [FileFault(*document.locate(["name"]), f"{differs}, or correct the name in it")])
+    for key, word in find_extras(document.content).items():
+        line, column = document.locate(key.split("."))
+        require_extra(word, f"{_write(path)}:{line}:{column}: {key}: {word}")
     return pipeline
 
 
-def _explain(fault: Any) -> str:
-    loc = [str(part) for part in fault["loc"]]
-    # Pydantic puts the type of the sink into the place. The file has no such key.
-    place = [part for number, part in enumerate(loc) if (loc[0], number) != ("sink", 1) or not find_kind(part)]
-    key = shorten(".".join(place)) or "file"
-    match fault["type"]:
-        case "extra_forbidden":
-            allowed = _keys_of(loc[:-1])
-            return f"{key}: unknown key {quote(place[-1])}; {nearest(place[-1], allowed)}"
-        case "missing":
-            return f"{key}: this key is required"
-        case "literal_error" | "enum":
-            return f"{key}: {quote(fault['input'])} is not allowed; allowed: {fault['ctx']['expected']}"
-        case "union_tag_invalid":
-            return f"{key}.type: {quote(fault['ctx']['tag'])} is not allowed; allowed: {fault['ctx']['expected_tags']}"
-        case "value_error":
-            # A rule about several sections names its keys itself. A section is named by its key.
-            given = "" if isinstance(fault["input"], dict) else f"{quote(fault['input'])}: "
-            return f"{key}: {given}{fault['ctx']['error']}" if place else str(fault["ctx"]["error"])
-        case _:
-            return f"{key}: {quote(fault['input'])}: {fault['msg']}"
+def _refuse(path: Path, faults: Iterable[FileFault], advice: str = "") -> NoReturn:
+    file, found = _write(path), tuple(faults)
+    raise FileRefusedError(
+        "\n".join(f"{file}:{each.line}:{each.column}: {each.text}" for each in found),
+        advice=f"Correct the file. {advice or 'The documentation lists every key: reference/pipeline-file'}",
+        subject=file,
+        faults=found,
+    ) from None
 
 
-def _keys_of(place: list[str]) -> list[str]:
-    model: type[BaseModel] = PipelineConfig
-    for part in place:
-        if part not in model.model_fields:
-            model = find_kind(part) or Section
-            continue
-        annotation = model.model_fields[part].annotation
-        # A section that may be missing is a union with None.
-        sections = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
-        model = next((each for each in sections if issubclass(each, BaseModel)), Section)
-    return [field.alias or name for name, field in model.model_fields.items()]
+def _write(path: Path) -> str:
+    """Return the path as text: a name that is not UTF-8 could be neither printed nor sent."""
+    return str(path).encode("utf-8", "backslashreplace").decode()

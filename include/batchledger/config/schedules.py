@@ -22,6 +22,7 @@ def check_cron(value: str) -> str:
 
 
 class StartOnRecordsConfig(Section):
-    """A run starts when there are records for it, beside ``schedule`` or without one."""
+    """Runs also begin when there are records, beside `schedule` or without one. `start_on_records: {}` is enough."""
 
     check_every: Annotated[Duration, lasting(1, "an interval is 1s at least and 1h at most", most=3600)] = 1.0
+    """How often Kafka is asked, `1s` to `1h`."""

@@ -4,10 +4,9 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from batchledger.lifecycle.platform import Deadlines
 from batchledger.model.balance import HolePolicy
@@ -36,7 +35,7 @@ from batchledger.settings.values import (
     Section,
     Topic,
     lasting,
-    refuse_repeated,
+    unrepeated,
 )
 
 _WHOLE = re.compile(r"\d{1,19}", re.ASCII)
@@ -90,18 +89,24 @@ def _check_reader_schema(value: object) -> object:
     return value
 
 
+_WrittenStart = Literal["earliest", "latest"] | Annotated[str, Field(pattern=r"^\d{4}")] | int
+_WRITTEN_OPTIONS = {
+    "type": "object",
+    "properties": {each: {"type": ["string", "integer"]} for each in CONSUMER_OPTIONS},
+    "additionalProperties": False,
+}
 Deadline = Annotated[Duration, lasting(1, "write a duration from 1s to 36500d")]
-Channels = Annotated[list[ConnectionId], AfterValidator(partial(refuse_repeated, "connection"))]
-SecondPerson = Annotated[
-    list[Annotated[TwoPersonOrder, Field(strict=False)]], AfterValidator(partial(refuse_repeated, "order"))
-]
+Channels = Annotated[list[ConnectionId], unrepeated("connection")]
+SecondPerson = Annotated[list[Annotated[TwoPersonOrder, Field(strict=False)]], unrepeated("order")]
 
 
 class KeyConfig(Section):
-    """What a row has of the record's key."""
+    """Columns that come from the key."""
 
     format: Annotated[KeyFormat, Field(strict=False)]
+    """What the bytes of a key are."""
     columns: str
+    """The columns of a row that come from the key: `"name type, name type"`."""
 
     @model_validator(mode="after")
     def _columns_fit(self) -> "KeyConfig":
@@ -119,23 +124,56 @@ class SourceConfig(Section):
     """What is read: topics of one Kafka connection, and how a record is decoded."""
 
     connection: ConnectionId = "kafka_default"
-    topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(partial(refuse_repeated, "topic"))]
+    """An Airflow connection of type `kafka`."""
+    topics: Annotated[list[Topic], Field(min_length=1), unrepeated("topic")]
+    """One or more; all have the same schema."""
     format: Literal["json", "avro", "protobuf"] = "json"
+    """How values are written."""
     registry: ConnectionId | None = None
+    """The connection of the schema registry, for Avro and Protobuf."""
     framing: Annotated[Framing, Field(strict=False)] = Framing.CONFLUENT
+    """How a record names its schema."""
     schema_file: str | None = None
+    """With `framing: none`: the file of the schema of all values, in the folder of the pipeline file."""
     message: str | None = None
+    """With `format: protobuf` and `framing: header` or `none`: the full name of the message of values whose header
+    names none; without it, the first one.
+    """
     reader_schema: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_check_reader_schema)] = None
+    """With `format: avro`: the number of a version of the subject `<topic>-value`. Its defaults and aliases stand for
+    fields that a writer's schema lacks. It does not go with `unknown_fields: keep`.
+    """
     record_schema: Annotated[str, Field(alias="schema"), AfterValidator(_check_columns)]
+    """The columns: `"name type, name type"`. Types are string, boolean, tinyint, smallint, int, bigint, float, double,
+    decimal(p,s), date, timestamp, timestamp_s, timestamp_ms, timestamp_us, binary, uuid, jsonb, array<…>, map<…>,
+    struct<…>.
+    """
     key: KeyConfig | None = None
     headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(default_factory=dict)
-    start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start)] = "earliest"
+    """Columns that come from headers: `tenant: "header tenant string"`."""
+    start: Annotated[
+        Literal["earliest", "latest"] | datetime, BeforeValidator(_check_start, json_schema_input_type=_WrittenStart)
+    ] = "earliest"
+    """Where a new topic begins: `earliest`, `latest`, or a timestamp."""
     isolation: Literal["read_committed"] = "read_committed"
+    """Only `read_committed`."""
     holes: Annotated[HolePolicy, Field(strict=False)] = HolePolicy.NONE
+    """How offsets without a record are explained."""
     tombstones: Annotated[TombstonePolicy, Field(strict=False)] = TombstonePolicy.QUARANTINE
+    """What becomes of records without a value."""
     unknown_fields: Annotated[UnknownFieldPolicy, Field(strict=False)] = UnknownFieldPolicy.WARN
+    """What becomes of fields that are not declared."""
     protect: dict[str, Annotated[ColumnProtection, Field(strict=False)]] = Field(default_factory=dict)
-    options: Annotated[dict[str, str], BeforeValidator(_check_options)] = Field(default_factory=dict)
+    """Columns that are hashed, masked or dropped before anything is written: `{email: hash, card: mask, note: drop}`.
+    With it, quarantine keeps no payloads.
+    """
+    options: Annotated[dict[str, str], BeforeValidator(_check_options), WithJsonSchema(_WRITTEN_OPTIONS)] = Field(
+        default_factory=dict
+    )
+    """Tuning of the Kafka consumers in Spark's tasks; `fetch.max.wait.ms` is at most 5000. If neither it nor
+    `fetch.min.bytes` is set, it is 20. With tiered storage and brokers before 3.8, it also bounds the reads from the
+    remote store: set 500. Any other option is refused, with a reason if it would break the promise.
+    """
 
     def write_row_rules(self, transform: str | None) -> str:
         """Return a text that two files share if they make the same rows of the same records, so far as files say."""
@@ -246,9 +284,17 @@ class LimitsConfig(Section):
     """How much one batch takes."""
 
     max_records: Count = 1_000_000
+    """The most offsets of one batch, shared fairly among the partitions."""
     min_records: Count = 1
+    """Fewer wait, until `max_delay` has passed since the last publication. A run that a person triggers in Airflow
+    takes them.
+    """
     max_delay: Duration = 300.0
+    """How long fewer records than `min_records` may wait: `30s`, `5m`, `2h`, `7d`."""
     target_duration: Annotated[Duration, lasting(1, "write how long a batch should take: 1s or more")] | None = None
+    """How long a batch should take, `1s` or more: the size of each batch follows what the newest ones took, within
+    `max_records`.
+    """
 
     @model_validator(mode="after")
     def _minimum_fits(self) -> "LimitsConfig":
@@ -266,17 +312,24 @@ class DedupeConfig(Section):
     """Which records count as the same message, and for how long a message is remembered."""
 
     key: KeyColumns
+    """The columns that identify a message."""
     remember: Annotated[Duration, lasting(1, "write how long a key is remembered, from 1s to 36500d")]
+    """How long a key is remembered."""
     duplicates: Annotated[DuplicatePolicy, Field(strict=False)] = DuplicatePolicy.DROP
+    """`drop`, or `block`, which lets duplicates block the batch."""
 
 
 class SequenceConfig(Section):
     """The producers' own numbering: whose it is, and the column of the numbers."""
 
     key: KeyColumns
+    """The columns that identify a series: a device, a session."""
     number: ColumnName
+    """The column of the numbers."""
     starts_at: Annotated[int, Field(ge=-LARGEST_OFFSET - 1, le=LARGEST_OFFSET)] | None = None
+    """The number with which a numbering begins."""
     severity: Annotated[Severity, Field(strict=False)] = Severity.CRITICAL
+    """How much a missing number matters."""
 
     @model_validator(mode="after")
     def _number_is_no_key(self) -> "SequenceConfig":
@@ -289,7 +342,11 @@ class QuarantineConfig(Section):
     """How long records that were set aside are kept, without it for good; and how much of a batch may be set aside."""
 
     keep: Annotated[Duration, lasting(3600, "write how long a record is kept in quarantine: 1h or more")] | None = None
+    """`90d`, `1h` or more: housekeeping removes records that were set aside longer ago; without it they stay."""
     max_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """From `0` to `1`: a batch is blocked if a larger share would be quarantined. Without it `0.5`, of 20 records and
+    more.
+    """
 
     @property
     def limit(self) -> QuarantineLimit:
@@ -301,20 +358,27 @@ class HistoryConfig(Section):
     """How long the ledger keeps each batch; older ones are joined. Without it, for good."""
 
     keep: Annotated[Duration, lasting(86_400, "write how long each batch is kept: 1d or more")] | None = None
+    """`90d`, `1d` or more: housekeeping joins batches that were published on an earlier day; without it each stays. For
+    a PostgreSQL table with `mode: append`.
+    """
 
 
 class AuditConfig(Section):
     """How many of the newest batches the periodic audit proves; without it the whole history."""
 
     newest: Count | None = None
+    """The periodic audit proves what so many of the newest batches have published; without it the whole history."""
 
 
 class DeadlinesConfig(Section):
     """After how long something becomes an incident; what is not named never does."""
 
     lag: Deadline | None = None
+    """The age of the oldest unread record, by its own timestamp, that opens an incident."""
     freshness: Deadline | None = None
+    """How long nothing may be published, while records wait or the topic is idle."""
     blocked: Deadline | None = None
+    """How long a blocked batch may wait for a person."""
 
     @property
     def rules(self) -> Deadlines:

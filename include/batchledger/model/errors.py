@@ -58,7 +58,7 @@ class BatchledgerError(Exception):
         return {name: _as_json(value) for name, value in known.items() if value not in (None, (), {})}
 
 
-_WORDS = ("message", "why", "advice", "quoted")
+_WORDS = ("message", "why", "advice", "quoted", "faults")
 
 
 def _rebuild(kind: type[BatchledgerError], values: dict[str, Any]) -> BatchledgerError:
@@ -85,6 +85,22 @@ def advise_extra(name: str) -> str:
         f'Install it, also for Airflow and on Spark\'s workers: pip install "{DISTRIBUTION}[{name}]"\n'
         "The guide for an Airflow of your own (guides/own-airflow) says where its wheel comes from."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FileFault:
+    """One mistake of a file in a sentence, and its place: line and column count from 1."""
+
+    line: int
+    column: int
+    text: str
+
+
+@dataclass(eq=False, repr=False)
+class FileRefusedError(ConfigurationError):
+    """A pipeline file has mistakes. The message has each of them on a line of its own, as compilers write them."""
+
+    faults: tuple[FileFault, ...] = field(default=(), kw_only=True)
 
 
 class UnknownPipelineError(ConfigurationError):

@@ -1,10 +1,12 @@
 """Values that several sections of a pipeline file have, and how a fault in one is put into words. Pure."""
 
 import re
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.annotated_handlers import GetJsonSchemaHandler
 
 from batchledger.model.offsets import LARGEST_OFFSET
 from batchledger.model.quoting import quote
@@ -13,6 +15,17 @@ from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, MOST_KEY_C
 _DURATION = re.compile(r"(\d{1,18})\s*(s|m|h|d)", re.ASCII)
 _SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_SECONDS = 36_500 * 86_400
+
+
+@dataclass(frozen=True)
+class _SchemaKeyword(AfterValidator):
+    """What a schema of the file can say of a rule, too: a keyword of JSON Schema."""
+
+    keyword: str
+    value: object
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), self.keyword: self.value}
 
 
 def written_as(pattern: str, words: str) -> AfterValidator:
@@ -24,7 +37,7 @@ def written_as(pattern: str, words: str) -> AfterValidator:
             raise ValueError(f"write {words}")
         return value
 
-    return AfterValidator(check)
+    return _SchemaKeyword(check, "pattern", f"^({pattern})$")
 
 
 def _parse_duration(value: object) -> object:
@@ -51,6 +64,11 @@ def lasting(least: float, words: str, most: float = _LONGEST_SECONDS) -> AfterVa
     return AfterValidator(check)
 
 
+def unrepeated(noun: str) -> AfterValidator:
+    """Require that no name is in a list twice; the noun says what the names are."""
+    return _SchemaKeyword(partial(refuse_repeated, noun), "uniqueItems", value=True)
+
+
 def refuse_repeated(noun: str, names: list[str]) -> list[str]:
     """Return the names. Raises ValueError with the first that is there twice."""
     seen = set()
@@ -61,7 +79,14 @@ def refuse_repeated(noun: str, names: list[str]) -> list[str]:
     return names
 
 
-Duration = Annotated[float, BeforeValidator(_parse_duration)]
+def write_duration(seconds: float) -> str:
+    """Return a duration as a file has it, in the largest unit that leaves a whole number."""
+    unit, each = next(pair for pair in reversed(_SECONDS_BY_UNIT.items()) if seconds % pair[1] == 0)
+    return f"{seconds / each:.0f}{unit}"
+
+
+_WrittenDuration = Annotated[str, Field(pattern=f"^{_DURATION.pattern}$")] | Literal[0]
+Duration = Annotated[float, BeforeValidator(_parse_duration, json_schema_input_type=_WrittenDuration)]
 Topic = Annotated[str, written_as(r"[A-Za-z0-9._-]{1,249}", "the name of a topic: letters, digits, . _ - only")]
 ColumnName = Annotated[
     str,
@@ -73,7 +98,7 @@ ColumnName = Annotated[
 KeyColumns = Annotated[
     list[ColumnName],
     Field(min_length=1, max_length=MOST_KEY_COLUMNS),
-    AfterValidator(partial(refuse_repeated, "column")),
+    unrepeated("column"),
 ]
 ConnectionId = Annotated[
     str, written_as(r"[A-Za-z0-9_.-]{1,200}", "the id of a connection of Airflow's: letters, digits, . _ - only")
@@ -82,6 +107,12 @@ Count = Annotated[int, Field(ge=1, le=LARGEST_OFFSET)]
 
 
 class Section(BaseModel):
-    """Keys that are not named are refused."""
+    """Keys that are not named are refused. The text below a key is its meaning, in the reference and in editors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def find_section(annotation: Any) -> type[Section] | None:
+    """Return the section that a key holds, None if it holds another value. One that may be missing is a union."""
+    kinds = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
+    return next((each for each in kinds if issubclass(each, Section)), None)

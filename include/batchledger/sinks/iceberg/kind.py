@@ -51,9 +51,15 @@ class IcebergSinkConfig(TableSinkConfig):
     )
 
     type: Literal["iceberg"]
+    """An Iceberg table."""
     catalog: ConnectionId = "lake"
-    table: Annotated[str, AfterValidator(_check_table)]
+    """The Airflow connection of the catalog, type `iceberg`."""
+    table: Annotated[str, AfterValidator(_check_table), Field(json_schema_extra={"pattern": f"^{_TABLE.pattern}$"})]
+    """`namespace.table`; the first batch creates it."""
     partition_by: Annotated[list[str], AfterValidator(_check_partitions)] = Field(default=[])
+    """How the table is partitioned when it is created: `carrier`, `year(c)`, `month(c)`, `day(c)`, `hour(c)`,
+    `bucket(16, c)`, `truncate(4, c)`.
+    """
 
     @property
     @override

@@ -17,9 +17,13 @@ class TableSinkConfig(SinkSection):
     """A table, to which rows are appended, or in which they replace each other."""
 
     mode: Literal["append", "upsert"] = "append"
+    """`append`: a row for each record. `upsert`: a row for each key."""
     key: KeyColumns | None = None
+    """With `upsert`: the columns that tell the rows apart."""
     version: Annotated[VersionBy, Field(strict=False)] | None = None
+    """With `upsert`, which of two records is newer: by `offset` (if it is not set) or by `timestamp`."""
     evolve: Annotated[Evolution, Field(strict=False)] = Evolution.NONE
+    """What a publication may change of a table that exists."""
 
     @model_validator(mode="after")
     def _mode_fits(self) -> "TableSinkConfig":

@@ -30,8 +30,13 @@ class PostgresSinkConfig(TableSinkConfig):
     """A table of the database that holds the ledger, too."""
 
     unmatched_deletions: Annotated[Severity, Field(strict=False)] | None = None
+    """With `upsert`, how much it matters if a record deletes a key that the table does not have; `warning` if it is not
+    set.
+    """
     type: Literal["postgres"] = "postgres"
+    """A PostgreSQL table."""
     connection: ConnectionId = "warehouse"
+    """An Airflow connection of type `postgres`; the ledger lies in the same database."""
     table: Annotated[
         str,
         written_as(
@@ -40,6 +45,7 @@ class PostgresSinkConfig(TableSinkConfig):
         ),
         AfterValidator(_check_schema),
     ]
+    """`table` (in `public`) or `schema.table`; the first publication creates it. It belongs to one pipeline."""
 
     @model_validator(mode="after")
     def _deletions_fit(self) -> "PostgresSinkConfig":

@@ -27,15 +27,27 @@ class KafkaSinkConfig(SinkSection):
     """A topic, to which each row is produced as a record."""
 
     type: Literal["kafka"]
+    """A Kafka topic."""
     connection: ConnectionId = "kafka_default"
+    """An Airflow connection of type `kafka`."""
     topic: Topic
+    """If it does not exist, the first batch creates it. It belongs to one pipeline, and cannot be a topic that the
+    pipeline reads.
+    """
     key: KeyColumns | None = None
+    """The columns that become the key: the text of one, the JSON array of several."""
     format: Literal["json", "avro"] = "json"
+    """How values are written."""
     registry: ConnectionId | None = None
+    """With `avro`: the connection of the schema registry, type `http`."""
     subject: Annotated[str, written_as(r"[^\s\x00-\x1f]{1,255}", "a subject without blanks")] | None = None
+    """With `avro`: the subject of the schema; `<topic>-value` if it is not set."""
     headers: Annotated[HeaderForm, Field(strict=False)] = HeaderForm.SEPARATE
+    """Five headers that say where a record came from, or one."""
     transaction_timeout: _Timeout = 60.0
+    """How long a transaction may be open, at most what the broker allows."""
     accept_older_transactions: bool = False
+    """Whether a cluster will do whose `transaction.version` is below 2."""
 
     @model_validator(mode="after")
     def _schema_is_registered(self) -> "KafkaSinkConfig":
