@@ -35,6 +35,11 @@ report = {
                 for task in dag.tasks if task.inlets or task.outlets}
         for name, dag in dags.items()
     },
+    "settings": {
+        name: {task.task_id: [task.owner, task.pool, task.queue, task.priority_weight, task.retries,
+            task.retry_delay.total_seconds(), bool(task.on_failure_callback)] for task in dag.tasks}
+        for name, dag in dags.items()
+    },
     "file": batchledger_dags.__file__,
     "upkeep": sorted(each.dag_id for each in found if "upkeep" in each.tags),
     "modules": sorted(set(sys.modules) - before),
@@ -107,6 +112,28 @@ def test_runs_of_a_cron_schedule_stand_for_the_interval_that_has_ended(tmp_path:
     report = parse(tmp_path)
     assert list(report["timetables"].values()) == list(timetable_by_schedule.values())
     assert set(report["catchup"].values()) == {False}
+
+
+def test_file_says_who_owns_its_dag_and_how_its_tasks_run_and_the_dag_file_what_the_others_are(tmp_path: Path) -> None:
+    own = {
+        "tasks": "one", "owner": "ana", "tags": ["shop"], "pool": "kafka", "queue": "spark", "priority": 7,
+        "retries": 1, "retry_delay": "1m", "on_failure": "nowhere.alerts:call_ana",
+    }  # fmt: skip
+    write_pipeline(tmp_path, "orders", dag=own)
+    write_pipeline(tmp_path, "clicks")
+    defaults = REPORT.replace(
+        "import batchledger_dags",
+        "import types\n"
+        "from batchledger.interfaces.airflow.dags import build_dags\n"
+        "batchledger_dags = types.SimpleNamespace(__file__='', **build_dags({'owner': 'team', 'pool': 'p'}, ['all']))",
+    )
+    report = parsing.parse(tmp_path, defaults)
+    assert report["chains"] == {"orders": {"batch": ["report"], "report": []}, "clicks": CHAIN}
+    told = ["ana", "kafka", "spark", 7, 1, 60.0, True]
+    assert report["settings"]["orders"] == {"batch": told, "report": told}
+    assert set(map(tuple, report["settings"]["clicks"].values())) == {("team", "p", "default", 1, 3, 10.0, False)}
+    assert report["tags"] == {"orders": ["all", "batchledger", "shop"], "clicks": ["all", "batchledger"]}
+    assert report["assets"]["orders"] == {"batch": [["kafka_default/orders"], ["warehouse/public.orders"]]}
 
 
 def test_fifty_files_are_parsed_without_importing_spark_kafka_or_checks(tmp_path: Path) -> None:

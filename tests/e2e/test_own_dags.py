@@ -10,7 +10,7 @@ from batchledger.books.history import load_batch_history
 from batchledger.local.airflow_api import AirflowApi, Run
 from batchledger.looking import ledger_dsn
 from tests.conftest import TestServices
-from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, read_logs
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, read_logs, run_to_the_end
 from tests.support import TestPipeline, Workplace, wait_until
 
 pytestmark = PATIENT
@@ -132,6 +132,18 @@ def test_groups_and_operators_in_ones_own_dag_load_each_row_once_and_say_what_th
     for name in ("load", "first", "second"):
         (batch,) = batches_of(found[name])
         assert f"batch {batch.batch_id}: " in note
+
+
+def test_pipeline_file_with_one_task_takes_the_backlog_in_one_run(own_dags: OwnDags, workplace: Workplace) -> None:
+    pipeline = workplace.create(limits=SMALL, dag={"tasks": "one"})
+    pipeline.send(100)
+    (run,) = run_to_the_end(own_dags.airflow, pipeline)
+    assert own_dags.states(pipeline.name, run) == {"batch": "success", "report": "success"}
+    pipeline.assert_exact()
+    assert runs_of(pipeline) == {run.run_id}
+    assert own_dags.xcom(pipeline.name, run, "batch")["rows"] == 100
+    idle = own_dags.run(pipeline.name)
+    assert own_dags.states(pipeline.name, *idle) == {"batch": "skipped", "report": "success"}
 
 
 def test_pipeline_in_two_dags_twice_in_each_and_in_many_runs_at_once_has_each_row_once(

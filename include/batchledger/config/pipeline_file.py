@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Valida
 from typing_extensions import override
 
 from batchledger.config.check_entries import ENTRY_BY_CHECK, CheckEntry, SuiteEntry, expand_suites, name_checks
+from batchledger.config.dags import DagConfig
 from batchledger.config.documents import DocumentError, read_yaml
 from batchledger.config.extras import find_extras, require_extra
 from batchledger.config.faults import list_faults
@@ -108,6 +109,7 @@ class PipelineConfig(Section):
     """With `kafka` and `iceberg`: the connection of the database that holds the ledger; `warehouse` if it is not set. A
     PostgreSQL sink has its ledger in its own database.
     """
+    dag: DagConfig = DagConfig()
     _folder: Path = PrivateAttr(default=Path())
 
     @override

@@ -56,7 +56,7 @@ def find_present_place() -> RunPlace:
     """Return where in Airflow this task works: a run, and its group there, or itself if it takes all steps."""
     context = get_current_context()
     ti = context["ti"]
-    group = ti.task_id if getattr(context.get("task"), "takes_all_steps", False) else ti.task_id.rpartition(".")[0]
+    group = getattr(context.get("task"), "place", ti.task_id.rpartition(".")[0])
     index = ti.map_index
     return RunPlace(ti.dag_id, context["dag_run"].run_id, group, index if index is not None and index >= 0 else None)
 

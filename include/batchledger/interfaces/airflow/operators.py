@@ -91,13 +91,15 @@ class BatchledgerOperator(_ToldOperator):
 
     The next try goes on where one has ended. It is skipped if there is nothing to do. What it returns counts each batch
     that this run has published, also in an earlier try. ``pipeline`` is the name of a pipeline file, or a pipeline.
+    ``place`` is how the ledger calls this task within its DAG: by its id, if it is not given.
     """
 
-    takes_all_steps = True
-
-    def __init__(self, *, pipeline: Named, until_caught_up: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, *, pipeline: Named, until_caught_up: bool = False, place: str | None = None, **settings: Any
+    ) -> None:
         super().__init__(pipeline=pipeline, **settings)
         self.until_caught_up = until_caught_up
+        self.place = self.task_id if place is None else place
 
     @override
     def execute(self, context: "Context") -> dict[str, Any]:
