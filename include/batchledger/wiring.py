@@ -89,7 +89,7 @@ def build_platform(
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
             read_share=partial(read_share, {**kafka, **to_client_options(pipeline.source.options)}),
             decoder=make_decoder(pipeline, dsn),
-            transform=pipeline.transform,
+            transform=pipeline.row_transform,
             evidence=evidence,
             sink=sink,
             open_schemas=find_schemas,

@@ -214,7 +214,7 @@ def test_missing_extra_is_a_line_of_its_own_and_no_mistake_of_the_file(
     note, last = done.stdout.splitlines()
     assert (done.exit_code, last) == (0, "1 file checked: no mistake.")
     assert note.startswith(f"{path}:5:14: sink.type: iceberg needs the extra 'iceberg'")
-    assert note.endswith('pip install "batchledger[iceberg]"')
+    assert 'pip install "airflow-provider-batchledger[iceberg]"' in note
     with pytest.raises(ConfigurationError):
         read_pipeline_file(path)
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 
-from batchledger.config.documents import find_inside, read_json, read_text
+from batchledger.config.documents import find_inside, read_json, read_module
 from batchledger.model.checks import MOST_COMPARED, OnFailure, RequestedCheck, Severity
 from batchledger.model.quoting import quote, shorten
 from batchledger.settings.values import Section
@@ -275,19 +275,16 @@ def _read_expectation(expectation: Mapping[str, Any], of_all: Mapping[str, Any])
 
 def _require_class(module: str, name: str, folder: Path | None) -> None:
     try:
-        path = find_inside(folder or Path(), f"{module}.py")
-        classes = [each.name for each in ast.walk(ast.parse(read_text(path))) if isinstance(each, ast.ClassDef)]
-    except FileNotFoundError:
+        text = read_module(folder or Path(), module)
+    except ValueError as error:
+        raise ValueError(f"type: {error}") from None
+    if text is None:
         if find_spec(module.partition(".")[0]) is None:
             raise ValueError(
                 f"type: there is no module {quote(module)}, neither beside the pipeline file nor importable"
-            ) from None
+            )
         return
-    except SyntaxError as error:
-        raise ValueError(f"type: {module}.py is not Python: line {error.lineno}") from None
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
-        reason = _reason(error) if isinstance(error, OSError | ValueError) else "it is nested too deeply"
-        raise ValueError(f"type: {module}.py cannot be read: {reason}") from None
+    classes = [each.name for each in ast.walk(ast.parse(text)) if isinstance(each, ast.ClassDef)]
     if name not in classes:
         known = shorten(", ".join(classes) or "none")
         raise ValueError(f"type: {module}.py has no class {quote(name)}; it has {known}")

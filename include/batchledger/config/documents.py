@@ -6,6 +6,7 @@ Every fault is a ValueError with its line; none quotes other content of the file
 system refuses a file, for example because there is none, the error is an OSError. Lines and columns count from 1.
 """
 
+import ast
 import json
 import stat
 from collections.abc import Callable, Sequence
@@ -93,6 +94,25 @@ def find_inside(folder: Path, name: object) -> Path:
     if isinstance(name, str) and "\0" not in name and (folder / name).resolve().is_relative_to(folder.resolve()):
         return folder / name
     raise ValueError("it has to lie in the folder of the pipeline file; write the name of a file there")
+
+
+def read_module(folder: Path, name: str) -> str | None:
+    """Return the text of a module of Python in the folder; None if it has no such file. Raises ValueError in words."""
+    file = f"{name}.py"
+    try:
+        text = read_text(find_inside(folder, file))
+        ast.parse(text)
+    except FileNotFoundError:
+        return None
+    except SyntaxError as error:
+        raise ValueError(f"{file} is not Python: line {error.lineno}") from None
+    except (OSError, ValueError) as error:
+        # The words of the system alone: the path is the file's own text.
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"{file} cannot be read: {reason}") from None
+    except (RecursionError, MemoryError):
+        raise ValueError(f"{file} cannot be read: it is nested too deeply") from None
+    return text
 
 
 def read_text(path: Path) -> str:

@@ -34,15 +34,16 @@ from batchledger.config.sections import (
     SequenceConfig,
     SourceConfig,
 )
+from batchledger.config.transforms import TransformEntry, find_transform
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import DeliveryMode
 from batchledger.model.checks import OnFailure, RequestedCheck
 from batchledger.model.errors import FileFault, FileRefusedError, UnknownPipelineError
-from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.contract import fingerprint
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
 from batchledger.model.records.rules import Deduplication, SequenceRule, TombstonePolicy, UnknownFieldPolicy
+from batchledger.model.records.transforms import Transform
 from batchledger.planning.live import StartPolicy
 from batchledger.settings.column_rules import (
     nearest,
@@ -52,7 +53,7 @@ from batchledger.settings.column_rules import (
     require_scalar,
     require_telling,
 )
-from batchledger.settings.values import ConnectionId, Section, written_as
+from batchledger.settings.values import ConnectionId, Section
 from batchledger.sinks.kinds import SinkConfig
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -78,10 +79,10 @@ class PipelineConfig(Section):
     """A cron expression, or `@daily` and the like."""
     start_on_records: StartOnRecordsConfig | None = None
     source: SourceConfig
-    transform: (
-        Annotated[str, written_as(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "module:function, such as shop.orders:clean")] | None
-    ) = None
-    """`module:function`, DataFrame to DataFrame."""
+    transform: TransformEntry = None
+    """`{sql: "select … from rows where …"}`, row by row; or `module:function`, DataFrame to DataFrame. The module lies
+    beside the file, or is installed.
+    """
     sink: SinkConfig
     """Where rows go. `type` says what it is; without it, a PostgreSQL table."""
     delivery: Annotated[DeliveryMode, Field(strict=False)] = DeliveryMode.EXACTLY_ONCE
@@ -111,6 +112,7 @@ class PipelineConfig(Section):
     """
     dag: DagConfig = DagConfig()
     _folder: Path = PrivateAttr(default=Path())
+    _row_transform: Transform | None = PrivateAttr(default=None)
 
     @override
     def model_post_init(self, context: Any, /) -> None:
@@ -129,11 +131,15 @@ class PipelineConfig(Section):
     def _columns_can_be_stored(self) -> "PipelineConfig":
         """Without a transform only: the stage step sees which columns a transform makes."""
         if self.transform is None:
-            deleted = [DELETED_COLUMN] if self.source.tombstones is TombstonePolicy.DELETE else []
-            declared = [each.name for each in self.source.columns]
-            fault = explain_columns([*declared, *PROVENANCE_COLUMNS, *deleted])
+            fault = explain_columns(self.source.row_columns)
             if fault is not None:
                 raise ValueError(f"source.schema: {fault}")
+        return self
+
+    @model_validator(mode="after")
+    def _transform_is_found(self) -> "PipelineConfig":
+        """SQL, and the text of a module beside the file, are read once: what the rules say is what runs."""
+        self._row_transform = find_transform(self.transform, self._folder, self.source.row_columns)
         return self
 
     @model_validator(mode="after")
@@ -237,6 +243,11 @@ class PipelineConfig(Section):
         return (*([] if registry is None else [registry]), *self.sink.list_connections())
 
     @property
+    def row_transform(self) -> Transform | None:
+        """What changes the rows."""
+        return self._row_transform
+
+    @property
     def folder(self) -> Path:
         """The folder of the file."""
         return self._folder
@@ -283,7 +294,9 @@ class PipelineConfig(Section):
             unknown_fields=self.source.unknown_fields,
             is_json=self.source.schema_type is None,
             second_person=tuple(self.second_person),
-            row_rules=fingerprint(self.source.write_row_rules(self.transform)),
+            row_rules=fingerprint(
+                self.source.write_row_rules(self._row_transform.rule if self._row_transform else None)
+            ),
         )
 
 

@@ -13,7 +13,7 @@ from batchledger.model.balance import HolePolicy
 from batchledger.model.checks import Severity
 from batchledger.model.offsets import LARGEST_OFFSET
 from batchledger.model.quoting import quote
-from batchledger.model.records.columns import REST, Column, parse_columns
+from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, REST, Column, parse_columns
 from batchledger.model.records.outer import KeyFormat, OuterColumns, parse_headers, parse_key
 from batchledger.model.records.protection import ColumnProtection, check_protections, without_dropped
 from batchledger.model.records.quarantine import QuarantineLimit
@@ -267,6 +267,12 @@ class SourceConfig(Section):
         """The columns of a row: of the value, then of key and headers, then of the fields that are kept."""
         kept = (REST,) if self.unknown_fields is UnknownFieldPolicy.KEEP else ()
         return without_dropped((*self.value_columns, *self.outer.columns, *kept), self.protect)
+
+    @property
+    def row_columns(self) -> list[str]:
+        """The names of all columns that a row has before a transform."""
+        deleted = [DELETED_COLUMN] if self.tombstones is TombstonePolicy.DELETE else []
+        return [*(each.name for each in self.columns), *PROVENANCE_COLUMNS, *deleted]
 
     @property
     def value_columns(self) -> tuple[Column, ...]:

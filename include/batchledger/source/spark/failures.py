@@ -21,6 +21,7 @@ from batchledger.model.errors import (
     SchemaChangedError,
     StagingError,
 )
+from batchledger.model.records.transforms import Transform
 from batchledger.source.spark.reduction import CARRIED, find_tag, reduce_error
 from batchledger.source.spark.starvation import StarvationError
 
@@ -95,7 +96,7 @@ def name_failure(error: BaseException) -> str:
     return " ".join(part for part in parts if part)
 
 
-def explain_failure(error: BaseException, otherwise: StagingError, transform: str | None) -> BatchledgerError:
+def explain_failure(error: BaseException, otherwise: StagingError, transform: Transform | None) -> BatchledgerError:
     """Return what the next attempt would meet again, or ``otherwise``.
 
     An error of ours that a worker has raised, a package that the workers lack, or a value for which an expression of

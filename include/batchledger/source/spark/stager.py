@@ -4,7 +4,6 @@ Spark deals out shares of the read, runs them side by side and repeats what fail
 themselves, with librdkafka: committed records of explicit offsets, outside any consumer group (S17, S30, S37).
 """
 
-import importlib
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +28,7 @@ from batchledger.model.batch import Attempt, Batch, RecordOrigin, Staged
 from batchledger.model.errors import BatchledgerError, ConfigurationError, StagingError
 from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS, write_columns
 from batchledger.model.records.rules import TombstonePolicy
+from batchledger.model.records.transforms import Transform
 from batchledger.planning.shares import OFFSETS_IN_SHARE, divide, is_worth_several_tasks
 from batchledger.ports import Evidence, Sink, Stager, StagingWriter
 from batchledger.source.spark.call_deadline import explain_deadline
@@ -36,13 +36,12 @@ from batchledger.source.spark.failures import explain_failure, find_carried, has
 from batchledger.source.spark.reduction import MOST_CHARACTERS, Seal, describe_raised
 from batchledger.source.spark.session import count_slots
 from batchledger.source.spark.tasks import REPORT_SCHEMA, DividedRead, ReadAndWriteTask, ReadTask, Share, WriteTask
+from batchledger.source.spark.transforms import ChangeRows, load_transform
 
 logger = logging.getLogger(__name__)
 
 ReadShare = Callable[..., Iterable[pa.RecordBatch]]
 """Takes ranges, and yields exactly their visible records, with the columns of ``RECORD_SCHEMA``."""
-
-Transform = Callable[[DataFrame], DataFrame]
 
 # Otherwise timestamps and old dates would mean another one on another server, and arrays would have other types.
 _SETTINGS = {
@@ -70,7 +69,7 @@ class SparkStager(Stager):
     open_session: Callable[[], AbstractContextManager[SparkSession]]
     read_share: ReadShare = field(repr=False)
     decoder: RecordDecoder
-    transform: str | None
+    transform: Transform | None
     evidence: Evidence
     sink: Sink
     offsets_in_share: int = OFFSETS_IN_SHARE
@@ -79,9 +78,10 @@ class SparkStager(Stager):
 
     @override
     def stage(self, attempt: Attempt) -> Staged:
-        transform = load_transform(self.transform) if self.transform else None
         seal = Seal()
         with self.open_session() as spark, seal.lent_to_workers(spark):
+            # A module that declares functions for Spark as it is imported needs the session.
+            transform = load_transform(self.transform, self._required) if self.transform else None
             try:
                 with _alone(spark, attempt):
                     shares = self._divide(attempt.batch, spark)
@@ -121,7 +121,7 @@ class SparkStager(Stager):
             )
 
     def _run_or_survive(
-        self, spark: SparkSession, attempt: Attempt, shares: Sequence[Share], transform: Transform | None
+        self, spark: SparkSession, attempt: Attempt, shares: Sequence[Share], transform: ChangeRows | None
     ) -> list[tuple[int, int]]:
         """Return the reports of the tasks whose rows count: task and rows, one a share, or one a task.
 
@@ -158,7 +158,7 @@ class SparkStager(Stager):
         )
 
     def _run(
-        self, spark: SparkSession, reading: DividedRead, staging: "OpenedStaging", transform: Transform | None
+        self, spark: SparkSession, reading: DividedRead, staging: "OpenedStaging", transform: ChangeRows | None
     ) -> list[tuple[int, int]]:
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
@@ -179,9 +179,13 @@ class SparkStager(Stager):
         """Return the decoder, which looks up the schemas of records for this attempt."""
         return self.decoder.with_schemas(self.open_schemas(attempt)) if self.open_schemas else self.decoder
 
-    def _apply(self, transform: Transform, rows: DataFrame) -> DataFrame:
+    @property
+    def _required(self) -> tuple[str, ...]:
+        """The columns that a transform has to keep."""
         deleted = (DELETED_COLUMN,) if self.decoder.tombstones is TombstonePolicy.DELETE else ()
-        required = (*PROVENANCE_COLUMNS, *deleted)
+        return (*PROVENANCE_COLUMNS, *deleted)
+
+    def _apply(self, transform: ChangeRows, rows: DataFrame) -> DataFrame:
         try:
             transformed = transform(rows)
         except (BatchledgerError, *_SPARK_ERRORS):
@@ -192,11 +196,11 @@ class SparkStager(Stager):
                 why=f"{describe_raised(error)}.",
                 quoted="".join(traceback.format_exception(error))[-MOST_CHARACTERS:],
             ) from None
-        missing = [column for column in required if column not in transformed.columns]
+        missing = [column for column in self._required if column not in transformed.columns]
         if missing:
             raise ConfigurationError(
                 f"The transform dropped the provenance columns {', '.join(missing)}.",
-                advice=f"It has to keep {', '.join(required)} on every row.",
+                advice=f"It has to keep {', '.join(self._required)} on every row.",
             )
         return transformed
 
@@ -235,21 +239,6 @@ class OpenedStaging:
 def read_quarantine(evidence: Evidence, batch: Batch) -> Iterator[pa.RecordBatch]:
     """Yield the quarantined records of the ranges of a batch, as a read of Kafka does."""
     yield from evidence.read_quarantine(batch).drop_columns(["error"]).to_batches(max_chunksize=10_000)
-
-
-def load_transform(reference: str) -> Transform:
-    """Import ``module:function``. Raises ConfigurationError."""
-    module_name, _, function_name = reference.partition(":")
-    try:
-        transform: Transform = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(
-            f"Transform {reference!r} cannot be loaded.",
-            why=f"{error}.",
-            advice="Write it as module:function, importable where the pipeline runs.",
-            subject=reference,
-        ) from error
-    return transform
 
 
 def summarise(error: BaseException) -> str:

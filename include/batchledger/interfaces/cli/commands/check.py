@@ -73,7 +73,7 @@ def _look(path: Path) -> dict[str, Any]:
     except FileRefusedError as error:
         look |= {"file": error.subject, "mistakes": list(map(asdict, error.faults)), "do": error.advice}
     except ConfigurationError as missing:
-        look["notes"].append(f"{missing.message} {missing.advice}")
+        look["notes"].append(" ".join(f"{missing.message} {missing.advice}".split()))
     return look
 
 

@@ -164,7 +164,7 @@ def _describe_agreement(contract: Contract) -> str | None:
     return f"No difference between source.schema and {' and '.join(compared)}." if compared else None
 
 
-def _explain_missing_table(target: str, transform: str | None) -> str:
+def _explain_missing_table(target: str, transform: object | None) -> str:
     if transform is not None:
         return f"The target {target} is not compared: {transform} makes its rows."
     return f"The target {target} is not compared: it has no columns, or is not there yet."
