@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parent / "extensions"))
 
 project = "Batchledger"
 html_title = "Batchledger"
-extensions = ["commands", "myst_parser", "pipeline_keys", "sphinx_copybutton", "test_counts"]
+extensions = ["commands", "llms", "myst_parser", "pipeline_keys", "sphinx_copybutton", "test_counts"]
 exclude_patterns = ["extensions", "testing/calls.md", "testing/mutants.md"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4

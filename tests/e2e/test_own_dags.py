@@ -41,6 +41,35 @@ with DAG("{dag_id}", schedule=None, max_active_runs=5) as dag:
     tell.override(task_id="tell_idle")(BatchledgerTaskGroup("idle", pipeline="{idle}").batch)
     expand_groups("many", pipeline=["{first}", "{second}"])
 """
+DOWNSTREAM = """\
+from airflow.sdk import DAG, AssetAlias, AssetWatcher, Asset, task
+
+from batchledger.airflow import BatchledgerOperator, BatchPublishedSensor, RecordsTrigger
+
+watched = Asset(
+    "{dag_id}_records", watchers=[AssetWatcher(name="records", trigger=RecordsTrigger("{name}", dag_id="{dag_id}"))]
+)
+
+with DAG("{dag_id}", schedule=[watched]):
+    BatchledgerOperator(task_id="load", pipeline="{name}")
+    BatchPublishedSensor(task_id="here", pipeline="{name}", poke_interval=1)
+    BatchPublishedSensor(task_id="there", pipeline="{name}", poke_interval=1, deferrable=True)
+
+with DAG("{dag_id}_after", schedule=[AssetAlias("warehouse/public.{name}_target")]):
+
+    @task.ledger_batch
+    def add_up(batches: list) -> list:
+        from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+        return [
+            [each.batch_ids, PostgresHook(each.connection).get_first(
+                f"select count(*) from {{each.target}} where {{each.predicate}}"
+            )[0]]
+            for each in batches
+        ]
+
+    add_up()
+"""
 TWICE = """\
 from airflow.sdk import DAG, TaskGroup
 
@@ -132,6 +161,27 @@ def test_groups_and_operators_in_ones_own_dag_load_each_row_once_and_say_what_th
     for name in ("load", "first", "second"):
         (batch,) = batches_of(found[name])
         assert f"batch {batch.batch_id}: " in note
+
+
+def test_own_dag_begins_when_records_are_there_sensors_wait_for_the_batch_and_another_dag_reads_its_rows(
+    own_dags: OwnDags, workplace: Workplace
+) -> None:
+    pipeline = workplace.create()
+    dag_id = own_dags.add(DOWNSTREAM, name=pipeline.name)
+    own_dags.airflow.wait_until_known(f"{dag_id}_after", DEADLINE_SECONDS)
+    own_dags.airflow.unpause(f"{dag_id}_after")
+    pipeline.send(30)
+
+    def runs(dag: str) -> list[Run]:
+        return [run for run in own_dags.airflow.list_runs(dag) if run.state == "success"]
+
+    wait_until(lambda: bool(runs(dag_id) and runs(f"{dag_id}_after")), DEADLINE_SECONDS, every=0.5)
+    pipeline.assert_exact()
+    (batch,) = batches_of(pipeline)
+    first = runs(dag_id)[-1]
+    assert {own_dags.xcom(dag_id, first, each)["batch_ids"][0] for each in ("here", "there")} == {batch.batch_id}
+    assert own_dags.xcom(f"{dag_id}_after", runs(f"{dag_id}_after")[-1], "add_up") == [[[batch.batch_id], 30]]
+    assert {run.run_type for run in own_dags.airflow.list_runs(dag_id)} == {"asset_triggered"}
 
 
 def test_pipeline_file_with_one_task_takes_the_backlog_in_one_run(own_dags: OwnDags, workplace: Workplace) -> None:

@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
-from batchledger.interfaces.airflow import operators, tasks
+from batchledger.interfaces.airflow import further_runs, operators, tasks
 from batchledger.interfaces.airflow.batch_of_run import describe_present_run
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import Batch, Decision
@@ -62,7 +62,7 @@ def publish(context: Any = None) -> None:
 
 def catch_up() -> None:
     with DAG("orders", schedule=None):
-        operators.CatchUpOperator(task_id="catch_up", pipeline=CONFIG).execute({})  # type: ignore[typeddict-item]
+        further_runs.CatchUpOperator(task_id="catch_up", pipeline=CONFIG).execute({})  # type: ignore[typeddict-item]
 
 
 def planned(world: World) -> Batch:

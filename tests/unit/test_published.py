@@ -23,7 +23,9 @@ def published(partitions: int, snapshot_id: int | None = None, lane: Lane = Lane
     batch = Batch(17, "orders", lane, BatchState.PUBLISHED, 1, "run", ranges, 0, moment)
     sources = [name_topic("broker:9092", "orders")]
     target = name_table("db", "5432", "shop", ("public", "orders"))
-    return PublishedBatch(batch, target, sources, 4, 1, 0, fingerprint="f00d", snapshot_id=snapshot_id)
+    return PublishedBatch(
+        batch, target, "warehouse/public.orders", sources, 4, 1, 0, fingerprint="f00d", snapshot_id=snapshot_id
+    )
 
 
 def test_event_of_ten_thousand_partitions_names_the_first_ranges_and_counts_all() -> None:

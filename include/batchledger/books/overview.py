@@ -262,3 +262,14 @@ def list_batches_of_run(dsn: str, pipeline: str, run: str) -> list[int]:
             (run, pipeline),
         )
         return [int(batch_id) for (batch_id,) in cursor]
+
+
+def list_published_since(dsn: str, pipeline: str, since: datetime, most: int = 1_000) -> dict[int, datetime]:
+    """Return when batches of a pipeline were published, at or after a moment; the oldest first, ``most`` of them."""
+    with transaction(dsn, f"look for batches of {pipeline}") as cursor:
+        cursor.execute(
+            "select batch_id, published_at from batchledger.batch where pipeline = %s and state = 'published' "
+            "and published_at >= %s order by published_at, batch_id limit %s",
+            (pipeline, since, most),
+        )
+        return {int(batch_id): published_at for batch_id, published_at in cursor}

@@ -21,6 +21,7 @@ def describe_published(pipeline: PipelineConfig, batch_id: int) -> PublishedBatc
     return PublishedBatch(
         batch=history.batch,
         target=target,
+        alias=pipeline.sink.alias,
         sources=[name_topic(servers, topic) for topic in pipeline.source.topics],
         accepted=sum(each.accepted or 0 for each in history.ranges),
         duplicates=sum(each.duplicates or 0 for each in history.ranges),

@@ -20,7 +20,8 @@ RANGES_TOLD = 100
 class PublishedBatch:
     """A published batch with the sums of its balance, and the ``checks`` of its newest audit.
 
-    ``sources`` are its topics. Its records were decoded with ``schema``, as a pipeline file declares it; the rows have
+    ``alias`` is its target as a pipeline file names it: a connection, ``/``, and the place there. ``sources`` are its
+    topics. Its records were decoded with ``schema``, as a pipeline file declares it; the rows have
     other columns if a transform made them (``is_transformed``). ``fingerprint`` tells the schema from other schemas.
     Both are None if an older version has staged the batch. ``snapshot_id`` is the snapshot of an Iceberg table that
     holds its rows; None for other targets, and after the snapshot has expired.
@@ -28,6 +29,7 @@ class PublishedBatch:
 
     batch: Batch
     target: Dataset
+    alias: str
     sources: Sequence[Dataset]
     accepted: int
     duplicates: int
@@ -49,6 +51,7 @@ class PublishedBatch:
             "pipeline": self.batch.pipeline,
             "batch_id": self.batch.batch_id,
             "lane": str(self.batch.lane),
+            "alias": self.alias,
             "sources": [each.uri for each in self.sources],
             "ranges": [str(each) for each in ranges[:RANGES_TOLD]],
             "ranges_total": len(ranges),

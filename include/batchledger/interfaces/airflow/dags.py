@@ -13,7 +13,7 @@ from typing import Any
 from airflow.sdk import DAG, dag, get_parsing_context, task
 
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
-from batchledger.interfaces.airflow import lineage, operators, tasks, triggers, upkeep_dags
+from batchledger.interfaces.airflow import further_runs, lineage, operators, tasks, triggers, upkeep_dags
 from batchledger.interfaces.airflow.task_group import add_steps
 from batchledger.model.errors import ConfigurationError
 
@@ -68,8 +68,8 @@ def _build_pipeline(pipeline: PipelineConfig, default_args: Mapping[str, Any], t
             last = operators.BatchledgerOperator(task_id="batch", pipeline=pipeline, until_caught_up=True, place="")
         else:
             last = add_steps(pipeline)
-            last >> operators.CatchUpOperator(task_id="catch_up", pipeline=pipeline)
-        last >> operators.ReportOperator(
+            last >> further_runs.CatchUpOperator(task_id="catch_up", pipeline=pipeline)
+        last >> further_runs.ReportOperator(
             task_id="report", pipeline=pipeline, trigger_dag_id=upkeep_dags.DATA_DOCS, trigger_rule="all_done"
         )
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from typing_extensions import override
 
+from batchledger.config.pipeline_file import load_pipeline
+
 if TYPE_CHECKING:
     from batchledger.interfaces.airflow.record_watch import RecordWatch
 
@@ -31,36 +33,44 @@ class RecordsTrigger(BaseEventTrigger):
 
     Pipelines of one Kafka connection with the same interval share one look. An event that is lost is followed by
     another one while records wait, so nothing is kept here, and a triggerer may die at any moment.
+
+    In the watcher of a DAG of one's own, ``dag_id`` is its id; the pipeline says which ``connection`` it reads from.
     """
 
-    def __init__(self, pipeline: str, connection: str, check_every: float) -> None:
+    def __init__(
+        self, pipeline: str, connection: str | None = None, check_every: float = 1.0, dag_id: str | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.pipeline = pipeline
-        self.connection = connection
+        self.connection = connection or load_pipeline(pipeline).source.connection
         self.check_every = check_every
+        self.dag_id = dag_id
 
     @override
     def serialize(self) -> tuple[str, dict[str, Any]]:
         settings = {"pipeline": self.pipeline, "connection": self.connection, "check_every": self.check_every}
+        settings |= {} if self.dag_id is None else {"dag_id": self.dag_id}
         return f"{type(self).__module__}.{type(self).__qualname__}", settings
 
     @override
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look alone: before version 3.3 Airflow shares no streams."""
-        async with aclosing(_watch(self.connection, self.check_every, lambda: [self.pipeline])) as looks:
+        names = lambda: [self.pipeline]  # noqa: E731
+        async with aclosing(_watch(self.connection, self.check_every, names, self.dag_id)) as looks:
             async for starts in looks:
                 yield TriggerEvent(starts[self.pipeline])  # type: ignore[no-untyped-call]
 
     @override
     def shared_stream_key(self) -> Hashable:
-        return ("batchledger", self.connection, self.check_every)
+        return ("batchledger", self.connection, self.check_every, self.dag_id)
 
     @override
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Starts]:
         listening = _listening[cls(**kwargs).shared_stream_key()]
         names = partial(_list_wanted, listening)
-        async with aclosing(_watch(kwargs["connection"], kwargs["check_every"], names)) as looks:
+        watch = _watch(kwargs["connection"], kwargs["check_every"], names, kwargs.get("dag_id"))
+        async with aclosing(watch) as looks:
             async for starts in looks:
                 yield starts
 
@@ -80,14 +90,19 @@ def _list_wanted(listening: Counter[str]) -> list[str]:
     return [name for name, count in listening.items() if count]
 
 
-async def _watch(connection: str, check_every: float, names: Callable[[], list[str]]) -> AsyncGenerator[Starts, None]:
-    """Look every ``check_every`` seconds at the pipelines of these names; yield what is to start, if anything is."""
+async def _watch(
+    connection: str, check_every: float, names: Callable[[], list[str]], dag_id: str | None
+) -> AsyncGenerator[Starts, None]:
+    """Look every ``check_every`` seconds at the pipelines of these names; yield what is to start, if anything is.
+
+    The runs of ``dag_id`` work on them; without it, the runs of the DAGs that are called like them.
+    """
     loop = asyncio.get_running_loop()
     # The threads that all triggers share would soon wait for clusters that do not answer, each for 10 s.
     thread = ThreadPoolExecutor(1, thread_name_prefix=f"records of {connection}")
     try:
         # Its imports would hold up all triggers for a second.
-        watch = await loop.run_in_executor(thread, _open_watch, connection)
+        watch = await loop.run_in_executor(thread, _open_watch, connection, dag_id)
         while True:
             next_look = loop.time() + check_every
             # What it asks blocks, Airflow's API included.
@@ -99,10 +114,10 @@ async def _watch(connection: str, check_every: float, names: Callable[[], list[s
         thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _open_watch(connection: str) -> "RecordWatch":
+def _open_watch(connection: str, dag_id: str | None) -> "RecordWatch":
     from batchledger.interfaces.airflow.record_watch import RecordWatch
 
-    return RecordWatch(connection, _has_run)
+    return RecordWatch(connection, _has_run if dag_id is None else lambda _: _has_run(dag_id))
 
 
 def _has_run(dag_id: str) -> bool:
