@@ -47,6 +47,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "looks": "looks",
         "requests": "requests",
         "schema": "schemas",
+        "connections": "connections",
         "verify": "batches",
         "audit": "upkeep",
         "docs": "docs",

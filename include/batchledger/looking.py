@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from batchledger.config.named_connections import name_ledger
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.ledger import PostgresLedger
@@ -17,8 +18,8 @@ def load_named(pipeline: PipelineConfig, key: str, connection_id: str, *types: s
 
 def ledger_dsn(pipeline: PipelineConfig) -> str:
     """The database of the ledger: the sink's own for PostgreSQL."""
-    key = "sink.connection" if pipeline.sink.ledger_connection else "ledger"
-    return postgres_dsn(load_named(pipeline, key, pipeline.warehouse, "postgres"))
+    key, connection_id, types = name_ledger(pipeline)
+    return postgres_dsn(load_named(pipeline, key, connection_id, *types))
 
 
 def source_options(pipeline: PipelineConfig) -> dict[str, str]:

@@ -68,6 +68,7 @@ def test_commands_that_look_import_only_what_a_pipeline_of_json_into_a_table_nee
         ("--help",): COMMAND_LINE | HELP,
         # The time of an unread record is looked up in an array.
         ("status", "--json"): LOOK | KAFKA | SERVICES_HERE | {"numpy"},
+        ("connections", "--json"): LOOK,
         ("batches", pipeline.name, "--json"): LOOK | KAFKA,
         ("verify", pipeline.name, "--json"): LOOK | KAFKA | ROWS,
         ("plan", pipeline.name, "--json"): LOOK | KAFKA | ROWS,

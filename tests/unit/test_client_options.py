@@ -45,6 +45,7 @@ AWS = {**SASL, "sasl.mechanism": "AWS_MSK_IAM", "aws.region": "eu-west-1"}
         ({**AWS, "security.protocol": "SASL_PLAINTEXT"}, "AWS_MSK_IAM needs security.protocol SASL_SSL"),
         ({**OAUTH, "security.protocol": "SASL_PLAINTEXT"}, "OAUTHBEARER needs security.protocol SASL_SSL"),
         ({"bootstrap.servers": None}, "bootstrap.servers is missing"),
+        ({"bootstrap.servers": "", "group.id": None}, "bootstrap.servers is missing"),
         ({**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": None}, "needs sasl.password"),
         ({**PLAIN, "ssl.ca.location": "ca.pem"}, "ssl.ca.location has no effect with security.protocol PLAINTEXT"),
         ({**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ana"}, "SCRAM-SHA-256 needs sasl.password"),
@@ -64,7 +65,7 @@ AWS = {**SASL, "sasl.mechanism": "AWS_MSK_IAM", "aws.region": "eu-west-1"}
 def test_connection_with_an_unsafe_option_is_refused_by_its_id(extra: dict[str, object], reason: str) -> None:
     """S136, S137."""
     with pytest.raises(ConfigurationError, match=f"Connection 'kafka_default' .*\n.*{reason}"):
-        check_connection_options("kafka_default", extra, ALLOWED)
+        check_connection_options("kafka_default", Connection("kafka_default", "kafka", extra=extra).extra, ALLOWED)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_each_connection_of_the_pipelines_is_named_once(tmp_path: Path, monkeypa
     }.items():
         monkeypatch.setenv(f"AIRFLOW_CONN_EXPOSED_{name.upper()}", json.dumps(fields))
     told = [each.split("'")[1] for each in warn_of_exposed()]
-    assert told == ["exposed_kafka", "exposed_hook", "exposed_lake"]
+    assert told == ["exposed_kafka", "exposed_lake", "exposed_hook"]
 
 
 def test_status_shows_the_warning_and_has_it_in_its_document(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,17 @@ from psycopg.pq import Conninfo
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from batchledger.model.errors import ConfigurationError
-from batchledger.settings.connections import Connection, check_extra, postgres_dsn, spark_server, webhook_tls
+from batchledger.settings.connections import (
+    Connection,
+    check_extra,
+    http_request,
+    kafka_options,
+    postgres_dsn,
+    spark_server,
+    webhook_tls,
+)
 from batchledger.settings.known_settings import POSTGRES_SETTINGS
+from batchledger.settings.registry_options import registry_settings
 from batchledger.sinks.iceberg.catalog import LakeCatalog, spark_settings
 from batchledger.sinks.iceberg.connection import lake_catalog
 
@@ -84,6 +94,40 @@ def test_setting_that_would_be_left_out_is_refused_by_name(type_: str, extra: Ma
 )
 def test_known_settings_and_empty_fields_of_the_form_of_airflow_are_taken(type_: str, extra: Mapping[str, Any]) -> None:
     read(Connection("shop", type_, host="db", extra=extra))
+
+
+REST = {"type": "rest", "warehouse": "shop"}
+READERS = {
+    "kafka": (kafka_options, Connection("shop", "kafka", extra={"bootstrap.servers": "b:9092"})),
+    "registry": (registry_settings, Connection("shop", "http", host="http://registry")),
+    "webhook": (http_request, Connection("shop", "http", host="http://hooks", extra={"X-Team": "data"})),
+    "TLS of a webhook": (webhook_tls, Connection("shop", "http", host="http://hooks")),
+    "postgres": (postgres_dsn, Connection("shop", "postgres", host="db")),
+    "spark": (spark_server, Connection("shop", "spark_connect", host="sc://spark")),
+    "lake": (lake_catalog, Connection("shop", "iceberg", host="http://catalog", extra=REST)),
+}
+NEVER_TAKEN = ("group.id", "ssl.ca.location", "ssl.key.location", "verify", "options", "use_ssl", "spark", "auth")
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_setting_that_is_left_empty_is_as_if_it_was_not_there(reader: str, empty: object) -> None:
+    read_it, connection = READERS[reader]
+    filled = replace(connection, extra={**connection.extra, **dict.fromkeys(NEVER_TAKEN, empty)})
+    assert read_it(filled) == read_it(connection)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_negative_control_with_a_value_it_is_refused_or_taken(reader: str) -> None:
+    read_it, connection = READERS[reader]
+    for name in NEVER_TAKEN:
+        filled = replace(connection, extra={**connection.extra, name: "0"})
+        try:
+            if read_it(filled) != read_it(connection):
+                return
+        except ConfigurationError:
+            return
+    pytest.fail("no setting has an effect")
 
 
 def test_every_setting_of_postgresql_is_one_of_libpq_and_arrives_there() -> None:

@@ -3,7 +3,8 @@
 import html
 import re
 import smtplib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import format_datetime, localtime, make_msgid
@@ -59,24 +60,35 @@ class MailChannel(Channel):
 
     @override
     def send(self, message: Message) -> None:
-        try:
+        with _translate_errors(self.connection_id, " The message may be there."):
             hook = _PromptHook(self.connection_id)
             with hook:
                 hook.deliver(write_mail(message, str(hook.from_email), _addressees(hook)))
-        except smtplib.SMTPResponseException as error:
-            raise ChannelError(
-                f"The mail server of {self.connection_id} answered {error.smtp_code}.", subject=self.connection_id
-            ) from error
-        except TimeoutError:
-            raise ChannelError(
-                f"The mail server of {self.connection_id} was not done after {SECONDS} s. The message may be there.",
-                subject=self.connection_id,
-            ) from None
-        except (smtplib.SMTPException, OSError) as error:
-            raise ChannelError(
-                f"The mail server of {self.connection_id} could not be used: {type(error).__name__}.",
-                subject=self.connection_id,
-            ) from error
+
+
+def greet(connection_id: str) -> str:
+    """Log in to the mail server, and send nothing. Return in words what it has taken. Raises ChannelError."""
+    with _translate_errors(connection_id), _PromptHook(connection_id) as hook:
+        return f"Mail server {hook.host}" + (", with the login" if hook.smtp_user else "")
+
+
+@contextmanager
+def _translate_errors(connection_id: str, if_late: str = "") -> Iterator[None]:
+    try:
+        yield
+    except smtplib.SMTPResponseException as error:
+        raise ChannelError(
+            f"The mail server of {connection_id} answered {error.smtp_code}.", subject=connection_id
+        ) from error
+    except TimeoutError:
+        raise ChannelError(
+            f"The mail server of {connection_id} was not done after {SECONDS} s.{if_late}",
+            subject=connection_id,
+        ) from None
+    except (smtplib.SMTPException, OSError) as error:
+        raise ChannelError(
+            f"The mail server of {connection_id} could not be used: {type(error).__name__}.", subject=connection_id
+        ) from error
 
 
 def write_mail(message: Message, sender: str, addressees: Sequence[str]) -> EmailMessage:

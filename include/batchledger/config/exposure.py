@@ -3,6 +3,7 @@
 from contextlib import suppress
 from itertools import chain
 
+from batchledger.config.named_connections import list_named
 from batchledger.config.pipeline_file import find_pipeline_files, read_pipeline_file
 from batchledger.model.errors import BatchledgerError
 from batchledger.settings.connections import Connection, load_connection
@@ -18,9 +19,9 @@ def warn_of_exposed() -> list[str]:
     used: dict[str, None] = {}
     for path in find_pipeline_files():
         with suppress(BatchledgerError):
-            pipeline = read_pipeline_file(path)
-            ids = (pipeline.source.connection, pipeline.warehouse, pipeline.spark, *pipeline.alerts)
-            used |= dict.fromkeys((*ids, *pipeline.data_connections))
+            # The secret of keys, which fits any type, is sent nowhere.
+            named = list_named(read_pipeline_file(path))
+            used |= dict.fromkeys(each.connection_id for each in named if each.types)
     found = []
     for connection_id in used:
         # The use of an address that is none says so.

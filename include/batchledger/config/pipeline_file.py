@@ -53,7 +53,7 @@ from batchledger.settings.column_rules import (
     require_scalar,
     require_telling,
 )
-from batchledger.settings.values import ConnectionId, Section
+from batchledger.settings.values import ConnectionId, NamedConnection, Section
 from batchledger.sinks.kinds import SinkConfig
 
 PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
@@ -237,10 +237,11 @@ class PipelineConfig(Section):
         return self.sink.ledger_connection or self.ledger or "warehouse"
 
     @property
-    def data_connections(self) -> tuple[str, ...]:
-        """The ids of the connections of the registry that it reads by, and of the sink, without the ledger's."""
-        registry = self.source.registry
-        return (*([] if registry is None else [registry]), *self.sink.list_connections())
+    def data_connections(self) -> tuple[NamedConnection, ...]:
+        """The connections of the registry that it reads by, and of the sink, without the ledger's."""
+        read_by = self.source.registry
+        registry = [] if read_by is None else [NamedConnection("source.registry", read_by, ("http",))]
+        return (*registry, *self.sink.list_connections())
 
     @property
     def row_transform(self) -> Transform | None:

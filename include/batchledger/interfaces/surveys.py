@@ -55,7 +55,7 @@ def survey_pipelines(now: datetime, names: Collection[str] = ()) -> list[Standin
             pipeline = read_pipeline_file(path)
             dsn = ledger_dsn(pipeline)
             for each in pipeline.data_connections:
-                load_named(pipeline, "sink or registry", each)
+                load_named(pipeline, each.key, each.connection_id, *each.types)
             health = survey(build_outlook(pipeline, source_options(pipeline), dsn), now)
             return Standing(health, (), dsn, pipeline.deadlines.rules, pipeline.warehouse)
         except BatchledgerError as error:

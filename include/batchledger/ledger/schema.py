@@ -107,3 +107,16 @@ def unknown_schema(found: str) -> ConfigurationError:
         why=why,
         advice=advice,
     )
+
+
+def describe_database(dsn: str) -> str:
+    """Return in words which PostgreSQL answers, and whether it holds a ledger. Raises as ``database.transaction``."""
+    with database.transaction(dsn, "look at the database") as cursor:
+        cursor.execute("select current_setting('server_version'), to_regclass('batchledger.migration') is not null")
+        ((server, is_there),) = cursor.fetchall()
+        if not is_there:
+            return f"PostgreSQL {server}, without a ledger yet: batchledger migrate PIPELINE"
+        cursor.execute("select version_num from batchledger.migration")
+        ((found,),) = cursor.fetchall()
+    version = RELEASES.get(found, "of another version")
+    return f"PostgreSQL {server}, ledger {version}"

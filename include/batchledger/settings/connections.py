@@ -24,7 +24,7 @@ from batchledger.settings.known_settings import (
     read_extra,
     read_headers,
 )
-from batchledger.settings.lookup import PREFIX, describe_search, plain_type
+from batchledger.settings.lookup import PREFIX, describe_search, find_place, plain_type
 from batchledger.settings.plain_lookup import find_plainly
 from batchledger.settings.tls_options import TLS_OPTIONS, read_tls_files
 
@@ -63,7 +63,11 @@ _HOST = re.compile(r"[\w.:\[\]-]+")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One Airflow connection."""
+    """One Airflow connection.
+
+    Its ``extra`` has the settings with a value: a form of Airflow's stores one that is left empty as null, or as an
+    empty text.
+    """
 
     connection_id: str
     type: str
@@ -73,6 +77,10 @@ class Connection:
     password: str | None = field(default=None, repr=False)
     schema: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in self.extra.items() if value not in (None, "")}
+        object.__setattr__(self, "extra", given)
 
 
 def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str = "") -> Connection:
@@ -106,6 +114,13 @@ def load_connection(connection_id: str, types: Sequence[str] = (), asked_by: str
         schema=asked.schema,
         extra=asked.extra_dejson,
     )
+
+
+def load_with_place(connection_id: str, types: Sequence[str] = (), asked_by: str = "") -> tuple[Connection, str]:
+    """Return a connection as ``load_connection`` does, and in words where it was found."""
+    plain = find_plainly(connection_id)
+    connection = load_connection(connection_id, types, asked_by)
+    return connection, plain["place"] if plain else find_place(connection_id)
 
 
 def check_extra(connection: Connection) -> Connection:
@@ -246,12 +261,12 @@ def webhook_tls(connection: Connection) -> TlsFiles:
     return read_tls_files(connection.connection_id, connection.extra, "" if is_encrypted else "an address of http")
 
 
-def require_type(connection: Connection, expected: str) -> None:
-    """Raise ConfigurationError for a connection of another type."""
-    if connection.type != expected:
+def require_type(connection: Connection, *expected: str) -> None:
+    """Raise ConfigurationError for a connection of another type than these."""
+    if connection.type not in map(plain_type, expected):
         raise ConfigurationError(
             f"Connection {connection.connection_id!r} has type {connection.type!r}. Nothing was opened.",
-            why=f"A connection of type {expected!r} is needed here.",
-            advice=f"Change its type, or name another connection. The documentation shows one: {_page_of(expected)}",
+            why=f"A connection of type {' or '.join(map(repr, expected))} is needed here.",
+            advice=f"Change its type, or name another connection. The documentation shows one: {_page_of(*expected)}",
             subject=connection.connection_id,
         )

@@ -102,7 +102,7 @@ def check_connection_options(
     ``token_endpoints`` are the addresses that the deployment allows as token endpoint. Raises ConfigurationError naming
     the connection.
     """
-    given = {option: str(value) for option, value in options.items() if value is not None}
+    given = {option: str(value) for option, value in options.items()}
     fault = next(_find_faults(given, token_endpoints), None)
     if fault is not None:
         advice = f"Correct the extra of connection {connection!r}."

@@ -52,13 +52,11 @@ _WIDGET = re.compile(r"extra__[a-z]+(_[a-z]+)*__")
 def read_extra(
     connection: str, extra: Mapping[str, Any], allowed: Sequence[str], prefixes: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return the settings that have a value. Raises ConfigurationError with the first that is not allowed.
+    """Return the settings. Raises ConfigurationError with the first that is not allowed.
 
-    ``prefixes`` begin further allowed names. Airflow's form stores a field that is left empty as an empty text, and
-    older ones call it ``extra__postgres__sslmode``: these are left out.
+    ``prefixes`` begin further allowed names. Older forms of Airflow's call one ``extra__postgres__sslmode``.
     """
-    given = {name: value for name, value in extra.items() if value not in (None, "")}
-    for name, value in given.items():
+    for name, value in extra.items():
         if name not in allowed and not name.startswith(prefixes):
             nearest = difflib.get_close_matches(_WIDGET.sub("", name), allowed, n=1)
             hint = f"Did you mean {nearest[0]}?" if nearest else f"Allowed are {', '.join((*allowed, *prefixes))}."
@@ -68,7 +66,7 @@ def read_extra(
             raise refuse_extra(
                 connection, f"Its {name} is {value!r}. Write it as true or false, without quotation marks."
             )
-    return given
+    return dict(extra)
 
 
 def read_headers(connection: str, extra: Mapping[str, Any]) -> dict[str, str]:

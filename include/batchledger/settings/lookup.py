@@ -58,21 +58,45 @@ def describe_search(connection_id: str) -> Search:
 
     places, known, unreadable = list[str](), dict[str, str](), ""
     for backend in ensure_secrets_backend_loaded():
-        match type(backend).__name__:
+        place, found = name_place(backend_name := type(backend).__name__, connection_id), dict[str, str]()
+        match backend_name:
             case "EnvironmentVariablesBackend":
-                places.append(f"the environment ({PREFIX}{connection_id.upper()})")
-                known |= {name: _read_type(text) for name, text in _list_variables()}
+                found = {name: _read_type(text) for name, text in _list_variables()}
             case "ExecutionAPISecretsBackend":
-                places.append("Airflow's API server, which asks its own environment, backend and database")
+                pass
             case "MetastoreBackend":
                 place, found = _read_database()
-                places.append(place)
-                known |= found
                 unreadable = place if connection_id in found else ""
-            case name:
-                places.append(f"the secrets backend {name}")
-                known |= _list_local_file()
+            case _:
+                found = _list_local_file()
+        places.append(place)
+        known |= found
     return Search(tuple(places), known, unreadable)
+
+
+def find_place(connection_id: str) -> str:
+    """Return in words where Airflow finds a connection: each place is asked once more. Empty if none has it."""
+    from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded
+
+    for backend in ensure_secrets_backend_loaded():
+        # Airflow goes on to the next one, too, whatever this one raises.
+        with suppress(Exception):
+            if backend.get_connection(conn_id=connection_id):
+                return name_place(type(backend).__name__, connection_id)
+    return ""
+
+
+def name_place(backend: str, connection_id: str) -> str:
+    """Return in words where a class of Airflow's looks for a connection."""
+    match backend:
+        case "EnvironmentVariablesBackend":
+            return f"the environment ({PREFIX}{connection_id.upper()})"
+        case "ExecutionAPISecretsBackend":
+            return "Airflow's API server, which asks its own environment, backend and database"
+        case "MetastoreBackend":
+            return "Airflow's database"
+        case name:
+            return f"the secrets backend {name}"
 
 
 def plain_type(type_: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from batchledger.settings.lookup import PREFIX
+from batchledger.settings.lookup import PREFIX, name_place
 
 _LOCAL_FILE = "airflow.secrets.local_filesystem.LocalFilesystemBackend"
 _SETTINGS_ELSEWHERE = ("AIRFLOW__SECRETS__", "AIRFLOW__WORKERS__SECRETS_BACKEND")
@@ -25,16 +25,18 @@ _TEAM = "___"
 def find_plainly(connection_id: str, environ: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
     """Return the fields of a connection in Airflow's names, with ``extra`` as an object; None: ask Airflow.
 
-    Airflow's order: the secrets backend comes first, then the environment. A process that has imported Airflow asks it:
-    this costs nothing there, and Airflow masks the secrets of a task in its log.
+    ``place`` says in words where it is. Airflow's order: the secrets backend comes first, then the environment. A
+    process that has imported Airflow asks it: this costs nothing there, and Airflow masks the secrets of a task in its
+    log.
     """
     if "airflow.sdk" in sys.modules or _TEAM in connection_id:
         return None
     try:
         backend = _read_backend(environ)
         if connection_id in backend:
-            return backend[connection_id]
-        return _read_text(environ.get(f"{PREFIX}{connection_id.upper()}", "").strip())
+            return {**backend[connection_id], "place": name_place(_LOCAL_FILE.rpartition(".")[2], connection_id)}
+        found = _read_text(environ.get(f"{PREFIX}{connection_id.upper()}", "").strip())
+        return found and {**found, "place": name_place("EnvironmentVariablesBackend", connection_id)}
     except (configparser.Error, OSError, ValueError, TypeError, AttributeError, RecursionError):
         # Whatever the settings hold: Airflow refuses it in words of its own, and may go on from it.
         return None

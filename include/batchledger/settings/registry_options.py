@@ -30,7 +30,7 @@ def registry_settings(connection: Connection) -> RegistrySettings:
     """
     require_type(connection, "http")
     login, password, url = connection.login, connection.password, _url_of(connection)
-    options = {option: str(value) for option, value in connection.extra.items() if value is not None}
+    options = {option: str(value) for option, value in connection.extra.items()}
     fault = next(_find_faults(connection, url, options), None)
     if fault is not None:
         advice = f"Correct connection {connection.connection_id!r}. The documentation shows one: reference/connections"

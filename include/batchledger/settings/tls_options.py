@@ -13,7 +13,7 @@ def read_tls_files(connection: str, extra: Mapping[str, object], unencrypted: st
 
     ``unencrypted`` says with what the connection does not encrypt, such as "an address of http"; empty if it does.
     """
-    options = {name: str(extra[name]) for name in TLS_OPTIONS if extra.get(name) not in (None, "")}
+    options = {name: str(extra[name]) for name in TLS_OPTIONS if name in extra}
     fault = next(find_faults_of_certificates(options, unencrypted), None)
     if fault is not None:
         raise refuse_extra(connection, fault)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.annotated_handlers import GetJsonSchemaHandler
@@ -104,6 +104,14 @@ ConnectionId = Annotated[
     str, written_as(r"[A-Za-z0-9_.-]{1,200}", "the id of a connection of Airflow's: letters, digits, . _ - only")
 ]
 Count = Annotated[int, Field(ge=1, le=LARGEST_OFFSET)]
+
+
+class NamedConnection(NamedTuple):
+    """A connection that a key of a pipeline file names, and the types that fit there, as Airflow writes them."""
+
+    key: str
+    connection_id: str
+    types: tuple[str, ...]
 
 
 class Section(BaseModel):

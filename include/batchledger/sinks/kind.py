@@ -16,7 +16,7 @@ from batchledger.model.datasets import Dataset
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
 from batchledger.ports import Sink
-from batchledger.settings.values import Section
+from batchledger.settings.values import NamedConnection, Section
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,8 +110,8 @@ class SinkSection(Section):
         """Schema and name of the target, if it is a table of the ledger's database."""
         return None
 
-    def list_connections(self) -> Iterable[str]:
-        """Return the ids of the connections that lead to the target, without the ledger's."""
+    def list_connections(self) -> Iterable[NamedConnection]:
+        """Return the connections that lead to the target, without the ledger's."""
         return ()
 
     def require_fit(self, sources: Sequence[str], columns: Sequence[Column] | None, delivery: DeliveryMode) -> None:
@@ -124,3 +124,11 @@ class SinkSection(Section):
     def list_unencrypted(cls, connection: "Connection") -> Iterable[tuple[str, str]]:  # noqa: ARG003
         """Return each host that gets a login unencrypted, and what to do; of connections of the kind's own type."""
         return ()
+
+    @classmethod
+    def prepare_question(cls, connection: "Connection") -> Callable[[], str] | None:  # noqa: ARG003
+        """Return what asks behind a connection of the kind's own type, and returns what it has found; else None.
+
+        The question changes nothing. Both raise ConfigurationError, and the question ServiceUnavailableError, too.
+        """
+        return None

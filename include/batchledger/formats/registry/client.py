@@ -65,6 +65,11 @@ class Registry(SchemaRegistry, SchemaRegistrar):
             found = _ask_for_guid(session, wanted) if isinstance(wanted, str) else _ask_for_id(session, wanted)
             return None if found is None else _complete(session, wanted, found)
 
+    def require_answer(self) -> None:
+        """Raise an error if no registry answers there, or if it refuses the login; a right may be missing."""
+        with open_session(self.settings, "ask for a schema") as session:
+            _require_registry(session)
+
     def find_latest(self, subject: str) -> WriterSchema | None:
         """Return the latest schema of a subject, None if the registry says that it has no such subject."""
         with open_session(self.settings, f"fetch the latest schema of subject {subject}") as session:

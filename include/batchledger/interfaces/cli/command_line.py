@@ -1,11 +1,12 @@
 """What several commands share: their arguments, who calls, and how to read what a person wrote."""
 
 import inspect
+import logging
 import os
 import pwd
 import re
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -23,6 +24,8 @@ from batchledger.planning.replay import Window
 
 if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
+
+logger = logging.getLogger(__name__)
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline file, without .yaml.")]
 MaybeName = Annotated[
@@ -99,6 +102,19 @@ def load_pipeline(name: str) -> "PipelineConfig":
     from batchledger.config.pipeline_file import load_pipeline
 
     return load_pipeline(name)
+
+
+def select_pipelines(names: Sequence[str] = ()) -> "Iterator[PipelineConfig]":
+    """Yield the named pipelines, or all whose file is accepted; a refused file is logged."""
+    from batchledger.config.pipeline_file import find_pipeline_files, read_pipeline_file
+
+    for name in names:
+        yield load_pipeline(name)
+    for path in [] if names else find_pipeline_files():
+        try:
+            yield read_pipeline_file(path)
+        except ConfigurationError as error:
+            logger.warning("%s", error)
 
 
 def find_known(name: str, connection: str) -> "tuple[PipelineConfig | None, str]":

@@ -26,11 +26,12 @@ standard_error = Console(stderr=True, highlight=False)
 
 _NUMBERS = (
     "offsets", "offsets =", "rows", "count", "unread", "seconds", "quarantined", "bytes", "+ unexplained", "before",
-    "after",
+    "after", "ms",
 )  # fmt: skip
 _WRAPPING = (
     "where", "finding", "what was found", "run", "outcome", "what to know", "sum", "columns that differ", "error",
     "what", "by", "why, and what changed", "why", "key", "value", "registry", "id", "column",
+    "named by", "found in", "answer",
 )  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -18,7 +19,7 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from requests import RequestException
-from sqlalchemy import make_url
+from sqlalchemy import inspect, make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ServiceUnavailableError, TargetChangedError
@@ -26,6 +27,9 @@ from batchledger.settings.connections import Connection
 from batchledger.sinks.iceberg.connection import lake_catalog
 from batchledger.sinks.iceberg.jdbc import jdbc_properties
 from batchledger.sinks.iceberg.rest import BoundedRestCatalog, check_spark_tls
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -82,6 +86,23 @@ class LakeCatalog:
 def open_catalog(connection: Connection) -> LakeCatalog:
     """Return the catalog behind a connection. Opens nothing yet. Raises ConfigurationError."""
     return LakeCatalog(*lake_catalog(connection))
+
+
+def describe_catalog(catalog: LakeCatalog, connection_id: str) -> str:
+    """Return in words how many namespaces the catalog has. No tables of a catalog are made in a database.
+
+    Raises ServiceUnavailableError and ConfigurationError.
+    """
+    asked = replace(catalog, properties={**catalog.properties, "init_catalog_tables": "false"})
+    kind = catalog.properties["type"]
+    try:
+        with translate_errors("list the namespaces", f"behind connection {connection_id}"):
+            if kind == "sql" and not inspect(cast("SqlCatalog", asked.opened).engine).has_table("iceberg_tables"):
+                return "A database without a catalog yet: the first batch makes it"
+            count = len(asked.opened.list_namespaces())
+    finally:
+        asked.rest()
+    return f"Iceberg catalog of type {kind}, {count} namespace{'' if count == 1 else 's'}"
 
 
 def spark_settings(catalog: LakeCatalog) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The section ``sink`` of a table in an Iceberg catalog, and how it is built."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -16,7 +16,7 @@ from batchledger.model.records.identifiers import SQL_NAME
 from batchledger.model.records.partitioning import PartitionField, parse_partition
 from batchledger.ports import Sink
 from batchledger.settings.column_rules import require_scalar
-from batchledger.settings.values import ConnectionId, refuse_repeated
+from batchledger.settings.values import ConnectionId, NamedConnection, refuse_repeated
 from batchledger.sinks.iceberg.capabilities import CAPABILITIES
 from batchledger.sinks.kind import SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
@@ -87,8 +87,8 @@ class IcebergSinkConfig(TableSinkConfig):
         return tuple(map(parse_partition, self.partition_by))
 
     @override
-    def list_connections(self) -> Iterable[str]:
-        return (self.catalog,)
+    def list_connections(self) -> Iterable[NamedConnection]:
+        return (NamedConnection("sink.catalog", self.catalog, ("iceberg",)),)
 
     @override
     def require_fit(self, sources: Sequence[str], columns: Sequence[Column] | None, delivery: DeliveryMode) -> None:
@@ -136,3 +136,12 @@ class IcebergSinkConfig(TableSinkConfig):
         from batchledger.sinks.iceberg.connection import list_unencrypted
 
         return list_unencrypted(connection)
+
+    @classmethod
+    @override
+    def prepare_question(cls, connection: "Connection") -> Callable[[], str] | None:
+        if connection.type != "iceberg":
+            return None
+        from batchledger.sinks.iceberg.catalog import describe_catalog, open_catalog
+
+        return partial(describe_catalog, open_catalog(connection), connection.connection_id)

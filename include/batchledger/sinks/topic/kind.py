@@ -13,7 +13,15 @@ from batchledger.model.datasets import Dataset, name_topic
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import HeaderForm, SinkMode
 from batchledger.ports import Sink
-from batchledger.settings.values import ConnectionId, Duration, KeyColumns, Topic, lasting, written_as
+from batchledger.settings.values import (
+    ConnectionId,
+    Duration,
+    KeyColumns,
+    NamedConnection,
+    Topic,
+    lasting,
+    written_as,
+)
 from batchledger.sinks.kind import SinkContext, SinkSection
 from batchledger.sinks.topic.capabilities import CAPABILITIES
 
@@ -91,10 +99,10 @@ class KafkaSinkConfig(SinkSection):
         return f"{self.connection}/{self.topic}"
 
     @override
-    def list_connections(self) -> Iterator[str]:
-        yield self.connection
+    def list_connections(self) -> Iterator[NamedConnection]:
+        yield NamedConnection("sink.connection", self.connection, ("kafka",))
         if self.registry is not None:
-            yield self.registry
+            yield NamedConnection("sink.registry", self.registry, ("http",))
 
     @override
     def require_fit(self, sources: Sequence[str], columns: Sequence[Column] | None, delivery: DeliveryMode) -> None:

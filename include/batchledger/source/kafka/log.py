@@ -38,6 +38,15 @@ if TYPE_CHECKING:
 OFFSETS_IN_COMMIT = 500
 
 
+def describe_cluster(options: Mapping[str, str]) -> str:
+    """Return in words which cluster answers, and with how many brokers. Needs no right."""
+    with kafka_call("ask for the cluster", options):
+        admin = open_admin(client_options(options))
+        found = wait(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS))
+    count = len(found.nodes)
+    return f"Kafka cluster {found.cluster_id}, {count} broker{'' if count == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class KafkaLog(SourceLog):
     """``options`` are checked librdkafka options (``clients.client_options``)."""

@@ -1,7 +1,6 @@
 """``batchledger alerts``: list incidents, send alerts, and try a channel. Works without Airflow."""
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -9,15 +8,13 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from batchledger.interfaces.cli.command_line import Commands, MaybeName, load_pipeline
+from batchledger.interfaces.cli.command_line import Commands, MaybeName, select_pipelines
 from batchledger.interfaces.cli.display.alerts import describe_alert, describe_failures, describe_told
 from batchledger.interfaces.cli.printing import Shown
-from batchledger.model.errors import BatchledgerError, ConfigurationError
+from batchledger.model.errors import BatchledgerError
 
 if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
-
-logger = logging.getLogger(__name__)
 
 Visited = TypeVar("Visited")
 
@@ -98,7 +95,7 @@ def _visit(
     """Return the result of each visit, and the errors of the others. A pipeline that is named raises its error."""
     done: dict[str, Visited] = {}
     failures: dict[str, BatchledgerError] = {}
-    for each in _select(pipeline):
+    for each in select_pipelines([pipeline] if pipeline else ()):
         try:
             done[each.name] = visit(each)
         except BatchledgerError as error:
@@ -106,17 +103,3 @@ def _visit(
                 raise
             failures[each.name] = error
     return done, failures
-
-
-def _select(pipeline: str | None) -> "Iterator[PipelineConfig]":
-    """Yield the named pipeline, or all whose file is accepted; a refused file is logged."""
-    if pipeline is not None:
-        yield load_pipeline(pipeline)
-        return
-    from batchledger.config.pipeline_file import find_pipeline_files, read_pipeline_file
-
-    for path in find_pipeline_files():
-        try:
-            yield read_pipeline_file(path)
-        except ConfigurationError as error:
-            logger.warning("%s", error)
