@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, SERVICES
+from tests.conftest import ROOT
 from tests.house import MEASURED_VARIABLE
 from tests.support import Workplace
 
@@ -62,7 +62,8 @@ def test_commands_that_look_import_only_what_a_pipeline_of_json_into_a_table_nee
 ) -> None:
     pipeline = workplace.create()
     pipeline.send(4)
-    monkeypatch.setenv("BATCHLEDGER_LOCAL", str(SERVICES.home.local))
+    # Where none of the local services runs: another test of this worker may have started a registry.
+    monkeypatch.setenv("BATCHLEDGER_LOCAL", str(tmp_path))
     monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(pipeline.path.parent))
     allowed_by_command = {
         ("--help",): COMMAND_LINE | HELP,

@@ -62,7 +62,7 @@ with DAG("{dag_id}_after", schedule=[AssetAlias("warehouse/public.{name}_target"
         from airflow.providers.postgres.hooks.postgres import PostgresHook
 
         return [
-            [each.batch_ids, PostgresHook(each.connection).get_first(
+            [list(each.batch_ids), PostgresHook(each.connection).get_first(
                 f"select count(*) from {{each.target}} where {{each.predicate}}"
             )[0]]
             for each in batches

@@ -3,7 +3,7 @@
 DAG files import this module, so nothing heavy is imported here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +70,21 @@ class _LedgerBatchOperator(DecoratedOperator, PythonOperator):
 
     custom_operator_name = "@task.ledger_batch"
 
-    def __init__(self, *, op_kwargs: Mapping[str, Any] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Sequence[Any],
+        op_kwargs: Mapping[str, Any],
+        **settings: Any,
+    ) -> None:
         # Filled in when the task runs; without it the signature would not fit now.
-        super().__init__(op_kwargs={ARGUMENT: [], **(op_kwargs or {})}, **settings)
+        called: dict[str, Any] = {
+            "python_callable": python_callable,
+            "op_args": op_args,
+            "op_kwargs": {ARGUMENT: [], **op_kwargs},
+        }
+        super().__init__(kwargs_to_upstream=called, **called, **settings)
 
     @override
     def execute(self, context: "Context") -> Any:
