@@ -5,7 +5,6 @@ file, key, value and the allowed or nearest name. It imports no Spark, Kafka or 
 parses DAG files through it.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,7 +19,7 @@ from batchledger.config.dags import DagConfig
 from batchledger.config.documents import DocumentError, read_yaml
 from batchledger.config.extras import find_extras, require_extra
 from batchledger.config.faults import list_faults
-from batchledger.config.places import default_pipelines_folder
+from batchledger.config.places import PIPELINES_VARIABLE, default_pipelines_folder, pipelines_folder
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
     AuditConfig,
@@ -56,7 +55,6 @@ from batchledger.settings.column_rules import (
 from batchledger.settings.values import ConnectionId, NamedConnection, Section
 from batchledger.sinks.kinds import SinkConfig
 
-PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
 DEFAULT_PIPELINES_FOLDER = default_pipelines_folder()
 
 
@@ -299,11 +297,6 @@ class PipelineConfig(Section):
                 self.source.write_row_rules(self._row_transform.rule if self._row_transform else None)
             ),
         )
-
-
-def pipelines_folder() -> Path:
-    """The folder that holds the pipeline files."""
-    return Path(os.environ.get(PIPELINES_VARIABLE) or DEFAULT_PIPELINES_FOLDER)
 
 
 def find_pipeline_files(folder: Path | None = None) -> list[Path]:

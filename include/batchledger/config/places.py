@@ -8,12 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
+PIPELINES_VARIABLE = "BATCHLEDGER_PIPELINES"
+"""The environment variable that names the folder of pipeline files."""
 
 
 def find_checkout() -> Path | None:
     """Return the checkout that this package runs from; None if the package was installed from an archive."""
     root = PACKAGE.parents[1]
     return root if (root / "include" / PACKAGE.name) == PACKAGE and (root / "pyproject.toml").is_file() else None
+
+
+def pipelines_folder() -> Path:
+    """The folder that holds the pipeline files."""
+    return Path(os.environ.get(PIPELINES_VARIABLE) or default_pipelines_folder())
 
 
 def default_pipelines_folder() -> Path:

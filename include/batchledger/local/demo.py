@@ -16,7 +16,8 @@ from pathlib import Path
 from rich.console import Console
 
 from batchledger.books.history import BatchHistory, RangeRecord, list_batches, load_batch_history
-from batchledger.config.pipeline_file import PipelineConfig, pipelines_folder
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.config.places import pipelines_folder
 from batchledger.interfaces.cli.display.batches import balance_table, batches_table
 from batchledger.lifecycle.platform import Platform
 from batchledger.local.airflow_api import AirflowAccount, AirflowApi, Run, open_airflow

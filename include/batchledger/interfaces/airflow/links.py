@@ -7,8 +7,6 @@ from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 from typing_extensions import override
 
-from batchledger.monitoring.messages import Links
-
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
@@ -26,6 +24,8 @@ class DataDocsLink(BaseOperatorLink):
     @override
     def get_link(self, operator: "BaseOperator", *, ti_key: Any) -> str:
         """Return the address of the page; empty if no batch was planned. Runs in the task's process."""
+        from batchledger.monitoring.messages import Links
+
         batch_id = ti_key.xcom_pull(
             task_ids=f"{operator.task_id.removesuffix('audit')}plan", map_indexes=ti_key.map_index
         )

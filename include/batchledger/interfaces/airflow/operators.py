@@ -10,11 +10,8 @@ from airflow.sdk import AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 from typing_extensions import override
 
-from batchledger.interfaces.airflow import assets, lineage, tasks
-from batchledger.interfaces.airflow.batch_of_run import NOTE, describe_present_run, find_idle_reason, require_batch
-from batchledger.interfaces.airflow.tracing import tell_batch, tell_published, trace_step
-from batchledger.model.batch import Step
-from batchledger.model.errors import ConfigurationError
+from batchledger.config.glance import find_aliases
+from batchledger.interfaces.airflow import assets, lineage
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -66,6 +63,11 @@ class PublishOperator(_ToldOperator):
 
         In a group it runs also if there was nothing to do, says so, and is skipped.
         """
+        from batchledger.interfaces.airflow import tasks
+        from batchledger.interfaces.airflow.batch_of_run import find_idle_reason, require_batch
+        from batchledger.interfaces.airflow.tracing import tell_batch, tell_published, trace_step
+        from batchledger.model.batch import Step
+
         pipeline = tasks.load(self.pipeline)
         idle = find_idle_reason()
         if idle is not None:
@@ -103,6 +105,8 @@ class BatchledgerOperator(_ToldOperator):
     @override
     def execute(self, context: "Context") -> dict[str, Any]:
         """Take one batch, or all until nothing is left that was readable when the last one was planned."""
+        from batchledger.interfaces.airflow import tasks
+
         pipeline = tasks.load(self.pipeline)
         told = {each.batch.batch_id: each for each in tasks.list_taken(pipeline)}
         try:
@@ -123,6 +127,8 @@ class BatchledgerOperator(_ToldOperator):
 
     def _report(self, pipeline: "PipelineConfig") -> None:
         """Tell people what has begun and what is over; the batch is as it was, whatever becomes of that."""
+        from batchledger.interfaces.airflow import tasks
+
         try:
             tasks.report(pipeline)
         except Exception as error:  # noqa: BLE001 -- The batch decides what becomes of the task.
@@ -131,6 +137,9 @@ class BatchledgerOperator(_ToldOperator):
 
 def report_run(pipeline: "PipelineConfig", context: "Context") -> None:
     """Tell people what has begun and what is over, and leave the note that Airflow shows beside the run."""
+    from batchledger.interfaces.airflow import tasks
+    from batchledger.interfaces.airflow.batch_of_run import NOTE, describe_present_run
+
     tasks.report(pipeline)
     with tasks.in_airflow_terms():
         note = describe_present_run(pipeline)
@@ -159,12 +168,8 @@ def describe_taken(
 
 
 def _find_assets(pipeline: Named) -> tuple[AssetAlias | None, list[AssetAlias]]:
-    """Return target and sources. A pipeline whose file is refused has none: its tasks say why when they run."""
+    """Return target and sources, if the pipeline or its name is known while Airflow reads the DAG."""
     if isinstance(pipeline, str):
-        from batchledger.config.pipeline_file import load_pipeline
-
-        try:
-            pipeline = load_pipeline(pipeline)
-        except ConfigurationError:
-            return None, []
+        target, sources = find_aliases(pipeline)
+        return (None if target is None else AssetAlias(target)), [AssetAlias(each) for each in sources]
     return (assets.name_target(pipeline), assets.name_sources(pipeline)) if hasattr(pipeline, "sink") else (None, [])

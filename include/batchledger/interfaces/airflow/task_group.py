@@ -5,13 +5,15 @@ parsed through this module.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup, XComArg, get_current_context, task, task_group
 
-from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.interfaces.airflow import links, tasks
+from batchledger.interfaces.airflow import links
 from batchledger.interfaces.airflow.operators import BatchledgerOperator, Named, PublishOperator, report_run
+
+if TYPE_CHECKING:
+    from batchledger.config.pipeline_file import PipelineConfig
 
 
 class BatchledgerTaskGroup(TaskGroup):
@@ -24,7 +26,7 @@ class BatchledgerTaskGroup(TaskGroup):
     """
 
     def __init__(
-        self, group_id: str, *, pipeline: PipelineConfig | str, until_caught_up: bool = False, **settings: Any
+        self, group_id: str, *, pipeline: "PipelineConfig | str", until_caught_up: bool = False, **settings: Any
     ) -> None:
         super().__init__(group_id, **settings)
         with self:
@@ -59,7 +61,7 @@ def add_group(pipeline: Named, until_caught_up: bool = False) -> PublishOperator
 
     @task(trigger_rule="all_done")
     def report(name: Any = None) -> None:
-        report_run(tasks.load(name or pipeline), get_current_context())
+        report_run(_tasks().load(name or pipeline), get_current_context())
 
     reported = report(*_given(pipeline))
     last >> reported
@@ -73,15 +75,16 @@ def add_steps(pipeline: Named, **of_publish: Any) -> PublishOperator:
 
     @task
     def plan(name: Any = None) -> int:
-        return tasks.plan(tasks.load(name or pipeline))
+        batch_id: int = _tasks().plan(_tasks().load(name or pipeline))
+        return batch_id
 
     @task
     def stage(name: Any = None) -> None:
-        tasks.stage(tasks.load(name or pipeline))
+        _tasks().stage(_tasks().load(name or pipeline))
 
     @task
     def audit(name: Any = None) -> None:
-        tasks.audit(tasks.load(name or pipeline))
+        _tasks().audit(_tasks().load(name or pipeline))
 
     audited = audit(*given)
     audited.operator.operator_extra_links = (links.DataDocsLink(None if given else _name_of(pipeline)),)
@@ -90,13 +93,20 @@ def add_steps(pipeline: Named, **of_publish: Any) -> PublishOperator:
     return publish
 
 
-def _name_of(pipeline: PipelineConfig | str) -> str:
+def _tasks() -> Any:
+    """What the tasks do is imported where they run: this takes longer than Airflow takes to read the DAG."""
+    from batchledger.interfaces.airflow import tasks
+
+    return tasks
+
+
+def _name_of(pipeline: "PipelineConfig | str") -> str:
     return pipeline if isinstance(pipeline, str) else pipeline.name
 
 
 def _given(pipeline: Named) -> tuple[Any, ...]:
     """Return what the tasks have to get from Airflow when they run: the name of a pipeline in a mapped group."""
-    return () if isinstance(pipeline, PipelineConfig | str) else (pipeline,)
+    return () if isinstance(pipeline, str) or hasattr(pipeline, "sink") else (pipeline,)
 
 
 class MappedPublishOperator(PublishOperator):

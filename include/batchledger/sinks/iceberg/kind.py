@@ -17,6 +17,7 @@ from batchledger.model.records.partitioning import PartitionField, parse_partiti
 from batchledger.ports import Sink
 from batchledger.settings.column_rules import require_scalar
 from batchledger.settings.values import ConnectionId, NamedConnection, refuse_repeated
+from batchledger.sinks.iceberg.alias import CATALOG, name_alias
 from batchledger.sinks.iceberg.capabilities import CAPABILITIES
 from batchledger.sinks.kind import SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
@@ -52,7 +53,7 @@ class IcebergSinkConfig(TableSinkConfig):
 
     type: Literal["iceberg"]
     """An Iceberg table."""
-    catalog: ConnectionId = "lake"
+    catalog: ConnectionId = CATALOG
     """The Airflow connection of the catalog, type `iceberg`."""
     table: Annotated[str, AfterValidator(_check_table), Field(json_schema_extra={"pattern": f"^{_TABLE.pattern}$"})]
     """`namespace.table`; the first batch creates it."""
@@ -74,7 +75,7 @@ class IcebergSinkConfig(TableSinkConfig):
     @property
     @override
     def alias(self) -> str:
-        return f"{self.catalog}/{self.table}"
+        return name_alias({"catalog": self.catalog, "table": self.table})
 
     @property
     def identifier(self) -> tuple[str, ...]:

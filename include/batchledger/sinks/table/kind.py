@@ -16,6 +16,7 @@ from batchledger.ports import Sink
 from batchledger.settings.values import ConnectionId, written_as
 from batchledger.sinks.kind import SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
+from batchledger.sinks.table.alias import CONNECTION, name_alias
 from batchledger.sinks.table.capabilities import CAPABILITIES
 
 
@@ -35,7 +36,7 @@ class PostgresSinkConfig(TableSinkConfig):
     """
     type: Literal["postgres"] = "postgres"
     """A PostgreSQL table."""
-    connection: ConnectionId = "warehouse"
+    connection: ConnectionId = CONNECTION
     """An Airflow connection of type `postgres`; the ledger lies in the same database."""
     table: Annotated[
         str,
@@ -78,7 +79,7 @@ class PostgresSinkConfig(TableSinkConfig):
     @property
     @override
     def alias(self) -> str:
-        return f"{self.connection}/{'.'.join(self.ledger_table)}"
+        return name_alias({"connection": self.connection, "table": self.table})
 
     @property
     @override

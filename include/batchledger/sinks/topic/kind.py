@@ -23,6 +23,7 @@ from batchledger.settings.values import (
     written_as,
 )
 from batchledger.sinks.kind import SinkContext, SinkSection
+from batchledger.sinks.topic.alias import CONNECTION, name_alias
 from batchledger.sinks.topic.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class KafkaSinkConfig(SinkSection):
 
     type: Literal["kafka"]
     """A Kafka topic."""
-    connection: ConnectionId = "kafka_default"
+    connection: ConnectionId = CONNECTION
     """An Airflow connection of type `kafka`."""
     topic: Topic
     """If it does not exist, the first batch creates it. It belongs to one pipeline, and cannot be a topic that the
@@ -96,7 +97,7 @@ class KafkaSinkConfig(SinkSection):
     @override
     def alias(self) -> str:
         """A pipeline that reads the topic has the same."""
-        return f"{self.connection}/{self.topic}"
+        return name_alias({"connection": self.connection, "topic": self.topic})
 
     @override
     def list_connections(self) -> Iterator[NamedConnection]:

@@ -47,7 +47,8 @@ def check(
 
 
 def _list_files(named: Iterable[Path] | None) -> Iterator[Path]:
-    from batchledger.config.pipeline_file import PIPELINES_VARIABLE, find_pipeline_files, pipelines_folder
+    from batchledger.config.pipeline_file import find_pipeline_files
+    from batchledger.config.places import PIPELINES_VARIABLE, pipelines_folder
 
     for each in named or [pipelines_folder()]:
         if named and not each.is_dir():
