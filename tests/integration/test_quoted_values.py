@@ -10,7 +10,7 @@ import traceback
 import psycopg
 import pytest
 
-from batchledger.interfaces.airflow.tasks import _in_airflow_terms
+from batchledger.interfaces.airflow.tasks import in_airflow_terms
 from batchledger.lifecycle import run_batch
 from batchledger.model.errors import BatchledgerError
 from tests.conftest import TestServices, as_superuser
@@ -25,7 +25,7 @@ CANARY = "canary-4111-1111"
 def run(pipeline: TestPipeline) -> tuple[str, str]:
     """Run a batch that fails; return its error with all causes, as it is and as Airflow's log shows it."""
     told: list[str] = []
-    with pytest.raises(Exception) as caught, _in_airflow_terms():  # noqa: PT011, PT012 -- The texts are compared.
+    with pytest.raises(Exception) as caught, in_airflow_terms():  # noqa: PT011, PT012 -- The texts are compared.
         try:
             run_batch.run_once(pipeline.platform(), "run")
         except BatchledgerError as error:
