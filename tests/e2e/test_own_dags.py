@@ -147,7 +147,7 @@ def test_groups_and_operators_in_ones_own_dag_load_each_row_once_and_say_what_th
         each.assert_exact()
     told = {name: own_dags.xcom(dag_id, run, f"tell_{name}") for name in ("load", "backlog", "one", "idle")}
     assert {name: (each["rows"], len(each["batch_ids"])) for name, each in told.items()} == {
-        "load": (30, 1), "backlog": (60, 2), "one": (100, 3), "idle": (0, 0),
+        "load": (30, 1), "backlog": (100, 3), "one": (100, 3), "idle": (0, 0),
     }  # fmt: skip
     assert [name for name, each in told.items() if each["nothing_to_do"]] == ["idle"]
     assert {name for name, state in states.items() if state == "skipped"} == {
@@ -181,7 +181,7 @@ def test_own_dag_begins_when_records_are_there_sensors_wait_for_the_batch_and_an
     first = runs(dag_id)[-1]
     assert {own_dags.xcom(dag_id, first, each)["batch_ids"][0] for each in ("here", "there")} == {batch.batch_id}
     assert own_dags.xcom(f"{dag_id}_after", runs(f"{dag_id}_after")[-1], "add_up") == [[[batch.batch_id], 30]]
-    assert {run.run_type for run in own_dags.airflow.list_runs(dag_id)} == {"asset_triggered"}
+    assert {run.kind for run in own_dags.airflow.list_runs(dag_id)} == {"asset_triggered"}
 
 
 def test_pipeline_file_with_one_task_takes_the_backlog_in_one_run(own_dags: OwnDags, workplace: Workplace) -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,6 +39,7 @@ QUARANTINE = {"action": "replay_quarantine", "ranges": ["orders[0] 0..100"], "re
 DRY_RUN = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "dry_run": True}
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 ONE_BATCH = {"action": "one_batch", "max_records": 5, "reason": "a look"}
+RETRY = {"action": "retry_batch", "batch_id": 17, "reason": "mended"}
 
 
 @pytest.fixture
@@ -60,21 +62,54 @@ def plan(
     """Run the task in a run that was triggered with these fields."""
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: platform)
     monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
+    with in_run(fields, started_at, user):
+        return tasks.plan(CONFIG)
+
+
+def in_run(
+    fields: dict[str, Any],
+    started_at: datetime = STARTED,
+    user: str | None = "ana",
+    dag_id: str = PIPELINE,
+    task_id: str = "plan",
+) -> AbstractContextManager[Any]:
+    """Be a task of a run that was triggered with these fields."""
     dag_run = SimpleNamespace(
         run_id="manual__1", run_type="manual", conf=fields, clear_number=0, triggering_user_name=user,
         data_interval_start=None, data_interval_end=None, start_date=started_at,
     )  # fmt: skip
-    with set_current_context({"dag_run": dag_run, "ti": task_instance("plan")}):  # type: ignore[typeddict-item]
-        return tasks.plan(CONFIG)
+    ti = task_instance(task_id, dag_id=dag_id)
+    return set_current_context({"dag_run": dag_run, "ti": ti})  # type: ignore[typeddict-item]
 
 
-def task_instance(task_id: str, planned: int | None = None, **more: Any) -> SimpleNamespace:
-    """A task of the pipeline's DAG, in a run whose plan task has left that batch."""
+def task_instance(task_id: str, planned: int | None = None, dag_id: str = PIPELINE, **more: Any) -> SimpleNamespace:
+    """A task of a DAG, of the pipeline's without another one, in a run whose plan task has left that batch."""
     left = {"return_value": planned}
     return SimpleNamespace(
-        dag_id=PIPELINE, task_id=task_id, map_index=-1, xcom_push=lambda key, value: None,
+        dag_id=dag_id, task_id=task_id, map_index=-1, xcom_push=lambda key, value: None,
         xcom_pull=lambda task_ids, key, map_indexes: left.get(key), **more,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "takes_more"), [({}, True), (ONE_BATCH, False), (RANGES, False), (RETRY, False)], ids=str
+)
+def test_task_for_all_steps_takes_more_only_if_nothing_else_was_asked_for(
+    fields: dict[str, Any], takes_more: bool
+) -> None:
+    """A batch that was to be tried again would be taken again and again."""
+    with in_run(fields):
+        assert tasks.may_take_more(CONFIG) is takes_more
+
+
+def test_configuration_of_another_dag_is_the_persons_own_but_for_one_key() -> None:
+    own = {"action": "anything", "region": "eu", "season": 3}
+    with in_run(own, dag_id="nightly", task_id="load.plan"):
+        assert tasks.may_take_more(CONFIG)
+    with in_run({**own, "batchledger": ONE_BATCH}, dag_id="nightly", task_id="load.plan"):
+        assert not tasks.may_take_more(CONFIG)
+    with in_run(own), pytest.raises(AirflowFailException, match="region: there is no such field"):
+        tasks.may_take_more(CONFIG)
 
 
 def without_one_row(rows: Rows) -> Rows:

@@ -51,6 +51,12 @@ def test_aliases_are_those_that_the_whole_file_has(
     assert find_aliases("orders") == (config.sink.alias, config.source.aliases)
 
 
+def test_alias_of_yaml_is_read_as_everywhere_else(folder: Path) -> None:
+    text = "name: orders\nsource: {topics: [&name raw], schema: 'id bigint'}\nsink: {type: kafka, topic: *name}\n"
+    (folder / "orders.yaml").write_text(text)
+    assert find_aliases("orders") == ("kafka_default/raw", ["kafka_default/raw"])
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -66,6 +72,9 @@ def test_aliases_are_those_that_the_whole_file_has(
         b"[" * 200_000,
         b"- " * 100_000,
         b"a: &a [x]\nb: [*a, *missing]",
+        # Each line has ten times as many keys as the one before.
+        b"a0: &a0 {k: 1}\n"
+        + b"".join(b"a%d: &a%d {<<: [%s]}\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 12)),
     ],
     ids=lambda text: str(text[:20]),
 )

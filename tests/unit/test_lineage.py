@@ -172,7 +172,7 @@ def test_publication_that_fails_stays_silent_because_its_event_would_hold_the_wo
     assert planned is not None
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
     monkeypatch.setattr("batchledger.interfaces.published.describe_published", lambda *_: published(1))
-    monkeypatch.setattr(assets, "announce", lambda *_: True)
+    monkeypatch.setattr(assets, "announce", lambda *_, **__: True)
     with DAG("orders", schedule=None) as dag:
         publish = PublishOperator(task_id="publish", pipeline=CONFIG)
     lineage.silence(dag)

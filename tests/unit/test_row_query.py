@@ -109,6 +109,7 @@ REFUSED = [
     ("select *, id from rows", 1, 11, "id is there twice; write another name, or * except (id)"),
     ("select id, Amount as ID from rows", 1, 12, "ID is there twice"),
     ("select *, 1 as _offset from rows", 1, 16, "_offset says where the record lies"),
+    ("select customer._timestamp, id from rows", 1, 17, "_timestamp says where the record lies"),
     ("select * except (id, _offset) from rows", 1, 22, "_offset says where the record lies"),
     ("select * except (idd) from rows", 1, 18, "rows has no column 'idd'"),
     ("select * except id from rows", 1, 10, "a star stands alone"),

@@ -34,7 +34,9 @@ class DagConfig(Section):
     """
     owner: _Text | None = None
     """Who Airflow shows as owner."""
-    tags: Annotated[list[_Text], unrepeated("tag")] = Field(default_factory=list)
+    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], unrepeated("tag")] = Field(
+        default_factory=list
+    )
     """Tags beside `batchledger`."""
     pool: _Text | None = None
     """The pool of its tasks."""

@@ -11,6 +11,8 @@ from batchledger.sinks.iceberg import alias as iceberg
 from batchledger.sinks.table import alias as table
 from batchledger.sinks.topic import alias as topic
 
+CONNECTION = topic.CONNECTION
+"""The connection of Kafka that a pipeline reads from if its file names none."""
 _NAME_BY_TYPE: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "postgres": table.name_alias,
     "kafka": topic.name_alias,

@@ -27,14 +27,17 @@ def name_sources(pipeline: "PipelineConfig") -> list[AssetAlias]:
     return [AssetAlias(each) for each in pipeline.source.aliases]
 
 
-def announce(context: "Context", target: AssetAlias, published: "PublishedBatch") -> bool:
+def announce(
+    context: "Context", target: AssetAlias, published: "PublishedBatch", *, is_of_before: bool = False
+) -> bool:
     """Let the success of this task be the one event of a batch; return whether it is.
 
     Airflow stores the event with the success of the task, or neither. If an earlier try of the task has succeeded, for
-    example before a person cleared it, its event is there, and there is no second one.
+    example before a person cleared it, its event is there, and there is no second one. A batch ``is_of_before`` if it
+    may have its event from another task of the run.
     """
     asset = Asset(published.target.uri)
-    if context["ti"].try_number > 1 and _is_announced(context, target, asset, published):
+    if (is_of_before or context["ti"].try_number > 1) and _is_announced(context, target, asset, published):
         return False
     context["outlet_events"][target].add(asset, extra=dict(published.to_event()))
     return True

@@ -31,7 +31,7 @@ MOST_CHARACTERS = 1_000
 """Airflow's column holds no more, and an error there would stop its scheduler."""
 IDLE = "batchledger_idle"
 """Under this key the plan task leaves why it has skipped the run."""
-_SUCCESS = "success"
+_SUCCESS, _SKIPPED = "success", "skipped"
 _FORCED = "Its publish task was marked as a success by hand, and that publishes nothing."
 
 
@@ -47,8 +47,14 @@ def require_batch(pipeline: "PipelineConfig") -> int:
 
 
 def find_idle_reason() -> str | None:
-    """Return why the plan task has skipped the run; None if it has not."""
-    found = _ask_plan(IDLE)
+    """Return why there is nothing to publish in this group; None if there is.
+
+    The task that plans or stages says why it has skipped the run. If it does not, what comes before the group was
+    skipped.
+    """
+    found = _ask(PLAN, IDLE) or _ask(Step.STAGE, IDLE)
+    if found is None and _find_batch() is None and _read_states([PLAN]).get(PLAN) == _SKIPPED:
+        return "what comes before the plan task was skipped"
     return None if found is None else str(found)
 
 
@@ -66,12 +72,7 @@ def describe_present_run(pipeline: "PipelineConfig") -> str:
     from batchledger.wiring import build_platform
 
     place, found = find_present_place(), _find_batch()
-    asked = {place.task_id(each): each for each in (PLAN, str(Step.PUBLISH))}
-    ti = get_current_context()["ti"]
-    told = ti.get_task_states(place.dag_id, place.map_index, [*asked], run_ids=[place.run_id]).get(place.run_id, {})
-    # Airflow calls a mapped task load.plan_3 here.
-    suffix = "" if place.map_index is None else f"_{place.map_index}"
-    states = {step: told[f"{task_id}{suffix}"] for task_id, step in asked.items() if f"{task_id}{suffix}" in told}
+    states = _read_states([PLAN, str(Step.PUBLISH)])
     if found is None:
         return describe_run_without_batch(pipeline.name, states)
     platform = build_platform(pipeline)
@@ -80,14 +81,25 @@ def describe_present_run(pipeline: "PipelineConfig") -> str:
 
 
 def _find_batch() -> int | None:
-    found = _ask_plan("return_value")
+    found = _ask(PLAN, "return_value")
     return None if found is None else int(found)
 
 
-def _ask_plan(key: str) -> Any:
-    """Return what the plan task of this group has left; in a mapped group, the one beside this task."""
+def _ask(step: str, key: str) -> Any:
+    """Return what a task of this group has left; in a mapped group, the one beside this task."""
     ti = get_current_context()["ti"]
-    return ti.xcom_pull(task_ids=find_present_place().task_id(PLAN), key=key, map_indexes=ti.map_index)
+    return ti.xcom_pull(task_ids=find_present_place().task_id(step), key=key, map_indexes=ti.map_index)
+
+
+def _read_states(steps: Sequence[str]) -> Mapping[str, str]:
+    """Return the states of tasks of this group, by their steps; without a task that Airflow has not begun with."""
+    place = find_present_place()
+    asked = {place.task_id(each): each for each in steps}
+    ti = get_current_context()["ti"]
+    told = ti.get_task_states(place.dag_id, place.map_index, [*asked], run_ids=[place.run_id]).get(place.run_id, {})
+    # Airflow calls a mapped task load.plan_3 here.
+    suffix = "" if place.map_index is None else f"_{place.map_index}"
+    return {step: told[f"{task_id}{suffix}"] for task_id, step in asked.items() if f"{task_id}{suffix}" in told}
 
 
 def no_batch(pipeline: str, run: str, open_batch: Batch | None) -> DecisionRefusedError:

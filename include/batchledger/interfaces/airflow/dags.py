@@ -5,19 +5,17 @@ imports this module, so nothing heavy is imported here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, dag, get_parsing_context, task
+from airflow.sdk.exceptions import AirflowException
 
 from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, name_in_airflow, read_pipeline_file
 from batchledger.interfaces.airflow import further_runs, lineage, operators, tasks, triggers, upkeep_dags
-from batchledger.interfaces.airflow.task_group import add_steps
+from batchledger.interfaces.airflow.task_group import RETRIES, add_steps
 from batchledger.model.errors import ConfigurationError
-
-RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
 
 
 def build_dags(default_args: Mapping[str, Any] | None = None, tags: Sequence[str] = ()) -> dict[str, DAG]:
@@ -47,6 +45,12 @@ def _build_file(path: Path, default_args: Mapping[str, Any], tags: Sequence[str]
         return _build_pipeline(read_pipeline_file(path), default_args, tags)
     except ConfigurationError as error:
         return _build_refused(name_in_airflow(path), error)
+    except (AirflowException, TypeError, ValueError) as error:
+        # One file, whatever Airflow does not take of it, does not take the other DAGs down.
+        refused = ConfigurationError(
+            f"Airflow does not take the DAG of {path}.", why=f"It says: {error}.", subject=str(path)
+        )
+        return _build_refused(name_in_airflow(path), refused)
 
 
 def _build_pipeline(pipeline: PipelineConfig, default_args: Mapping[str, Any], tags: Sequence[str]) -> DAG:

@@ -13,6 +13,7 @@ from airflow.sdk.definitions.param import ParamsDict
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG, BaseOperator
+    from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 EMISSION_POLICY = "_openlineage_emission_policy"
 """The provider looks for its policy under this param (``OL_EMISSION_POLICY_PARAM``); importing it takes seconds."""
@@ -26,8 +27,13 @@ def silence(dag: "DAG") -> "DAG":
     instead of 12 on a DAG whenever it reads the files: it checks each against its schema, twice.
     """
     for task in dag.tasks:
-        task.params = ParamsDict({EMISSION_POLICY: {_SENDS_EVENTS: False}})
+        silence_task(task)
     return dag
+
+
+def silence_task(task: "BaseOperator | MappedOperator") -> None:
+    """Let one task send no events of its own."""
+    task.params = ParamsDict({EMISSION_POLICY: {_SENDS_EVENTS: False}})
 
 
 def let_through(task: "BaseOperator") -> None:

@@ -29,19 +29,27 @@ Named = Any
 class _ToldOperator(BaseOperator):
     """Has the target of its pipeline as outlet, and tells Airflow and OpenLineage of each batch that is published."""
 
-    def __init__(self, *, pipeline: Named, **settings: Any) -> None:
-        self.target, sources = _find_assets(pipeline)
-        super().__init__(inlets=sources, outlets=[] if self.target is None else [self.target], **settings)
+    def __init__(self, *, pipeline: Named, among: Sequence[str] = (), **settings: Any) -> None:
+        targets, sources = _find_assets(among or [pipeline])
+        inlets, outlets = (list(settings.pop(each, None) or ()) for each in ("inlets", "outlets"))
+        super().__init__(inlets=[*sources, *inlets], outlets=[*targets, *outlets], **settings)
+        lineage.silence_task(self)
         self.pipeline = pipeline
         self.published: PublishedBatch | None = None
 
-    def tell(self, context: "Context", published: "PublishedBatch") -> None:
-        """Let the target's asset have one event of the batch, and lineage hear of it."""
+    def tell(
+        self, context: "Context", pipeline: "PipelineConfig", published: "PublishedBatch", *, is_of_before: bool = False
+    ) -> None:
+        """Let the target's asset have one event of the batch, and lineage hear of it.
+
+        One ``is_of_before`` if another task, or an earlier try, has published it.
+        """
         self.published = published
-        if self.target is None:
-            self.log.info("this task has no asset: the name of the pipeline was not known when the DAG was read")
-        elif not assets.announce(context, self.target, published):
-            self.log.info("the event of %s is there already, from an earlier try", published.batch.label)
+        target = assets.name_target(pipeline)
+        if target not in self.outlets:
+            self.log.info("%s has no event: its pipeline was not known when the DAG was read", published.batch.label)
+        elif not assets.announce(context, target, published, is_of_before=is_of_before):
+            self.log.info("the event of %s is there already", published.batch.label)
         lineage.let_through(self)
 
     def get_openlineage_facets_on_complete(
@@ -83,7 +91,7 @@ class PublishOperator(_ToldOperator):
                 self.log.warning("%s has no rows, so it has no event", batch.label)
                 return describe_taken(pipeline.name, (), batch)
             tell_published(span, published)
-            self.tell(context, published)
+            self.tell(context, pipeline, published)
         return describe_taken(pipeline.name, (published,))
 
 
@@ -109,14 +117,17 @@ class BatchledgerOperator(_ToldOperator):
 
         pipeline = tasks.load(self.pipeline)
         told = {each.batch.batch_id: each for each in tasks.list_taken(pipeline)}
+        for each in told.values():
+            self.tell(context, pipeline, each, is_of_before=True)
+        takes_more = self.until_caught_up and tasks.may_take_more(pipeline)
         try:
-            while True:
+            goes_on = not told or takes_more
+            while goes_on:
                 batch, published = tasks.take_next(pipeline)
                 if published is not None:
                     told[batch.batch_id] = published
-                    self.tell(context, published)
-                if not self.until_caught_up or tasks.explain_what_is_left(pipeline, batch) is not None:
-                    break
+                    self.tell(context, pipeline, published)
+                goes_on = takes_more and tasks.explain_what_is_left(pipeline, batch) is None
         except AirflowSkipException:
             if not told:
                 context["ti"].xcom_push(key="return_value", value=describe_taken(pipeline.name, ()))
@@ -167,9 +178,15 @@ def describe_taken(
     }
 
 
-def _find_assets(pipeline: Named) -> tuple[AssetAlias | None, list[AssetAlias]]:
-    """Return target and sources, if the pipeline or its name is known while Airflow reads the DAG."""
-    if isinstance(pipeline, str):
-        target, sources = find_aliases(pipeline)
-        return (None if target is None else AssetAlias(target)), [AssetAlias(each) for each in sources]
-    return (assets.name_target(pipeline), assets.name_sources(pipeline)) if hasattr(pipeline, "sink") else (None, [])
+def _find_assets(pipelines: Sequence[Named]) -> tuple[list[AssetAlias], list[AssetAlias]]:
+    """Return targets and sources of the pipelines that are known, or whose names are, while Airflow reads the DAG."""
+    targets, sources = list[AssetAlias](), list[AssetAlias]()
+    for each in pipelines:
+        if isinstance(each, str):
+            target, topics = find_aliases(each)
+            targets += [] if target is None else [AssetAlias(target)]
+            sources += map(AssetAlias, topics)
+        elif hasattr(each, "sink"):
+            targets.append(assets.name_target(each))
+            sources += assets.name_sources(each)
+    return targets, sources

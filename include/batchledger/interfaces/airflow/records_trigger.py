@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from typing_extensions import override
 
-from batchledger.config.pipeline_file import load_pipeline
+from batchledger.config.glance import find_connection
 
 if TYPE_CHECKING:
     from batchledger.interfaces.airflow.record_watch import RecordWatch
@@ -42,7 +42,7 @@ class RecordsTrigger(BaseEventTrigger):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.pipeline = pipeline
-        self.connection = connection or load_pipeline(pipeline).source.connection
+        self.connection = connection or find_connection(pipeline)
         self.check_every = check_every
         self.dag_id = dag_id
 

@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from typing_extensions import override
-
-from batchledger.interfaces.airflow import tasks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,6 +43,8 @@ class BatchPublishedSensor(BaseSensorOperator):
 
     @override
     def poke(self, context: "Context") -> PokeReturnValue:
+        from batchledger.interfaces.airflow import tasks
+
         with tasks.in_airflow_terms():
             found = find_published(self.pipeline, self.since)
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
@@ -62,7 +63,7 @@ class BatchPublishedSensor(BaseSensorOperator):
     def take_found(self, context: "Context", event: Found) -> Found:  # noqa: ARG002 (Airflow passes it)
         """Return what the triggerer has found. Raises what has ended its wait."""
         if "error" in event:
-            raise RuntimeError(event["error"])
+            raise AirflowFailException(event["error"])
         return event
 
 

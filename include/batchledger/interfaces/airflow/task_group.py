@@ -5,15 +5,19 @@ parsed through this module.
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup, XComArg, get_current_context, task, task_group
 
-from batchledger.interfaces.airflow import links
+from batchledger.interfaces.airflow import lineage, links
 from batchledger.interfaces.airflow.operators import BatchledgerOperator, Named, PublishOperator, report_run
 
 if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
+
+
+RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
 
 
 class BatchledgerTaskGroup(TaskGroup):
@@ -22,13 +26,14 @@ class BatchledgerTaskGroup(TaskGroup):
     ``pipeline`` is the name of a pipeline file, or a pipeline. With ``until_caught_up`` a further task takes what the
     batch left behind, batch by batch, and what follows the group waits for all of it. Without anything to do the tasks
     are skipped, and what follows by Airflow's rules, unless its own trigger rule says otherwise. ``settings`` are for
-    Airflow's task group; its ``default_args`` reach the tasks.
+    Airflow's task group; its ``default_args``, or the DAG's, reach the tasks, which are tried three times more without.
     """
 
     def __init__(
         self, group_id: str, *, pipeline: "PipelineConfig | str", until_caught_up: bool = False, **settings: Any
     ) -> None:
         super().__init__(group_id, **settings)
+        self.default_args = {**RETRIES, **(self.dag.default_args if self.has_dag() else {}), **self.default_args}
         with self:
             self.last = add_group(pipeline, until_caught_up)
 
@@ -43,28 +48,39 @@ def expand_groups(group_id: str, *, pipeline: Sequence[str] | XComArg, **setting
 
     Names that another task gives are not known when the DAG is read. Then no asset has an event of their batches.
     """
+    among = () if isinstance(pipeline, XComArg) else tuple(pipeline)
 
     @task_group(group_id=group_id, **settings)
     def pipelines(pipeline: Any) -> None:
-        add_group(pipeline)
+        add_group(pipeline, among=among)
 
     return pipelines.expand(pipeline=pipeline)
 
 
-def add_group(pipeline: Named, until_caught_up: bool = False) -> PublishOperator | BatchledgerOperator:
-    """Add the steps to the task group that is open, and a report that nothing waits for; return the last step."""
-    last: PublishOperator | BatchledgerOperator = add_steps(pipeline, trigger_rule="none_failed")
+def add_group(
+    pipeline: Named, until_caught_up: bool = False, among: Sequence[str] = ()
+) -> PublishOperator | BatchledgerOperator:
+    """Add the steps to the task group that is open, and a report that nothing waits for; return the last step.
+
+    ``among`` are the names that a mapped group is made of, as far as they are known.
+    """
+    last: PublishOperator | BatchledgerOperator = add_steps(pipeline, among=among, trigger_rule="none_failed")
     if until_caught_up:
-        rest = BatchledgerOperator(task_id="catch_up", pipeline=pipeline, until_caught_up=True)
+        # In the place of the group, so that it counts what the group has published before it.
+        place = last.task_id.rpartition(".")[0]
+        rest = BatchledgerOperator(
+            task_id="catch_up", pipeline=pipeline, until_caught_up=True, place=place, trigger_rule="none_failed"
+        )
         last >> rest
         last = rest
 
-    @task(trigger_rule="all_done")
+    @task
     def report(name: Any = None) -> None:
         report_run(_tasks().load(name or pipeline), get_current_context())
 
     reported = report(*_given(pipeline))
     last >> reported
+    lineage.silence_task(reported.operator)
     reported.as_teardown()
     return last
 
@@ -89,7 +105,10 @@ def add_steps(pipeline: Named, **of_publish: Any) -> PublishOperator:
     audited = audit(*given)
     audited.operator.operator_extra_links = (links.DataDocsLink(None if given else _name_of(pipeline)),)
     publish = (MappedPublishOperator if given else PublishOperator)(task_id="publish", pipeline=pipeline, **of_publish)
-    plan(*given) >> stage(*given) >> audited >> publish
+    planned, staged = plan(*given), stage(*given)
+    for each in (planned, staged, audited):
+        lineage.silence_task(each.operator)
+    planned >> staged >> audited >> publish
     return publish
 
 

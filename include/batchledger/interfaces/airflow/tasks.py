@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 # The type of a run says it, never its id: a scheduled run that a backfill takes again is still called scheduled__….
 BACKFILL = "backfill"
+OWN_KEY = "batchledger"
+"""Where the configuration of a run of a person's own DAG has what the form of a pipeline's DAG has."""
 
 
 def plan(pipeline: "PipelineConfig") -> int:
@@ -145,6 +147,13 @@ def explain_what_is_left(pipeline: "PipelineConfig", batch: "Batch") -> str | No
         waits = describe_count(left, "record waits", "records wait")
         return f"one batch was asked for; {waits} for the next run"
     return None
+
+
+def may_take_more(pipeline: "PipelineConfig") -> bool:
+    """Return whether this run takes whatever is there; one that was asked for a batch or a replay takes that alone."""
+    with in_airflow_terms():
+        order = _read_request(pipeline).order
+    return isinstance(order, CatchUp) and order.max_records is None
 
 
 def load_present_batch(pipeline: "PipelineConfig") -> "Batch":
@@ -321,9 +330,15 @@ def _rehearse(pipeline: "PipelineConfig", platform: "Platform", replay: "Replay"
 
 
 def _read_request(pipeline: "PipelineConfig") -> Request:
-    """Read the run's configuration itself, not params: a setting of Airflow lets params ignore it, unnoticed."""
-    dag_run = _dag_run()
-    return read_request(dag_run.conf or {}, _read_facts(dag_run), pipeline.source.topics)
+    """Read the run's configuration itself, not params: a setting of Airflow lets params ignore it, unnoticed.
+
+    In another DAG than the one of the pipeline file, the configuration is the person's, and ours is one key of it.
+    """
+    dag_run, place = _dag_run(), find_present_place()
+    given: Any = dag_run.conf or {}
+    if place.name_for(pipeline.name) != dag_run.run_id:
+        given = given.get(OWN_KEY)
+    return read_request(given if isinstance(given, dict) else {}, _read_facts(dag_run), pipeline.source.topics)
 
 
 def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:

@@ -245,7 +245,8 @@ class _QueryReader:
         if not item[-1].name or not (has_alias or (is_path and len(item) % 2)):
             raise self._fault(item[0], "this column has no name; write … as name")
         name = item[-1].text.strip("`")
-        if has_alias and name.lower() in PROVENANCE_COLUMNS:
+        is_column = len(item) == 1 or (len(item) == len("a.b") and item[0].name == ROWS)
+        if name.lower() in PROVENANCE_COLUMNS and (has_alias or not is_column):
             raise self._fault(item[-1], f"{name} says where the record lies, and stays as it is; write another name")
         return name
 
