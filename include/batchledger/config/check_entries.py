@@ -22,7 +22,7 @@ from pydantic.annotated_handlers import GetJsonSchemaHandler
 from batchledger.config.documents import find_inside, read_json, read_module
 from batchledger.model.checks import MOST_COMPARED, OnFailure, RequestedCheck, Severity
 from batchledger.model.quoting import quote, shorten
-from batchledger.settings.values import Section
+from batchledger.settings.values import REFERENCE, Section
 
 ENTRY_BY_CHECK = "entry_by_check"
 """The key of the context under which a validation finds a list, and leaves the number of the entry of each check."""
@@ -70,7 +70,7 @@ class _KnownType:
 
     @staticmethod
     def __get_pydantic_json_schema__(schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        of_ones_own = {**handler(schema), "pattern": r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"}
+        of_ones_own = {**handler(schema), "pattern": f"^{REFERENCE}$"}
         return {"anyOf": [{"enum": sorted((*find_types(), *_OWN))}, of_ones_own]}
 
 

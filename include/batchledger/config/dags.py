@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from batchledger.settings.values import Duration, Section, unrepeated, written_as
+from batchledger.settings.values import REFERENCE, Duration, Section, unrepeated, written_as
 
-Callback = Annotated[str, written_as(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "module:function, such as shop.alerts:call_ana")]
+Callback = Annotated[str, written_as(REFERENCE, "module:function, such as shop.alerts:call_ana")]
 _Text = Annotated[str, Field(min_length=1, max_length=200)]
 
 

@@ -18,8 +18,9 @@ from batchledger.config.documents import read_module
 from batchledger.model.quoting import quote
 from batchledger.model.records.row_query import read_row_query
 from batchledger.model.records.transforms import PythonTransform, Transform
+from batchledger.settings.values import REFERENCE
 
-_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+_REFERENCE = re.compile(REFERENCE, re.ASCII)
 _FORMS = "write module:function, such as shop.orders:clean, or SQL: {sql: select … from rows}"
 
 

@@ -216,7 +216,7 @@ def _check_fields(
 
 
 def _read_window(given: Mapping[Field, Any]) -> Window:
-    since, until = (_read_moment(field, given[field]) for field in (Field.WINDOW_SINCE, Field.WINDOW_UNTIL))
+    since, until = (read_moment(field, given[field]) for field in (Field.WINDOW_SINCE, Field.WINDOW_UNTIL))
     if since >= until:
         raise ConfigurationError(
             f"{Field.WINDOW_UNTIL}: has to be after {Field.WINDOW_SINCE}",
@@ -227,7 +227,8 @@ def _read_window(given: Mapping[Field, Any]) -> Window:
     return Window(since, until)
 
 
-def _read_moment(field: Field, text: str) -> datetime:
+def read_moment(field: str, text: str) -> datetime:
+    """Return the moment that a text names, in UTC. Raises ConfigurationError, led by the field, if it has no zone."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:

@@ -100,6 +100,8 @@ KeyColumns = Annotated[
     Field(min_length=1, max_length=MOST_KEY_COLUMNS),
     unrepeated("column"),
 ]
+REFERENCE = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
+"""How a file names something in Python: ``module:function``, ``module:Class``."""
 ConnectionId = Annotated[
     str, written_as(r"[A-Za-z0-9_.-]{1,200}", "the id of a connection of Airflow's: letters, digits, . _ - only")
 ]

@@ -5,7 +5,6 @@ DAG files import this module, so nothing heavy is imported here.
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
@@ -99,26 +98,11 @@ def find_published(pipeline: str, since: str) -> Found | None:
     """Return which batches of a pipeline have been published since a moment, the oldest first; None if none has."""
     from batchledger.books.overview import list_published_since
     from batchledger.config.pipeline_file import load_pipeline
+    from batchledger.interfaces.trigger_form import read_moment
     from batchledger.looking import ledger_dsn
 
-    moment = _read_moment(since)
+    moment = read_moment("since", since)
     found = list_published_since(ledger_dsn(load_pipeline(pipeline)), pipeline, moment)
     if not found:
         return None
     return {"pipeline": pipeline, "batch_ids": [*found], "published_at": max(found.values()).isoformat()}
-
-
-def _read_moment(text: str) -> datetime:
-    from batchledger.model.errors import ConfigurationError
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ConfigurationError(
-            f"since: {text[:60]!r} is not a moment with a zone.",
-            advice="Write for example 2026-11-21T00:00:00Z, or a template: {{ data_interval_start.isoformat() }}",
-            subject="since",
-        )
-    return moment
