@@ -177,6 +177,7 @@ def test_event_tells_the_batch_airflow_shows_its_graph_and_a_cleared_task_emits_
     fingerprint = event["extra"].pop("schema_fingerprint")
     assert re.fullmatch(r"[0-9a-f]+", fingerprint)
     assert event["extra"] == {
+        "alias": f"warehouse/public.{pipeline.name}_target",
         "pipeline": pipeline.name,
         "batch_id": batch.batch_id,
         "lane": "live",
