@@ -5,6 +5,7 @@ prints exactly one JSON document on standard output, or none if the command ends
 standard error.
 """
 
+import keyword
 import logging
 import os
 import re
@@ -52,6 +53,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "audit": "upkeep",
         "docs": "docs",
         "check": "check",
+        "try": "trial",
         "alerts": "alerts",
     },
     "Decide": {
@@ -126,10 +128,15 @@ def _find_module(name: str) -> str:
     return f"batchledger.{module if '.' in module else f'interfaces.cli.commands.{module}'}"
 
 
+def _name_function(name: str) -> str:
+    """Return the name of the function of a command: ``accept_loss``, ``try_``."""
+    return f"{name}_" if keyword.iskeyword(name) else name.replace("-", "_")
+
+
 def _read_help(name: str) -> str:
     """Return the first paragraph of the command's own text, from the source: importing all modules takes seconds."""
     source = Path(__file__).parent.joinpath(*_find_module(name).split(".")[1:]).with_suffix(".py").read_text("utf-8")
-    text = rf'^def {name.replace("-", "_")}\(.*?^    """(.+?)(?:"""|\n\n)'
+    text = rf'^def {_name_function(name)}\(.*?^    """(.+?)(?:"""|\n\n)'
     found = re.search(text, source, re.DOTALL | re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 
@@ -142,7 +149,7 @@ def load_command(name: str) -> Any:
         from batchledger.interfaces.cli.command_line import Commands
 
         group = Commands(add_completion=False)
-        group.command(name)(getattr(found, name.replace("-", "_")))
+        group.command(name)(getattr(found, _name_function(name)))
     return typer.main.get_command(group)
 
 

@@ -1,8 +1,10 @@
 """Wires what a pipeline reads: the decoder of its records, and the schemas that they were written with."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchledger.config.documents import find_inside
@@ -43,17 +45,52 @@ if TYPE_CHECKING:
     from batchledger.formats.decoding.registered import FindSchema, RegisteredDecoder
     from batchledger.formats.registry.client import Registry
 
+TRIAL_SECRET = b"batchledger try: every person knows this secret"
+"""What ``try`` hashes with: the same on every machine, so that a file can say what is expected."""
+
 
 def make_decoder(pipeline: PipelineConfig, dsn: str) -> "RecordDecoder":
     """Return the decoder of a pipeline's records. ``open_schemas`` tells it the schemas that these name."""
-    from batchledger.formats.decoding.decoder import Protector, RecordDecoder
-
     source, columns = pipeline.source, pipeline.source.value_columns
     if source.unknown_fields is UnknownFieldPolicy.ADD:
         columns = with_added(columns, PostgresLedger(dsn).list_added_columns(pipeline.name), source.outer)
-    key = pipeline.sink.key_columns
+    return _build_decoder(pipeline, columns, load_secret(pipeline) or b"")
+
+
+def make_lone_decoder(pipeline: PipelineConfig, schema_file: Path | None = None) -> "RecordDecoder":
+    """Return the decoder that asks neither ledger nor registry, and hashes with ``TRIAL_SECRET``.
+
+    If records name their schema in a registry, all values have the one of ``schema_file``. Raises ConfigurationError.
+    """
+    source = pipeline.source
+    decoder = _build_decoder(pipeline, source.value_columns, TRIAL_SECRET)
+    if source.registry is None:
+        return decoder
+    if decoder.registered_keys is not None or source.reader is not None:
+        raise ConfigurationError(
+            f"Records of {pipeline.name} cannot be tried.",
+            why=f"{'source.reader_schema' if source.reader else 'source.key'} needs the schemas of the registry, which "
+            "is not asked.",
+            advice=f"Try a copy of the file without it, or run it: batchledger run {pipeline.name}",
+            pipeline=pipeline.name,
+        )
+    if schema_file is None or source.schema_type is None:
+        raise ConfigurationError(
+            f"Records of {pipeline.name} name their schema in a registry, which is not asked.",
+            advice=f"Name the file of the schema of all values: batchledger try {pipeline.name} --schema-file FILE",
+            pipeline=pipeline.name,
+        )
+    with _explaining_schema("--schema-file", str(schema_file), "Write the path of the schema's file."):
+        schema = WriterSchema(0, source.schema_type, schema_file.read_text(encoding="utf-8"))
+    return decoder.with_schemas(lambda _: schema)
+
+
+def _build_decoder(pipeline: PipelineConfig, columns: tuple[Column, ...], secret: bytes) -> "RecordDecoder":
+    from batchledger.formats.decoding.decoder import Protector, RecordDecoder
+
+    source, key = pipeline.source, pipeline.sink.key_columns
     values, keys = _make_registered(pipeline, columns), _make_registered_keys(pipeline)
-    protector = Protector(source.protect, load_secret(pipeline) or b"")
+    protector = Protector(source.protect, secret)
     return RecordDecoder(columns, source.tombstones, key, source.unknown_fields, source.outer, values, keys, protector)
 
 
@@ -139,13 +176,20 @@ def _make_registered_keys(pipeline: PipelineConfig) -> "RegisteredDecoder | None
 
 def _read_schema(pipeline: PipelineConfig, type_: SchemaType) -> WriterSchema:
     name = str(pipeline.source.schema_file)
-    try:
+    advice = "Write the path of the schema's file from the folder of the pipeline file, in which it has to lie."
+    with _explaining_schema(f"{pipeline.file}: source.schema_file", name, advice):
         return WriterSchema(0, type_, find_inside(pipeline.folder, name).read_text(encoding="utf-8"))
+
+
+@contextmanager
+def _explaining_schema(asked_by: str, name: str, advice: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{pipeline.file}: source.schema_file: {name} cannot be read. Nothing was read from Kafka.",
+            f"{asked_by}: {name} cannot be read. Nothing was read from Kafka.",
             why=f"{error}.",
-            advice="Write the path of the schema's file from the folder of the pipeline file, in which it has to lie.",
+            advice=advice,
             subject=name,
         ) from error
 

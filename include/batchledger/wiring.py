@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from batchledger.books.history import load_published_history, load_quarantined
 from batchledger.config.extras import require_extra
@@ -58,6 +58,9 @@ from batchledger.source.spark.versions import require_one_version
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from batchledger.formats.decoding.decoder import RecordDecoder
+    from batchledger.source.spark.stager import SparkStager
+
 logger = logging.getLogger(__name__)
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
@@ -81,15 +84,11 @@ def build_platform(
     find_schemas = open_schemas(pipeline, dsn)
 
     def make_stager() -> Stager:
-        require_one_version()
-        # Imported here because Spark takes seconds, and the other steps do without it.
-        from batchledger.source.spark.stager import SparkStager
-
-        return SparkStager(
+        return build_stager(
+            pipeline,
+            make_decoder(pipeline, dsn),
             open_session=open_session or _connect_session(pipeline, pipeline.spark),
             read_share=partial(read_share, {**kafka, **to_client_options(pipeline.source.options)}),
-            decoder=make_decoder(pipeline, dsn),
-            transform=pipeline.row_transform,
             evidence=evidence,
             sink=sink,
             open_schemas=find_schemas,
@@ -110,6 +109,15 @@ def build_platform(
         follow=follow or follow_in_log(),
         held=held,
     )
+
+
+def build_stager(pipeline: PipelineConfig, decoder: "RecordDecoder", **parts: Any) -> "SparkStager":
+    """Build what stages records of a pipeline with Spark; ``parts`` are the other fields of the stager."""
+    require_one_version()
+    # Imported here because Spark takes seconds, and the other steps do without it.
+    from batchledger.source.spark.stager import SparkStager
+
+    return SparkStager(decoder=decoder, transform=pipeline.row_transform, **parts)
 
 
 def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing) -> StageStep:

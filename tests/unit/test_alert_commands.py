@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from batchledger.cli import app
-from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER
+from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, find_pipeline_files
 from batchledger.interfaces.cli.commands import alerts as alert_commands
 from batchledger.interfaces.cli.display.alerts import describe_open, describe_told
 from batchledger.interfaces.cli.printing import Shown, show
@@ -68,7 +68,7 @@ def test_listing_is_the_default(asked: list[tuple[str, int]], arguments: list[st
 @pytest.mark.parametrize("arguments", [[], ["list"]])
 def test_every_pipeline_is_listed_unless_one_is_named(asked: list[tuple[str, int]], arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["alerts", *arguments])
-    assert (done.exit_code, asked) == (0, [(path.stem, 20) for path in sorted(DEFAULT_PIPELINES_FOLDER.glob("*.yaml"))])
+    assert (done.exit_code, asked) == (0, [(path.stem, 20) for path in find_pipeline_files(DEFAULT_PIPELINES_FOLDER)])
 
 
 def test_options_of_the_default_need_no_name(asked: list[tuple[str, int]]) -> None:

@@ -19,7 +19,7 @@ import yaml
 from airflow.cli import cli_parser
 
 from batchledger import cli
-from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, read_pipeline_file
+from batchledger.config.pipeline_file import DEFAULT_PIPELINES_FOLDER, find_pipeline_files, read_pipeline_file
 from batchledger.local.stack import database_roles, defaults, log_keeper
 from batchledger.local.stack.airflow_components import ADMIN, REVIEWER, VIEWER, airflow_configuration
 from batchledger.local.stack.connections import list_connections
@@ -190,7 +190,7 @@ def test_databases_have_the_roles_and_rules_of_the_local_ones() -> None:
     assert rules == "local all all scram-sha-256\n" + database_roles.host_rules("all")
 
 
-@pytest.mark.parametrize("file", sorted(DEFAULT_PIPELINES_FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", find_pipeline_files(DEFAULT_PIPELINES_FOLDER), ids=lambda file: file.stem)
 def test_every_connection_of_a_pipeline_is_defined(file: Path) -> None:
     pipeline = read_pipeline_file(file)
     target = pipeline.sink.catalog if pipeline.sink.type == "iceberg" else pipeline.sink.connection

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from batchledger.config.check_entries import CheckEntry, SuiteEntry
 from batchledger.config.json_schema import make_schema, read_meanings
-from batchledger.config.pipeline_file import PipelineConfig, read_pipeline_file
+from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, read_pipeline_file
 from batchledger.model.errors import ConfigurationError
 from batchledger.settings.values import Section, find_section, write_duration
 from batchledger.sinks.kinds import KINDS
@@ -21,7 +21,7 @@ from tests.unit.test_config import AVRO_TOPIC, GOOD, TOPIC, UPSERT, changed, wri
 
 SCHEMA = make_schema()
 PACKAGE = ROOT / "include" / "batchledger"
-SAMPLES = sorted([*(PACKAGE / "pipelines").glob("*.yaml"), *(PACKAGE / "local" / "samples").glob("*.yaml")])
+SAMPLES = [*find_pipeline_files(PACKAGE / "pipelines"), *find_pipeline_files(PACKAGE / "local" / "samples")]
 LINE = "# yaml-language-server: $schema=./pipeline.schema.json\n"
 
 TAKEN: list[dict[str, Any]] = [

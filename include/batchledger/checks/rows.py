@@ -6,10 +6,10 @@ Results lose these values before anything is returned. The library's own log wou
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
 
@@ -51,15 +51,9 @@ class PipelineChecks(RowChecks):
 
     @override
     def judge(self, rows: RowsToCheck, batch: CheckedBatch) -> Sequence[JudgedCheck]:
-        aside = [each for each in self._built if each.sets_aside]
-        others = [each for each in self._built if not each.sets_aside]
-        with _quiet_library():
-            judged = {
-                **_validate(others, rows, MOST_COORDINATES),
-                # One more than may be set aside, to see that there are more.
-                **_validate(aside, rows, MOST_SET_ASIDE + 1),
-            }
-            if batch.batch.lane is Lane.LIVE:
+        judged = judge_rows(self._built, partial(_open_batch, rows), rows.checked)
+        if batch.batch.lane is Lane.LIVE:
+            with _quiet_library():
                 judged |= {each.result.name: each for each in self._statistical.judge(rows, batch)}
         return [judged[each.name] for each in self.requested if each.name in judged]
 
@@ -85,7 +79,21 @@ class _Borrowed(StaticPool):
         return self
 
 
-def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Mapping[str, JudgedCheck]:
+def judge_rows(checks: Sequence[BuiltCheck], open_batch: Callable[[], Batch], count: int) -> dict[str, JudgedCheck]:
+    """Return what comes of the checks over so many rows, by their names."""
+    aside = [each for each in checks if each.sets_aside]
+    others = [each for each in checks if not each.sets_aside]
+    with _quiet_library():
+        return {
+            **_validate(others, open_batch, count, MOST_COORDINATES),
+            # One more than may be set aside, to see that there are more.
+            **_validate(aside, open_batch, count, MOST_SET_ASIDE + 1),
+        }
+
+
+def _validate(
+    checks: Sequence[BuiltCheck], open_batch: Callable[[], Batch], count: int, limit: int
+) -> Mapping[str, JudgedCheck]:
     if not checks:
         return {}
     result_format = {
@@ -94,10 +102,10 @@ def _validate(checks: Sequence[BuiltCheck], rows: RowsToCheck, limit: int) -> Ma
         "partial_unexpected_count": limit,
     }
     try:
-        results = validate(_open_batch(rows), [each.expectation for each in checks], result_format)
+        results = validate(open_batch(), [each.expectation for each in checks], result_format)
     except Exception as error:  # noqa: BLE001 -- The library raises anything, and it says nothing of the data.
         return {each.check.name: JudgedCheck(tell_not_run(each.check, error)) for each in checks}
-    return {each.check.name: explain(each, results[each.check.name], rows.checked, limit) for each in checks}
+    return {each.check.name: explain(each, results[each.check.name], count, limit) for each in checks}
 
 
 def _open_batch(rows: RowsToCheck) -> Batch:

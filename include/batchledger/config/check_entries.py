@@ -122,7 +122,7 @@ class CheckEntry(BaseModel):
         from jsonschema import Draft7Validator
 
         properties, required = _OWN.get(self.type) or _read_schema(self.type)
-        found = {name: _as_json(value) for name, value in self.arguments.items()}
+        found = {name: as_json(value) for name, value in self.arguments.items()}
         for name, value in found.items():
             if name not in properties:
                 close = difflib.get_close_matches(name, [*properties, *CheckEntry.model_fields], n=1)
@@ -295,13 +295,13 @@ def _nearest(type_: str) -> str:
     return f"did you mean {close[0]!r}?" if close else "write one of Great Expectations, or module:Class"
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return what YAML made of a value as JSON would have it: dates as text."""
     if isinstance(value, date | datetime):
         return value.isoformat()
     if isinstance(value, list):
-        return [_as_json(each) for each in value]
-    return {key: _as_json(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return [as_json(each) for each in value]
+    return {key: as_json(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def _explain(fault: Any) -> str:

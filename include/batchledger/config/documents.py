@@ -115,14 +115,14 @@ def read_module(folder: Path, name: str) -> str | None:
     return text
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, largest_bytes: int = LARGEST_BYTES) -> str:
     """Return the text of the file. Raises DocumentError."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise DocumentError("it is not a file")
     with path.open("rb") as stream:
-        content = stream.read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise DocumentError(f"it has more than {LARGEST_BYTES // 1024} KiB")
+        content = stream.read(largest_bytes + 1)
+    if len(content) > largest_bytes:
+        raise DocumentError(f"it has more than {largest_bytes // 1024} KiB")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

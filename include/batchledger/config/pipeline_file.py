@@ -6,20 +6,20 @@ parses DAG files through it.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 from typing_extensions import override
 
 from batchledger.config.check_entries import ENTRY_BY_CHECK, CheckEntry, SuiteEntry, expand_suites, name_checks
 from batchledger.config.dags import DagConfig
-from batchledger.config.documents import DocumentError, read_yaml
 from batchledger.config.extras import find_extras, require_extra
 from batchledger.config.faults import list_faults
 from batchledger.config.places import PIPELINES_VARIABLE, default_pipelines_folder, pipelines_folder
+from batchledger.config.refusals import read_keys, refuse, write_path
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
     AuditConfig,
@@ -37,7 +37,7 @@ from batchledger.config.transforms import TransformEntry, find_transform
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import DeliveryMode
 from batchledger.model.checks import OnFailure, RequestedCheck
-from batchledger.model.errors import FileFault, FileRefusedError, UnknownPipelineError
+from batchledger.model.errors import FileFault, UnknownPipelineError
 from batchledger.model.records.contract import fingerprint
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
@@ -56,7 +56,9 @@ from batchledger.settings.values import ConnectionId, NamedConnection, Section
 from batchledger.sinks.kinds import SinkConfig
 
 DEFAULT_PIPELINES_FOLDER = default_pipelines_folder()
-
+EXPECTED = ".expect.yaml"
+"""The end of the name of a file beside a pipeline file: what the pipeline is expected to make of records."""
+_ALL_KEYS = "The documentation lists every key: reference/pipeline-file"
 
 _NAME = r"[a-z][a-z0-9_]{0,62}"
 
@@ -143,10 +145,10 @@ class PipelineConfig(Section):
     @model_validator(mode="after")
     def _key_columns_exist(self) -> "PipelineConfig":
         """Without a transform only: it may add columns, which the stage step sees. A mask is refused with one, too."""
-        for key, names in self._keys.items():
+        for key, names in self.keys.items():
             require_telling(key, names, self.source.protect)
         if self.transform is None:
-            for key, names in self._keys.items():
+            for key, names in self.keys.items():
                 require_not_dropped(key, names, self.source.protect)
                 require_scalar(key, names, self.source.columns)
             if self.sequence is not None:
@@ -216,7 +218,7 @@ class PipelineConfig(Section):
         return self
 
     @property
-    def _keys(self) -> Mapping[str, Sequence[str]]:
+    def keys(self) -> Mapping[str, Sequence[str]]:
         """The columns that tell rows, messages and series apart, by the key of the file that names them."""
         return {
             "dedupe.key": self.dedupe.key if self.dedupe else [],
@@ -301,7 +303,8 @@ class PipelineConfig(Section):
 
 def find_pipeline_files(folder: Path | None = None) -> list[Path]:
     """Return the pipeline files of a folder, else of the one that holds them here, sorted by name."""
-    return sorted((folder or pipelines_folder()).glob("*.yaml"))
+    found = (folder or pipelines_folder()).glob("*.yaml")
+    return sorted(each for each in found if not each.name.endswith(EXPECTED))
 
 
 def name_in_airflow(path: Path) -> str:
@@ -336,40 +339,16 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
     Its time and the length of its message are bounded, whatever the file holds. A valid file that asks for an extra
     which is missing here is a ConfigurationError.
     """
-    try:
-        document = read_yaml(path)
-    except OSError as error:
-        _refuse(path, [FileFault(1, 1, f"cannot be read: {error.strerror}")])
-    except DocumentError as error:
-        fault = FileFault(error.line, error.column, f"not readable as YAML: {error}")
-        _refuse(path, [fault], 'A text with a sign of YAML in front needs quotes: schedule: "*/5 * * * *"')
-    if not isinstance(document.content, dict):
-        where = document.locate([])
-        _refuse(path, [FileFault(*where, "not a pipeline: it has no keys; write at least name, source and sink")])
+    document = read_keys(path, "a pipeline: it has no keys; write at least name, source and sink", _ALL_KEYS)
     context: dict[str, Any] = {"folder": path.parent, ENTRY_BY_CHECK: []}
     try:
         pipeline = PipelineConfig.model_validate(document.content, context=context)
     except ValidationError as error:
-        _refuse(path, list_faults(error, document, PipelineConfig, context[ENTRY_BY_CHECK]))
+        refuse(path, list_faults(error, document, PipelineConfig, context[ENTRY_BY_CHECK]), _ALL_KEYS)
     if path.name != f"{pipeline.name}.yaml":
         differs = f"name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml"
-        _refuse(path, [FileFault(*document.locate(["name"]), f"{differs}, or correct the name in it")])
+        refuse(path, [FileFault(*document.locate(["name"]), f"{differs}, or correct the name in it")], _ALL_KEYS)
     for key, word in find_extras(document.content).items():
         line, column = document.locate(key.split("."))
-        require_extra(word, f"{_write(path)}:{line}:{column}: {key}: {word}")
+        require_extra(word, f"{write_path(path)}:{line}:{column}: {key}: {word}")
     return pipeline
-
-
-def _refuse(path: Path, faults: Iterable[FileFault], advice: str = "") -> NoReturn:
-    file, found = _write(path), tuple(faults)
-    raise FileRefusedError(
-        "\n".join(f"{file}:{each.line}:{each.column}: {each.text}" for each in found),
-        advice=f"Correct the file. {advice or 'The documentation lists every key: reference/pipeline-file'}",
-        subject=file,
-        faults=found,
-    ) from None
-
-
-def _write(path: Path) -> str:
-    """Return the path as text: a name that is not UTF-8 could be neither printed nor sent."""
-    return str(path).encode("utf-8", "backslashreplace").decode()

@@ -98,7 +98,7 @@ class FileFault:
 
 @dataclass(eq=False, repr=False)
 class FileRefusedError(ConfigurationError):
-    """A pipeline file has mistakes. The message has each of them on a line of its own, as compilers write them."""
+    """A file has mistakes. The message has each of them on a line of its own, as compilers write them."""
 
     faults: tuple[FileFault, ...] = field(default=(), kw_only=True)
 

@@ -1,10 +1,12 @@
 """What the columns of a pipeline file have to be where other keys of the file name them. Pure."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from batchledger.model.errors import ConfigurationError
 from batchledger.model.quoting import quote, shorten
 from batchledger.model.records.columns import Column
+from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.protection import ColumnProtection, Protections
 from batchledger.model.records.types import Integer
 
@@ -53,3 +55,23 @@ def require_telling(key: str, names: Iterable[str], protections: Protections) ->
     for name in names:
         if protections.get(name) is ColumnProtection.MASK:
             raise ValueError(f"{key}: {quote(name)} is masked: different values look the same; write hash in protect")
+
+
+def require_row_columns(target: str, columns: Sequence[str], names_by_key: Mapping[str, Sequence[str]]) -> None:
+    """Raise ConfigurationError when no table can have the columns of rows, or a key names another one."""
+    fault = explain_columns(columns)
+    if fault is not None:
+        raise ConfigurationError(
+            f"The rows for {target} cannot be staged. Nothing was written.",
+            why=f"{fault}.",
+            advice="Name or leave out the column in the transform, or correct source.schema.",
+        )
+    for key, names in names_by_key.items():
+        for column in names:
+            if column not in columns:
+                raise ConfigurationError(
+                    f"{key} names column {column!r}, which the rows for {target} do not have.",
+                    why=f"They have {', '.join(columns)}.",
+                    advice="Correct the key, or keep the column in the transform.",
+                    subject=column,
+                )

@@ -30,10 +30,11 @@ from batchledger.model.checks import CHECKS_OF_NUMBERS, IntegrityCheck, Offender
 from batchledger.model.claims import TargetClaim
 from batchledger.model.errors import ConfigurationError, StagingError, StagingLostError
 from batchledger.model.offsets import OffsetRange, single_offset
-from batchledger.model.records.identifiers import TASK_COLUMN, explain_columns
+from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.refusals import stage_again
 from batchledger.ports import RowsToPublish, Staging, StagingWriter
+from batchledger.settings.column_rules import require_row_columns
 from batchledger.sinks.staging.deduplication import AcceptedRows, PostgresDeduplication, Repeated
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
 from batchledger.sinks.staging.key_types import keep_types
@@ -292,29 +293,14 @@ class PostgresStaging(Staging):
 
     def require_columns(self, schema: pa.Schema) -> None:
         """Raise ConfigurationError when no table can have the columns, a key lacks one, or rows cannot be numbered."""
-        columns, sequence = schema.names, self.sequence
-        fault = explain_columns(columns)
-        if fault is not None:
-            raise ConfigurationError(
-                f"The rows for {self.name} cannot be staged. Nothing was written.",
-                why=f"{fault}.",
-                advice="Name or leave out the column in the transform, or correct source.schema.",
-            )
+        sequence = self.sequence
         named = {
             "dedupe.key": self.deduplication.key if self.deduplication else (),
             "sink.key": self.key_columns,
             "sequence.key": sequence.key if sequence else (),
             "sequence.number": (sequence.number,) if sequence else (),
         }
-        for option, names in named.items():
-            for column in names:
-                if column not in columns:
-                    raise ConfigurationError(
-                        f"{option} names column {column!r}, which the rows for {self.name} do not have.",
-                        why=f"They have {', '.join(columns)}.",
-                        advice="Correct the key, or keep the column in the transform.",
-                        subject=column,
-                    )
+        require_row_columns(self.name, schema.names, named)
         if sequence and not pa.types.is_integer(schema.field(sequence.number).type):
             raise ConfigurationError(
                 f"sequence.number names column {sequence.number!r}, which is no integer.",

@@ -9,9 +9,11 @@ import logging
 import os
 import re
 import socket
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -26,9 +28,12 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.tls_files import TlsFiles
+from batchledger.source.spark import LOG_SETTINGS
 from batchledger.source.spark.call_deadline import CALL_TIMEOUT_SECONDS, CallDeadline
 from batchledger.source.spark.channel import CertifiedChannelBuilder, explain_refusal
 from batchledger.source.spark.starvation import STARVED_SECONDS, StarvationWatch
+
+logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 SESSION_GENERATIONS = 8
@@ -62,7 +67,7 @@ def open_connect_session(
 
 
 @contextmanager
-def open_submitted_session(name: str) -> Iterator[SparkSession]:
+def open_submitted_session(name: str, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
     """Open the session of the spark-submit process that this code runs in; stop it afterwards.
 
     Its workers keep values of records out of their errors (``jobs.python_workers``).
@@ -71,11 +76,36 @@ def open_submitted_session(name: str) -> Iterator[SparkSession]:
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
     _keep_answers_out_of_logs()
     workers = "batchledger.jobs.python_workers"
-    session = SparkSession.builder.appName(name).config("spark.python.daemon.module", workers).getOrCreate()
+    builder = SparkSession.builder.appName(name).config(map=dict(settings))
+    session = builder.config("spark.python.daemon.module", workers).getOrCreate()
     try:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def open_local_session(name: str, folder: str) -> Iterator[SparkSession]:
+    """Open a session of one core in this process, which listens on no other address than its own machine's."""
+    os.environ |= {
+        "LOG4J_CONFIGURATION_FILE": str(LOG_SETTINGS),
+        "PYSPARK_PYTHON": sys.executable,
+        # Its workers find what this process finds, such as the module of a transform.
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    settings = {
+        # It does not live long enough to earn what the second compiler of Java costs: 3 s of 16 s.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.master": "local[1]",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": folder,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    logger.info("Spark starts in this process for the transform. That takes some seconds.")
+    with open_submitted_session(name, settings) as session:
+        yield session
 
 
 def count_slots(session: SparkSession) -> int:
