@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from batchledger.config.pipeline_file import find_pipeline_files
 from batchledger.interfaces.airflow.upkeep_dags import BUILDERS, DATA_DOCS
 from batchledger.interfaces.trigger_form import Field, RunFacts, read_request
 from batchledger.lifecycle.orders import CatchUp, Request
@@ -183,6 +184,6 @@ def test_refused_file_takes_neither_the_place_of_an_upkeep_dag_nor_a_name_of_the
     assert (report["chains"], report["upkeep"]) == ({"__file__": {"plan": []}}, sorted(BUILDERS))
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "include" / "pipelines").glob("*.yaml")))
+@pytest.mark.parametrize("name", [path.stem for path in find_pipeline_files(ROOT / "include" / "pipelines")])
 def test_pipelines_of_the_project_are_accepted(of_the_project: dict, name: str) -> None:  # type: ignore[type-arg]
     assert of_the_project["chains"][name] == CHAIN

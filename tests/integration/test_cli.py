@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
+from batchledger.config.pipeline_file import find_pipeline_files
 from tests.conftest import ROOT, SERVICES
 from tests.forked import run_command
 from tests.support import Workplace, delete_records
@@ -46,7 +47,7 @@ def read_answer(done: subprocess.CompletedProcess[str]) -> Any:
 def ask_status(pipelines: Path) -> Any:
     """The status of a folder alone: the shared ledger also has pipelines of other tests, whose files are elsewhere."""
     here = {"BATCHLEDGER_LOCAL": str(SERVICES.home.local), "BATCHLEDGER_PIPELINES": str(pipelines)}
-    found, names = ask("status", **here), {each.stem for each in pipelines.glob("*.yaml")}
+    found, names = ask("status", **here), {each.stem for each in find_pipeline_files(pipelines)}
     return found | {key: [one for one in found[key] if one["pipeline"] in names] for key in ("pipelines", "incidents")}
 
 

@@ -61,7 +61,8 @@ def try_(
 
 
 def _list_expected() -> list[str]:
-    from batchledger.config.pipeline_file import EXPECTED, find_pipeline_files, pipelines_folder
+    from batchledger.config.pipeline_file import EXPECTED, find_pipeline_files
+    from batchledger.config.places import pipelines_folder
 
     found = [str(each) for each in find_pipeline_files() if each.with_name(each.stem + EXPECTED).exists()]
     if found:
