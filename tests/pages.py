@@ -22,10 +22,12 @@ from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from batchledger.interfaces.page import access, acting, airflow_runs, app, overview, pipeline_view, reading
+from batchledger.interfaces.page import access, acting, airflow_runs, app, dag_views, overview, pipeline_view, reading
+from batchledger.interfaces.page.airflow_state import HostDag, choose_hosts
 from batchledger.interfaces.page.app import build_app
 from batchledger.lifecycle import run_batch
 from batchledger.model.errors import BatchBlockedError
+from batchledger.model.runs import HOST_TAG
 from tests.support import TestPipeline, Workplace, wait_until
 
 OWN_PAGE = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin"}
@@ -81,12 +83,49 @@ class NoTeams:
         return None
 
 
+@dataclass
+class AirflowDatabase:
+    """What of Airflow's database the pages read: states of runs by DAG and id, what is switched off, and tags.
+
+    ``own`` are pairs of a person's own DAG and a pipeline in it. ``known`` are pipelines whose file has a DAG, too.
+    """
+
+    state_by_run: dict[tuple[str, str], str] = field(default_factory=dict)
+    switched_off: set[str] = field(default_factory=set)
+    own: list[tuple[str, str]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+
+    def find_hosts(self, pipelines: Collection[str]) -> Mapping[str, tuple[HostDag, ...]]:
+        return choose_hosts(pipelines, self.known, [(HOST_TAG + name, dag_id) for dag_id, name in self.own])
+
+    def list_hosted(self, dag_ids: Collection[str]) -> list[str]:
+        return sorted({name for dag_id, name in self.own if dag_id in dag_ids})
+
+    def find_active_runs(self, dag_ids: Collection[str]) -> set[tuple[str, str]]:
+        active = {run for run, state in self.state_by_run.items() if state in ("queued", "running")}
+        return {run for run in active if run[0] in dag_ids}
+
+    def find_run_state(self, dag_id: str, run_id: str) -> str | None:
+        return self.state_by_run.get((dag_id, run_id))
+
+    def find_switched_off(self, dag_ids: Collection[str]) -> set[str]:
+        return self.switched_off & set(dag_ids)
+
+
+def stand_in(patches: pytest.MonkeyPatch, database: AirflowDatabase) -> None:
+    """Let the pages read this instead of Airflow's database."""
+    for module in (access, acting, dag_views, overview, reading):
+        for name in ("find_active_runs", "find_hosts", "find_run_state", "find_switched_off", "list_hosted"):
+            if hasattr(module, name):
+                patches.setattr(module, name, getattr(database, name))
+
+
 def let_in(patches: pytest.MonkeyPatch, *users: User) -> FastAPI:
     """Return the real application; a request names which of these has sent it, the first one when it names none."""
+    stand_in(patches, AirflowDatabase())
     for module in (security, access, app):
         patches.setattr(module, "get_auth_manager", Auth)
-    for module in (security, access):
-        patches.setattr(module, "DagModel", NoTeams)
+    patches.setattr(access, "DagModel", NoTeams)
     by_id = {each.user_id: each for each in users}
 
     def find_user(request: Request) -> User:
@@ -115,24 +154,6 @@ def open_browser(pages: FastAPI, user: User) -> TestClient:
     """Return a browser of a user whom the application knows."""
     headers = {"x-user": user.user_id}
     return TestClient(pages, follow_redirects=False, raise_server_exceptions=False, headers=headers)
-
-
-@dataclass
-class AirflowDatabase:
-    """What of Airflow's database the pages read: the states of runs by DAG and id, and DAGs that are switched off."""
-
-    state_by_run: dict[tuple[str, str], str] = field(default_factory=dict)
-    switched_off: set[str] = field(default_factory=set)
-
-    def find_active_runs(self, dag_ids: Collection[str]) -> set[tuple[str, str]]:
-        active = {run for run, state in self.state_by_run.items() if state in ("queued", "running")}
-        return {run for run in active if run[0] in dag_ids}
-
-    def find_run_state(self, dag_id: str, run_id: str) -> str | None:
-        return self.state_by_run.get((dag_id, run_id))
-
-    def find_switched_off(self, dag_ids: Collection[str]) -> set[str]:
-        return self.switched_off & set(dag_ids)
 
 
 @dataclass(frozen=True)
@@ -188,10 +209,7 @@ class Desk:
 def open_desk(patches: pytest.MonkeyPatch, *users: User) -> Desk:
     """Return the pages for these users, which wait for what they look at, so that the first answer has it."""
     desk = Desk(let_in(patches, *users))
-    for module in (acting, reading, overview):
-        for name in ("find_active_runs", "find_run_state", "find_switched_off"):
-            if hasattr(module, name):
-                patches.setattr(module, name, getattr(desk.airflow, name))
+    stand_in(patches, desk.airflow)
     patches.setattr(airflow_runs, "trigger", desk.trigger)
     for module in (reading, pipeline_view):
         patches.setattr(module, "_PATIENCE_SECONDS", PATIENT_SECONDS)

@@ -12,9 +12,10 @@ from fastapi.testclient import TestClient
 
 from batchledger.interfaces.data_docs.folder import DOCS_VARIABLE, DocsFolder
 from batchledger.interfaces.data_docs.site import write_docs
-from batchledger.interfaces.page import data_docs
+from batchledger.interfaces.page import access
 from batchledger.interfaces.page.app import build_app
 from tests.fakes.docs import figures, history
+from tests.pages import AirflowDatabase, stand_in
 
 
 @pytest.fixture
@@ -81,7 +82,8 @@ def test_page_over_all_pipelines_tells_of_those_alone_whose_dag_the_user_may_see
     clicks = figures(9, failed=1, failing=("clicks_are_few",))
     write_docs(docs, "clicks", [clicks], lambda batch_id: history(figures(batch_id)))
     client.app.dependency_overrides[get_user] = lambda: "ana"  # type: ignore[attr-defined]
-    monkeypatch.setattr(data_docs, "get_auth_manager", lambda: Doorman(*readable))
+    monkeypatch.setattr(access, "get_auth_manager", lambda: Doorman(*readable))
+    stand_in(monkeypatch, AirflowDatabase())
     text = client.get("/docs/index.html").text
     assert [name for name in ("orders", "clicks") if name in text] == [
         each for each in ("orders", "clicks") if each in readable

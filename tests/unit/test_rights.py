@@ -19,7 +19,7 @@ from batchledger.interfaces.page.rights import Resource, Right, Verb, parse_righ
 from batchledger.model.batch import DecisionKind
 from batchledger.model.errors import ConfigurationError
 from tests.conftest import ROOT
-from tests.pages import OWN_PAGE, NoTeams
+from tests.pages import OWN_PAGE, AirflowDatabase, NoTeams, stand_in
 
 OPERATOR = {Verb.LOOK, Verb.SEE_PAYLOADS, Verb.OPERATE, Verb.DECIDE, Verb.DESTROY}
 TRUNCATE = {"to": "earliest", "truncate": "yes", "reason": "agreed"}
@@ -31,8 +31,8 @@ def _airflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(ROOT / "include" / "pipelines"))
     for module in (security, access, app):
         monkeypatch.setattr(module, "get_auth_manager", SimpleAuthManager)
-    for module in (security, access):
-        monkeypatch.setattr(module, "DagModel", NoTeams)
+    monkeypatch.setattr(access, "DagModel", NoTeams)
+    stand_in(monkeypatch, AirflowDatabase())
 
 
 @pytest.fixture

@@ -247,9 +247,13 @@ def list_holders(dsn: str, pipeline: str, frame: OffsetRange, limit: int) -> lis
 
 
 def find_batch_of_run(dsn: str, pipeline: str, run: str) -> int | None:
-    """Return the batch that a run has worked on last; None when it had none."""
+    """Return the batch that a run has worked on last; None when it had none.
+
+    ``RUN@DAG/`` means the work of a run in all places of a person's own DAG.
+    """
+    asked = {"pipeline": pipeline, "run": run, "has_places": run.endswith("/")}
     with transaction(dsn, f"look for the batch of run {run}") as cursor:
-        cursor.execute(read_statement(__package__, "find_batch_of_run"), {"pipeline": pipeline, "run": run})
+        cursor.execute(read_statement(__package__, "find_batch_of_run"), asked)
         return next((None if batch_id is None else int(batch_id) for (batch_id,) in cursor), None)
 
 

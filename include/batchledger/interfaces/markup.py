@@ -14,6 +14,7 @@ from batchledger.interfaces.batch_view import list_steps, sum_balance
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME, escape, summarise_changes
 from batchledger.model.checks import Outcome
 from batchledger.model.counting import describe_count
+from batchledger.model.runs import find_place
 from batchledger.monitoring.health import describe_duration
 
 PAYLOAD_CHARACTERS = 2000
@@ -43,7 +44,7 @@ def load_templates(package: str, **names: Any) -> Environment:
         "steps": list_steps,
         "words": lambda name: str(name).replace("_", " "),
     }
-    templates.globals |= names
+    templates.globals |= {"find_place": find_place, **names}
     return templates
 
 

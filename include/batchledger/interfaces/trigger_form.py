@@ -20,6 +20,12 @@ from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, describe_rang
 from batchledger.model.quoting import quote, shorten
 from batchledger.planning.replay import Interval, Quarantined, Replay, Window
 
+OWN_KEY = "batchledger"
+"""Where the configuration of a run of a person's own DAG has what the form of a pipeline's DAG has.
+
+There the key ``pipeline`` names the one that is asked for; without it, all pipelines of the DAG are.
+"""
+
 
 class Field(StrEnum):
     """The fields, by their names in the configuration of a run."""

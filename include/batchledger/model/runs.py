@@ -5,9 +5,12 @@ name also says where the work stands, ``scheduled__2026-11-29@nightly/load``: tw
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 COMMAND_LINE_RUN = "cli__"
+HOST_TAG = "batchledger:"
+"""With the name of a pipeline behind it, the tag of a person's own DAG that the pipeline stands in."""
 _PLACED = re.compile(r"(.+)@([\w.-]+)/([\w.-]*)(?:\[(\d+)\])?", re.DOTALL)
 
 
@@ -33,6 +36,14 @@ class RunPlace:
         if (self.dag_id, self.group, self.map_index) == (pipeline, "", None):
             return self.run_id
         return f"{self.run_id}@{self.dag_id}/{self.group}" + ("" if self.map_index is None else f"[{self.map_index}]")
+
+
+def write_host_tags(dag_id: str, group: str, pipelines: Iterable[str]) -> set[str]:
+    """Return the tags by which the page finds a DAG in whose group these pipelines stand.
+
+    The DAG of a pipeline file is found by its name, and one without a group has no other pipeline.
+    """
+    return {HOST_TAG + each for each in pipelines if (dag_id, group) != (each, "")}
 
 
 def find_place(pipeline: str, run: str) -> RunPlace | None:

@@ -111,12 +111,14 @@ cross join lateral unnest(r.mine) as piece
 order by 2
 
 -- name: find_batch_of_run
--- A run may have planned one batch and taken up another: the newest counts.
+-- A run may have planned one batch and taken up another: the newest counts. In a person's own DAG it has a name for each
+-- place where the pipeline stands, and all begin with "RUN@DAG/".
 select max(batch_id)
 from (
-    select batch_id from batchledger.batch where pipeline = %(pipeline)s and planned_by = %(run)s
+    select batch_id from batchledger.batch
+    where pipeline = %(pipeline)s and (planned_by = %(run)s or %(has_places)s and starts_with(planned_by, %(run)s))
     union all
     select b.batch_id
     from batchledger.attempt a
     join batchledger.batch b on b.batch_id = a.batch_id and b.pipeline = %(pipeline)s
-    where a.run = %(run)s) found
+    where a.run = %(run)s or %(has_places)s and starts_with(a.run, %(run)s)) found

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from batchledger.config.glance import find_aliases
 from batchledger.interfaces.airflow import assets, lineage
+from batchledger.model.runs import write_host_tags
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -29,13 +30,23 @@ Named = Any
 class _ToldOperator(BaseOperator):
     """Has the target of its pipeline as outlet, and tells Airflow and OpenLineage of each batch that is published."""
 
-    def __init__(self, *, pipeline: Named, among: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(
+        self, *, pipeline: Named, among: Sequence[str] = (), place: str | None = None, **settings: Any
+    ) -> None:
         targets, sources = _find_assets(among or [pipeline])
         inlets, outlets = (list(settings.pop(each, None) or ()) for each in ("inlets", "outlets"))
         super().__init__(inlets=[*sources, *inlets], outlets=[*targets, *outlets], **settings)
         lineage.silence_task(self)
+        self.place = self.find_place() if place is None else place
+        if self.has_dag():  # type: ignore[no-untyped-call]
+            names = filter(None, map(_find_name, among or [pipeline]))
+            self.dag.tags |= write_host_tags(self.dag.dag_id, self.place, names)
         self.pipeline = pipeline
         self.published: PublishedBatch | None = None
+
+    def find_place(self) -> str:
+        """Return how the ledger calls the place of this task within its DAG: by its group."""
+        return str(self.task_id.rpartition(".")[0])
 
     def tell(
         self, context: "Context", pipeline: "PipelineConfig", published: "PublishedBatch", *, is_of_before: bool = False
@@ -103,12 +114,14 @@ class BatchledgerOperator(_ToldOperator):
     ``place`` is how the ledger calls this task within its DAG: by its id, if it is not given.
     """
 
-    def __init__(
-        self, *, pipeline: Named, until_caught_up: bool = False, place: str | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, *, pipeline: Named, until_caught_up: bool = False, **settings: Any) -> None:
         super().__init__(pipeline=pipeline, **settings)
         self.until_caught_up = until_caught_up
-        self.place = self.task_id if place is None else place
+
+    @override
+    def find_place(self) -> str:
+        """Return the id of the task, because all steps are its own."""
+        return str(self.task_id)
 
     @override
     def execute(self, context: "Context") -> dict[str, Any]:
@@ -119,8 +132,8 @@ class BatchledgerOperator(_ToldOperator):
         told = {each.batch.batch_id: each for each in tasks.list_taken(pipeline)}
         for each in told.values():
             self.tell(context, pipeline, each, is_of_before=True)
-        takes_more = self.until_caught_up and tasks.may_take_more(pipeline)
         try:
+            takes_more = self.until_caught_up and tasks.may_take_more(pipeline)
             goes_on = not told or takes_more
             while goes_on:
                 batch, published = tasks.take_next(pipeline)
@@ -176,6 +189,11 @@ def describe_taken(
         "ranges": [each for event in events for each in event["ranges"]],
         "nothing_to_do": not events and not lost,
     }
+
+
+def _find_name(pipeline: Named) -> str | None:
+    """Return the name of a pipeline, if it is known while Airflow reads the DAG."""
+    return pipeline if isinstance(pipeline, str) else getattr(pipeline, "name", None)
 
 
 def _find_assets(pipelines: Sequence[Named]) -> tuple[list[AssetAlias], list[AssetAlias]]:

@@ -18,12 +18,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from batchledger.interfaces.airflow.batch_of_run import IDLE, find_present_place, require_batch
 from batchledger.interfaces.airflow.pushed_metrics import push_metrics
 from batchledger.interfaces.airflow.tracing import PLAN, tell_batch, trace_part, trace_step
-from batchledger.interfaces.trigger_form import RunFacts, read_request
+from batchledger.interfaces.trigger_form import OWN_KEY, RunFacts, read_request
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import BatchState, Lane, Step
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
+from batchledger.model.quoting import quote
 
 if TYPE_CHECKING:
     from airflow.sdk.types import DagRunProtocol
@@ -38,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 # The type of a run says it, never its id: a scheduled run that a backfill takes again is still called scheduled__….
 BACKFILL = "backfill"
-OWN_KEY = "batchledger"
-"""Where the configuration of a run of a person's own DAG has what the form of a pipeline's DAG has."""
 
 
 def plan(pipeline: "PipelineConfig") -> int:
@@ -332,13 +331,18 @@ def _rehearse(pipeline: "PipelineConfig", platform: "Platform", replay: "Replay"
 def _read_request(pipeline: "PipelineConfig") -> Request:
     """Read the run's configuration itself, not params: a setting of Airflow lets params ignore it, unnoticed.
 
-    In another DAG than the one of the pipeline file, the configuration is the person's, and ours is one key of it.
+    In another DAG than the one of the pipeline file, the configuration is the person's, and ours is one key of it. The
+    run is skipped here if it is asked for another pipeline.
     """
     dag_run, place = _dag_run(), find_present_place()
     given: Any = dag_run.conf or {}
     if place.name_for(pipeline.name) != dag_run.run_id:
         given = given.get(OWN_KEY)
-    return read_request(given if isinstance(given, dict) else {}, _read_facts(dag_run), pipeline.source.topics)
+    given = given if isinstance(given, dict) else {}
+    asked = given.get("pipeline", pipeline.name)
+    if asked != pipeline.name:
+        raise _skip_run(f"{pipeline.name}: nothing to do, the run is asked for {quote(str(asked))} alone")
+    return read_request(given, _read_facts(dag_run), pipeline.source.topics)
 
 
 def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:

@@ -56,10 +56,13 @@ def build_housekeeping() -> DAG:
 
 
 def build_data_docs() -> DAG:
-    """Bring Data Docs up to date, in a run that the last task of a pipeline's run starts and does not wait for."""
+    """Bring Data Docs up to date, in a run that the last task of a pipeline's run starts and does not wait for.
+
+    Each hour, too, because a group in a person's own DAG starts no other DAG.
+    """
     told = "Writes the pages of batches and pipelines that have changed"
     doc = "One pass over all pipelines; reports that come while a run waits are this run together."
-    with _open(DATA_DOCS, None, timedelta(seconds=30), told, doc) as dag:
+    with _open(DATA_DOCS, "@hourly", timedelta(seconds=30), told, doc) as dag:
 
         @task
         def write() -> None:

@@ -19,13 +19,14 @@ from batchledger.books.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.page import airflow_runs, approval
-from batchledger.interfaces.page.access import list_rights, require
-from batchledger.interfaces.page.airflow_state import find_run_state, find_switched_off
+from batchledger.interfaces.page.access import Pipeline, list_rights, require
+from batchledger.interfaces.page.airflow_state import HostDag, find_hosts, find_run_state, find_switched_off
 from batchledger.interfaces.page.answering import Form, tell_answer
 from batchledger.interfaces.page.approval import Approval
+from batchledger.interfaces.page.dag_views import load
 from batchledger.interfaces.page.forms import OFFERS, Fields, Order, list_verbs, read_order, write_run
 from batchledger.interfaces.page.pipeline_view import look_at_state
-from batchledger.interfaces.page.reading import Offset, Pipeline, load
+from batchledger.interfaces.page.reading import Offset
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.requests import list_waiting
 from batchledger.interfaces.wording import as_sentence, list_changes
@@ -36,6 +37,7 @@ from batchledger.lifecycle.written_orders import needs_second_person
 from batchledger.looking import ledger_dsn
 from batchledger.model.batch import Decided, Decision, DecisionKind
 from batchledger.model.errors import DecisionRefusedError, ServiceUnavailableError
+from batchledger.model.runs import RunPlace, find_place
 from batchledger.planning.replay import Quarantined, Replay
 from batchledger.wiring import build_platform
 
@@ -49,9 +51,10 @@ Kind = DecisionKind
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A person's order about a pipeline; ``name`` is the one that the ledger keeps."""
+    """A person's order about a pipeline; ``host`` is the DAG that gives the right, ``name`` the ledger's for them."""
 
     config: PipelineConfig
+    host: HostDag
     kind: DecisionKind
     user_id: str
     name: str
@@ -117,14 +120,14 @@ async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserD
     """Show what an order would change, and how to give it."""
 
     def answer() -> HTMLResponse:
-        require(user, dag_id, list_verbs(_known(kind), fields))
-        asked = _Asked(load(dag_id), kind, user.get_id(), user.get_name(), fields)
+        host = require(user, dag_id, list_verbs(_known(kind), fields))
+        asked = _Asked(load(dag_id), host, kind, user.get_id(), user.get_name(), fields)
         order = asked.order
         if not isinstance(order, Replay):
             return _show_effect(request, asked, execution.explain(build_platform(asked.config), order, asked.decision))
         run = write_run(order, asked.decision.reason, asked.config.source.topics, is_dry_run=True)
         require_possible(build_platform(asked.config), order)
-        return _show_dry_run(request, asked, airflow_runs.trigger(request, dag_id, run))
+        return _show_dry_run(request, asked, _trigger(request, asked, run))
 
     return await tell_answer(request, answer)
 
@@ -144,7 +147,7 @@ async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUse
         if isinstance(order, Replay):
             rehearsed = fields.get("run", "")
             run = write_run(_find_the_same(asked, rehearsed, shown), asked.decision.reason, topics)
-            return _start(request, asked, run, f"{rehearsed}__{kind}")
+            return _start(request, asked, run, f"{_place(asked.config, rehearsed).run_id}__{kind}")
         platform = build_platform(asked.config)
         now = execution.explain(platform, order, asked.decision)
         if approval.digest(_effect(now)) != shown.effect:
@@ -185,15 +188,21 @@ def follow_run(request: Request, dag_id: Pipeline, run_id: str) -> HTMLResponse:
 def _read_shown(config: PipelineConfig, user: Any, fields: Fields) -> tuple[_Asked, Approval]:
     """Return what was shown to the user, who may still do it, and what was signed. Raises DecisionRefusedError."""
     shown = approval.read(fields.get("approval", ""), _secret(), user.get_id(), config.name)
-    require(user, config.name, list_verbs(shown.kind, shown.fields))
-    return _Asked(config, shown.kind, user.get_id(), user.get_name(), shown.fields), shown
+    host = require(user, config.name, list_verbs(shown.kind, shown.fields))
+    return _Asked(config, host, shown.kind, user.get_id(), user.get_name(), shown.fields), shown
 
 
 def _start(request: Request, asked: _Asked, run: Mapping[str, Any], run_id: str) -> HTMLResponse:
     """Start the run that does it, once, however often it is asked for, and show how far it is."""
-    run_id = airflow_runs.trigger(request, asked.config.name, run, run_id)
-    logger.warning("%s of %s by %s: run %s", asked.kind, asked.config.name, asked.name, run_id)
-    return _show_progress(request, asked.config, run_id)
+    name = _trigger(request, asked, run, run_id)
+    logger.warning("%s of %s by %s: run %s", asked.kind, asked.config.name, asked.name, name)
+    return _show_progress(request, asked.config, name)
+
+
+def _trigger(request: Request, asked: _Asked, run: Mapping[str, Any], run_id: str | None = None) -> str:
+    """Start a run, and return what the names begin with that the ledger will have for its work on the pipeline."""
+    host = asked.host
+    return host.name_run(airflow_runs.trigger(request, host.dag_id, host.write_conf(run), run_id))
 
 
 def _sentences(decided: Decided) -> list[str]:
@@ -282,6 +291,7 @@ class _SeenRun:
     ``is_waiting``: no run of the DAG begins before a person switches it on.
     """
 
+    place: RunPlace
     state: str | None
     history: BatchHistory | None
     is_waiting: bool
@@ -294,15 +304,24 @@ class _SeenRun:
 
 
 def _look_at_run(config: PipelineConfig, run_id: str) -> _SeenRun:
+    place = _place(config, run_id)
     # In this order: a run that ends in between has its batch by then.
-    state, is_waiting = find_run_state(config.name, run_id), bool(find_switched_off([config.name]))
+    state, is_waiting = find_run_state(place.dag_id, place.run_id), bool(find_switched_off([config.name]))
     try:
         dsn = ledger_dsn(config)
         batch_id = find_batch_of_run(dsn, config.name, run_id)
         history = None if batch_id is None else load_batch_history(dsn, batch_id)
     except ServiceUnavailableError as error:
-        return _SeenRun(state, None, is_waiting, str(error))
-    return _SeenRun(state, history, is_waiting)
+        return _SeenRun(place, state, None, is_waiting, str(error))
+    return _SeenRun(place, state, history, is_waiting)
+
+
+def _place(config: PipelineConfig, run_id: str) -> RunPlace:
+    """Return where a run is that was started here. Raises 404 for a DAG that is none of the pipeline's."""
+    place = find_place(config.name, run_id)
+    if place is None or place.dag_id not in {each.dag_id for each in find_hosts([config.name])[config.name]}:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{config.name} has no such run")
+    return place
 
 
 def _show_progress(request: Request, config: PipelineConfig, run_id: str) -> HTMLResponse:

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPError
 
-from batchledger.interfaces.page import acting, data_docs, reading, requests
+from batchledger.interfaces.page import acting, dag_views, data_docs, reading, requests
 from batchledger.interfaces.page.access import AS_TEXT, FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
 from batchledger.interfaces.page.lookout import Lookout
 from batchledger.interfaces.page.metrics import show_metrics
@@ -49,10 +49,10 @@ def build_app() -> FastAPI:
     app.get("/pipelines/{dag_id}/partitions/{topic}/{partition}", dependencies=of_pipeline)(reading.show_partition)
     app.get("/pipelines/{dag_id}/batches/{batch_id}", dependencies=of_pipeline)(reading.show_batch)
     app.get("/pipelines/{dag_id}/schema", dependencies=of_pipeline)(reading.show_schema)
-    app.get("/pipelines/{dag_id}/runs/{run_id:path}", dependencies=of_pipeline)(reading.show_run)
+    app.get("/pipelines/{dag_id}/runs/{run_id:path}", dependencies=of_pipeline)(dag_views.show_run)
     app.get("/pipelines/{dag_id}/decisions", dependencies=of_pipeline)(acting.show_decisions)
     app.get("/pipelines/{dag_id}/progress/{run_id:path}", dependencies=of_pipeline)(acting.follow_run)
-    to_act = [TO_READ, TO_ACT, FROM_OWN_PAGE]
+    to_act = [TO_ACT, FROM_OWN_PAGE]
     app.post("/pipelines/{dag_id}/decisions/{kind}/preview", dependencies=to_act)(acting.preview)
     app.post("/pipelines/{dag_id}/decisions/{kind}", dependencies=to_act)(acting.carry_out)
     app.post("/pipelines/{dag_id}/dry-runs/{run_id:path}", dependencies=to_act)(acting.follow_dry_run)
@@ -98,7 +98,7 @@ def _show_error(request: Request, error: Exception) -> HTMLResponse:
     else:
         code, title = status.HTTP_409_CONFLICT, "This could not be shown"
     link = (f"{request.scope['root_path']}/pipelines", "All pipelines", False)
-    return show(request, "message.html.j2", code, title=title, text=str(error), kind="bad", link=link, live=True)
+    return show(request, "message.html.j2", code, title=title, text=str(error), kind="bad", links=[link], live=True)
 
 
 def _show_misunderstanding(request: Request, error: RequestValidationError) -> Response:
@@ -111,14 +111,14 @@ def _show_refusal(request: Request, error: AnyHTTPError) -> Response:
     """Show people a page, and programs JSON; who is not logged in is led to the login."""
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, error.status_code, headers=error.headers)
-    link = None
+    links = []
     title = {401: "Please log in", 403: "You may not see this", 404: "There is no such page"}.get(
         error.status_code, "This was refused"
     )
     if error.status_code == status.HTTP_401_UNAUTHORIZED:
         # Without a host: a client may name any.
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        link = (get_auth_manager().get_url_login(next_url=here), "Log in to Airflow", True)
+        links = [(get_auth_manager().get_url_login(next_url=here), "Log in to Airflow", True)]
     return show(
         request,
         "message.html.j2",
@@ -127,6 +127,6 @@ def _show_refusal(request: Request, error: AnyHTTPError) -> Response:
         text=str(error.detail),
         # Every DAG has our tabs, also one that is no pipeline.
         kind="wait" if error.status_code == status.HTTP_404_NOT_FOUND else "bad",
-        link=link,
+        links=links,
         live=False,
     )

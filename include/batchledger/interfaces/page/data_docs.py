@@ -6,23 +6,18 @@ may be behind a proxy's prefix.
 """
 
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import quote
 
-from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException, Request, status
-from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from batchledger.interfaces.data_docs.folder import POLICY, DocsFolder
 from batchledger.interfaces.data_docs.index import write_index
-from batchledger.interfaces.page.access import TO_READ
+from batchledger.interfaces.page.access import TO_READ, Pipeline, list_readable
 
 # These pages have their own styles in them; the other headers are the same for every answer here.
 _HEADERS = {"Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'"}
-
-Pipeline = Annotated[str, InPath(alias="dag_id")]
 
 
 def add_routes(app: FastAPI) -> None:
@@ -43,7 +38,7 @@ def _redirect_to_index(request: Request) -> RedirectResponse:
 
 def _show_index(user: GetUserDep) -> HTMLResponse:
     """Show the pipelines that the user may see; the file in the folder tells of all."""
-    readable = get_auth_manager().get_authorized_dag_ids(user=user)
+    readable = list_readable(user)
     summaries = DocsFolder.of_environment().list_summaries()
     return HTMLResponse(write_index([each for each in summaries if each["pipeline"] in readable]), headers=_HEADERS)
 

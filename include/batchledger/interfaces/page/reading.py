@@ -9,18 +9,18 @@ from urllib.parse import urlencode
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, HTTPException, Query, Request, status
 from fastapi import Path as InPath
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator, Field
 
 from batchledger.books.history import list_quarantine, load_batch_history, load_quoted
-from batchledger.books.overview import find_batch_of_run
-from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
+from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.batch_view import BatchView, turn_to
 from batchledger.interfaces.data_docs.folder import DocsFolder
-from batchledger.interfaces.page.access import list_readable, list_rights, require
-from batchledger.interfaces.page.airflow_state import find_switched_off
+from batchledger.interfaces.page.access import Pipeline, find_host, list_readable, list_rights, require
+from batchledger.interfaces.page.airflow_state import find_switched_off, list_hosted
 from batchledger.interfaces.page.batch_list import BATCHES_ARRANGED, COMPARED, NEWEST_FIRST, BatchColumn, BatchQuery
+from batchledger.interfaces.page.dag_views import lead_from_dag, load
 from batchledger.interfaces.page.forms import OFFERS
 from batchledger.interfaces.page.lookout import Lookout
 from batchledger.interfaces.page.ordering import count_found, read_order, write_query
@@ -52,7 +52,7 @@ from batchledger.looking import ledger_dsn
 from batchledger.model.actors import Actor
 from batchledger.model.batch import BatchState, DecisionKind
 from batchledger.model.checks import Severity
-from batchledger.model.errors import BatchledgerError, UnknownPipelineError
+from batchledger.model.errors import BatchledgerError
 from batchledger.model.findings import IncidentKind
 from batchledger.model.offsets import LARGEST_OFFSET, LARGEST_PARTITION, OffsetRange, TopicPartition
 from batchledger.model.records.columns import write_columns
@@ -70,7 +70,6 @@ _PATIENCE_SECONDS = 0.2
 _LOOKS = {SchemaChange.ADDITIVE: "passed", SchemaChange.WIDENING: "could-not-run", SchemaChange.BREAKING: "failed"}
 """The colors of states that read alike."""
 
-Pipeline = Annotated[str, InPath(alias="dag_id")]
 Page = Annotated[int, Query(ge=1, le=10**6)]
 # A form sends what was left empty, too.
 Offset = Annotated[
@@ -79,6 +78,7 @@ Offset = Annotated[
 BatchId = Annotated[int, InPath(ge=0, le=LARGEST_OFFSET)]
 RequestId = Annotated[int, InPath(ge=0, le=LARGEST_OFFSET)]
 Text = Annotated[str | None, Query(max_length=200)]
+DagId = Annotated[str | None, Query(max_length=250)]
 
 
 def show_pipelines(
@@ -89,12 +89,16 @@ def show_pipelines(
     state: Text = None,
     sort: Text = None,
     page: Page = 1,
+    dag: DagId = None,
 ) -> HTMLResponse:
-    """Show the pipelines whose DAGs the user may see, the worst first unless another order is asked for."""
+    """Show the pipelines that the user may see, the worst first unless another order is asked for.
+
+    ``dag`` asks for the pipelines that stand in a person's own DAG.
+    """
     lookout: Lookout = request.app.state.lookout
     order = read_order(sort, PipelineColumn, WORST_FIRST)
     sight = lookout.overview.look(_PATIENCE_SECONDS)
-    readable = list_readable(user)
+    readable = set(list_readable(user)) & set(list_hosted([dag])) if dag else list_readable(user)
     mine = [each for each in (sight.value.standings if sight.value else ()) if each.name in readable]
     named = choose(mine, q or "", "")
     chosen = choose(named, "", state or "")
@@ -104,7 +108,7 @@ def show_pipelines(
     facts = facts if order.column in NEEDS_LEDGER else load_facts(shown)
     # A list by age needs the age of every line.
     lookout.finder.want(each.name for each in (chosen if order.column is PipelineColumn.OLDEST else shown))
-    query = {"q": q or "", "state": state or "", "sort": "" if order == WORST_FIRST else str(order)}
+    query = {"dag": dag or "", "q": q or "", "state": state or "", "sort": "" if order == WORST_FIRST else str(order)}
     # The error of a connection that only others use would name what the user may not see.
     known = {line for each in mine for line in each.health.detail.split("\n")}
     problems = [each for each in (sight.value.problems if sight.value else ()) if set(each.split("\n")) <= known]
@@ -144,9 +148,15 @@ def show_pipeline(
     user: GetUserDep,
     partitions: Annotated[PartitionQuery, Depends(read_partitions)],
     wanted: Annotated[BatchQuery, Depends(read_batches)],
-) -> HTMLResponse:
-    """Show one pipeline."""
-    config = load(dag_id)
+) -> Response:
+    """Show one pipeline. A DAG that is called like none has this tab, too, and leads to those that stand in it."""
+    try:
+        config = load(dag_id)
+    except HTTPException:
+        leads = lead_from_dag(request, dag_id)
+        if leads is None:
+            raise
+        return leads
     with keep_connections():
         view = look_at_pipeline(request.app.state.lookout, config, partitions, wanted)
     of_partitions = {"q": partitions.text, "sort": "" if partitions.order == BY_NUMBER else str(partitions.order)}
@@ -155,6 +165,7 @@ def show_pipeline(
         request,
         "pipeline.html.j2",
         view=view,
+        host=find_host(user, dag_id),
         now=view.freshness.now,
         rights=list_rights(user, dag_id),
         switched_off=bool(find_switched_off([dag_id])),
@@ -324,32 +335,3 @@ def show_schema(request: Request, dag_id: Pipeline, *, from_topic: bool = False)
         used=used,
         looks=_LOOKS,
     )
-
-
-def show_run(request: Request, dag_id: Pipeline, run_id: str) -> Response:
-    """Lead from a run to the batch that it worked on last, or say that it had none."""
-    config = load(dag_id)
-    with keep_connections():
-        batch_id = find_batch_of_run(ledger_dsn(config), dag_id, run_id)
-    if batch_id is None:
-        return show(
-            request,
-            "message.html.j2",
-            title=f"{dag_id}: no batch of this run",
-            text=f"Run {run_id} has no batch of its own: it has not planned one yet, found nothing to do, or was "
-            "refused. Its task “plan” says which in its log.",
-            kind="wait",
-            link=(f"{request.scope['root_path']}/pipelines/{dag_id}", f"See {dag_id}", False),
-            live=True,
-        )
-    return RedirectResponse(f"{request.scope['root_path']}/pipelines/{dag_id}/batches/{batch_id}")
-
-
-def load(dag_id: str) -> PipelineConfig:
-    """Return a pipeline. Other DAGs have this tab, too, and are none."""
-    try:
-        return load_pipeline(dag_id)
-    except UnknownPipelineError as error:
-        raise HTTPException(
-            status.HTTP_404_NOT_FOUND, f"The DAG {dag_id} is no pipeline: there is no pipeline file of this name."
-        ) from error

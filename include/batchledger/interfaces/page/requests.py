@@ -13,10 +13,11 @@ from fastapi import HTTPException, Request, status
 from fastapi.responses import HTMLResponse
 
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.interfaces.page.access import require
+from batchledger.interfaces.page.access import Pipeline, require
 from batchledger.interfaces.page.answering import Form, tell_answer
+from batchledger.interfaces.page.dag_views import load
 from batchledger.interfaces.page.forms import list_verbs
-from batchledger.interfaces.page.reading import Pipeline, RequestId, load
+from batchledger.interfaces.page.reading import RequestId
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.rights import Verb
 from batchledger.interfaces.wording import list_changes

@@ -1,0 +1,81 @@
+"""Where the tabs lead that Airflow shows on each DAG and each run: to pipelines that stand there, and to their batches.
+
+The DAG of a pipeline file is called as its pipeline. In a person's own DAG several pipelines may stand, or none.
+"""
+
+from urllib.parse import quote
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import HTTPException, Request, status
+from fastapi.responses import RedirectResponse, Response
+
+from batchledger.books.overview import find_batch_of_run
+from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
+from batchledger.database.sessions import keep_connections
+from batchledger.interfaces.page.access import Pipeline, find_host
+from batchledger.interfaces.page.airflow_state import HostDag, list_hosted
+from batchledger.interfaces.page.ordering import write_query
+from batchledger.interfaces.page.rendering import show
+from batchledger.looking import ledger_dsn
+from batchledger.model.errors import BatchledgerError, UnknownPipelineError
+
+
+def load(name: str) -> PipelineConfig:
+    """Return a pipeline. Other DAGs have these tabs, too, and are none."""
+    try:
+        return load_pipeline(name)
+    except UnknownPipelineError as error:
+        raise HTTPException(
+            status.HTTP_404_NOT_FOUND,
+            f"The DAG {name} is no pipeline: there is no pipeline file of this name, and no pipeline stands in it.",
+        ) from error
+
+
+def lead_from_dag(request: Request, dag_id: str) -> Response | None:
+    """Lead from a person's own DAG to the pipelines in it; None if there are none."""
+    hosted = list_hosted([dag_id])
+    if not hosted:
+        return None
+    return _lead(request, f"/{quote(hosted[0])}" if len(hosted) == 1 else write_query({"dag": dag_id}))
+
+
+def show_run(request: Request, dag_id: Pipeline, run_id: str, user: GetUserDep) -> Response:
+    """Lead from a run to the batch that it worked on last, or say what is there instead of one batch."""
+    hosts = [HostDag(dag_id, each, is_own=True) for each in list_hosted([dag_id]) if find_host(user, each)]
+    if not hosts:
+        hosts = [HostDag(load(dag_id).name, dag_id)]
+    told, links = list[str](), list[tuple[str, str, bool]]()
+    for host in hosts:
+        page = f"/{quote(host.pipeline)}"
+        try:
+            batch_id = _find_batch(host, run_id)
+        except BatchledgerError as error:
+            if len(hosts) == 1:
+                raise
+            told.append(f"{host.pipeline}: {error}")
+            continue
+        if batch_id is not None:
+            page += f"/batches/{batch_id}"
+            if len(hosts) == 1:
+                return _lead(request, page)
+        told.append(f"{host.pipeline}: {f'batch {batch_id}' if batch_id is not None else _explain_idle(run_id)}")
+        links.append((f"{request.scope['root_path']}/pipelines{page}", f"See {host.pipeline}", False))
+    text, title = "\n".join(told), f"{dag_id}: batches of a run"
+    return show(request, "message.html.j2", title=title, text=text, kind="wait", links=links, live=True)
+
+
+def _explain_idle(run_id: str) -> str:
+    return (
+        f"Run {run_id} has no batch of its own: it has not planned one yet, found nothing to do, or was refused. "
+        "Its task “plan” says which in its log."
+    )
+
+
+def _find_batch(host: HostDag, run_id: str) -> int | None:
+    with keep_connections():
+        config = load_pipeline(host.pipeline)
+        return find_batch_of_run(ledger_dsn(config), config.name, host.name_run(run_id))
+
+
+def _lead(request: Request, page: str) -> RedirectResponse:
+    return RedirectResponse(f"{request.scope['root_path']}/pipelines{page}")
