@@ -54,21 +54,19 @@ def show_run(request: Request, dag_id: Pipeline, run_id: str, user: GetUserDep) 
                 raise
             told.append(f"{host.pipeline}: {error}")
             continue
-        if batch_id is not None:
+        if batch_id is None:
+            told.append(
+                f"{host.pipeline}: Run {run_id} has no batch of its own: it has not planned one yet, found nothing to do, "
+                "or was refused. Its task “plan” says which in its log."
+            )
+        else:
             page += f"/batches/{batch_id}"
             if len(hosts) == 1:
                 return _lead(request, page)
-        told.append(f"{host.pipeline}: {f'batch {batch_id}' if batch_id is not None else _explain_idle(run_id)}")
-        links.append((f"{request.scope['root_path']}/pipelines{page}", f"See {host.pipeline}", False))
-    text, title = "\n".join(told), f"{dag_id}: batches of a run"
+        of = "" if batch_id is None else f": batch {batch_id}"
+        links.append((f"{request.scope['root_path']}/pipelines{page}", f"See {host.pipeline}{of}", False))
+    text, title = "\n".join(told), f"{dag_id}: batches of run {run_id}"
     return show(request, "message.html.j2", title=title, text=text, kind="wait", links=links, live=True)
-
-
-def _explain_idle(run_id: str) -> str:
-    return (
-        f"Run {run_id} has no batch of its own: it has not planned one yet, found nothing to do, or was refused. "
-        "Its task “plan” says which in its log."
-    )
 
 
 def _find_batch(host: HostDag, run_id: str) -> int | None:

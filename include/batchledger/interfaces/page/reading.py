@@ -120,7 +120,7 @@ def show_pipelines(
         found_at=sight.found_at,
         problems=problems,
         total=len(mine),
-        found=count_found(len(chosen), len(mine), "pipeline"),
+        found=count_found(len(chosen), len(mine), "pipeline") + (f" in {dag}" if dag else ""),
         counts=count_states(named),
         named=len(named),
         rows=fill_rows(shown, facts),
