@@ -27,7 +27,7 @@ from batchledger.interfaces.page.airflow_state import HostDag, choose_hosts
 from batchledger.interfaces.page.app import build_app
 from batchledger.lifecycle import run_batch
 from batchledger.model.errors import BatchBlockedError
-from batchledger.model.runs import HOST_TAG
+from batchledger.model.runs import FILE_TAG, HOST_TAG
 from tests.support import TestPipeline, Workplace, wait_until
 
 OWN_PAGE = {"HX-Request": "true", "Sec-Fetch-Site": "same-origin"}
@@ -88,18 +88,21 @@ class AirflowDatabase:
     """What of Airflow's database the pages read: states of runs by DAG and id, what is switched off, and tags.
 
     ``own`` are pairs of a person's own DAG and a pipeline in it. ``known`` are pipelines whose file has a DAG, too.
+    Airflow no longer reads DAGs that are ``stale``.
     """
 
     state_by_run: dict[tuple[str, str], str] = field(default_factory=dict)
     switched_off: set[str] = field(default_factory=set)
     own: list[tuple[str, str]] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
+    stale: set[str] = field(default_factory=set)
 
     def find_hosts(self, pipelines: Collection[str]) -> Mapping[str, tuple[HostDag, ...]]:
-        return choose_hosts(pipelines, self.known, [(HOST_TAG + name, dag_id) for dag_id, name in self.own])
+        tagged = [(HOST_TAG + name, dag_id) for dag_id, name in self.own]
+        return choose_hosts(pipelines, [*tagged, *((FILE_TAG, each) for each in self.known)], self.stale)
 
-    def list_hosted(self, dag_ids: Collection[str]) -> list[str]:
-        return sorted({name for dag_id, name in self.own if dag_id in dag_ids})
+    def list_hosted(self, dag_id: str | None = None) -> list[str]:
+        return sorted({name for host, name in self.own if dag_id in (None, host)})
 
     def find_active_runs(self, dag_ids: Collection[str]) -> set[tuple[str, str]]:
         active = {run for run, state in self.state_by_run.items() if state in ("queued", "running")}

@@ -53,8 +53,10 @@ def test_tabs_of_a_dag_and_its_run_lead_to_the_pipelines_that_stand_in_it(workpl
     batches = [publish_in(each, "manual__1", group) for each, group in ((first, "load"), (second, "rest.load"))]
     here = "/pipelines"
     assert desk.get("/nightly").headers["location"] == f"{here}/{first.name}"
-    assert desk.get("/nightly/runs/manual__1").headers["location"] == f"{here}/{first.name}/batches/{batches[0]}"
-    waiting = words(desk.get("/nightly/runs/manual__"))
+    assert (
+        desk.get("/nightly/runs/manual__1", NIGHTLY).headers["location"] == f"{here}/{first.name}/batches/{batches[0]}"
+    )
+    waiting = words(desk.get("/nightly/runs/manual__", NIGHTLY))
     assert f"{first.name}: Run manual__ has no batch of its own" in waiting
     desk.airflow.own.append(("nightly", second.name))
     desk.airflow.own.append(("nightly", "gone"))
@@ -62,11 +64,10 @@ def test_tabs_of_a_dag_and_its_run_lead_to_the_pipelines_that_stand_in_it(workpl
     listed = desk.get("?dag=nightly", NIGHTLY).text
     assert [f"row-{each.name}" in listed for each in (first, second)] == [True, True]
     assert 'name="dag" value="nightly"' in listed
-    told = desk.get("/nightly/runs/manual__1")
+    told = desk.get("/nightly/runs/manual__1", NIGHTLY)
     assert all(
         f"{each.name}: batch {batch}" in words(told) for each, batch in zip((first, second), batches, strict=True)
     )
-    assert "gone: There is no pipeline 'gone'" in words(told)
     assert f'href="{here}/{second.name}/batches/{batches[1]}"' in told.text
 
 
@@ -105,3 +106,35 @@ def test_page_follows_no_run_of_a_dag_that_the_pipeline_does_not_stand_in(workpl
     assert "running" in words(desk.get(f"/{pipeline.name}/progress/manual__1@nightly/"))
     assert desk.get(f"/{pipeline.name}/progress/manual__1@hourly/").status_code == 404
     assert desk.get(f"/{pipeline.name}/progress/cli__1").status_code == 404
+
+
+def test_tag_that_names_no_pipeline_leads_nowhere_and_tells_no_name(workplace: Workplace, desk: Desk) -> None:
+    """Any author of a DAG can set one: also the DAG's own name, which would lead to itself for ever."""
+    secret = workplace.create(partitions=1)
+    for tag in ("nightly", "gone", "../../../x", "'\"><img>"):
+        desk.airflow.own[:] = [("nightly", tag)]
+        for page in ("/nightly", "/nightly/runs/manual__1"):
+            answer = desk.get(page, NIGHTLY)
+            assert (answer.status_code, secret.name in answer.text) == (404, False), (tag, page)
+
+
+def test_user_follows_runs_of_the_dags_that_he_may_read_alone(workplace: Workplace, desk: Desk) -> None:
+    pipeline = workplace.create(partitions=1)
+    desk.airflow.own += [("nightly", pipeline.name), ("hourly", pipeline.name)]
+    desk.airflow.state_by_run |= {("nightly", "manual__1"): "running", ("hourly", "manual__1"): "running"}
+    answers = [desk.get(f"/{pipeline.name}/progress/manual__1@{each}/", NIGHTLY) for each in ("nightly", "hourly")]
+    assert [each.status_code for each in answers] == [200, 404]
+
+
+def test_what_was_shown_for_one_dag_is_not_carried_out_in_another(workplace: Workplace, desk: Desk) -> None:
+    """A DAG that comes before it by its name, and was made meanwhile."""
+    pipeline = workplace.create(partitions=1)
+    desk.airflow.own.append(("nightly", pipeline.name))
+    shown = desk.preview(pipeline, "pause", ANA)
+    assert desk.confirm(pipeline, "pause", read_approval(shown), ANA).status_code == 200
+    shown = desk.preview(pipeline, "resume", ANA)
+    desk.airflow.own.append(("aaa", pipeline.name))
+    # As Airflow's query has them, by their names.
+    desk.airflow.own.sort()
+    refused = desk.confirm(pipeline, "resume", read_approval(shown), ANA)
+    assert (refused.status_code, "It was for nightly, and now aaa gives you the right" in words(refused)) == (409, True)

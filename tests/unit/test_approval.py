@@ -15,6 +15,7 @@ SECRET = "a secret of Airflow"  # noqa: S105
 SHOWN = Approval(
     user_id="ana",
     pipeline="orders",
+    dag_id="nightly",
     kind=DecisionKind.ACCEPT_LOSS,
     fields={"ranges": "orders[0] 3..5\norders[1] 0..2", "reason": "ü < 5"},
     effect=digest(["anything"]),

@@ -11,7 +11,7 @@ from airflow.configuration import conf
 from fastapi.testclient import TestClient
 
 from batchledger.interfaces.page import access, app, approval
-from batchledger.interfaces.page.access import list_rights
+from batchledger.interfaces.page.access import find_visitor
 from batchledger.interfaces.page.app import build_app
 from batchledger.interfaces.page.approval import Approval
 from batchledger.interfaces.page.forms import list_verbs
@@ -59,7 +59,7 @@ def post(role: str, address: str, **fields: str) -> int:
 
 def sign(kind: DecisionKind, fields: dict[str, str]) -> str:
     """What a page has shown to ana, when she still had the right."""
-    return approval.sign(Approval("ana", "flights", kind, fields, ""), str(conf.get("api", "secret_key")))
+    return approval.sign(Approval("ana", "flights", "flights", kind, fields, ""), str(conf.get("api", "secret_key")))
 
 
 def test_rewind_that_empties_the_target_decides_and_destroys() -> None:
@@ -88,14 +88,14 @@ def test_setting_that_names_no_right_is_refused_and_opens_nothing(text: str, ask
         parse_right(text, "to_destroy")
     ask_for(to_destroy=text)
     with pytest.raises(ConfigurationError, match="to_destroy"):
-        list_rights(user_of("op"), "flights")
+        find_visitor(user_of("op"), "flights")
 
 
 @pytest.mark.parametrize(
     ("role", "rights"), [("viewer", {Verb.LOOK}), ("user", OPERATOR), ("op", OPERATOR), ("admin", OPERATOR)]
 )
 def test_right_to_trigger_gives_every_verb_without_settings(role: str, rights: Collection[Verb]) -> None:
-    assert list_rights(user_of(role), "flights") == rights
+    assert find_visitor(user_of(role), "flights").verbs == rights
 
 
 @pytest.mark.parametrize("verb", [Verb.SEE_PAYLOADS, Verb.DECIDE, Verb.DESTROY])
@@ -103,14 +103,14 @@ def test_setting_takes_its_verb_and_no_other_from_whom_it_names_no_right(
     verb: Verb, ask_for: Callable[..., None]
 ) -> None:
     ask_for(**{f"to_{verb}": "PUT connection"})
-    assert list_rights(user_of("user"), "flights") == OPERATOR - {verb}
-    assert list_rights(user_of("op"), "flights") == OPERATOR
+    assert find_visitor(user_of("user"), "flights").verbs == OPERATOR - {verb}
+    assert find_visitor(user_of("op"), "flights").verbs == OPERATOR
 
 
 def test_setting_gives_nothing_to_who_may_not_trigger_the_dag(ask_for: Callable[..., None]) -> None:
     """The simple auth manager lets every viewer see each view."""
     ask_for(to_see_payloads="GET view Payloads", to_decide="GET view Payloads", to_destroy="GET dag")
-    assert list_rights(user_of("viewer"), "flights") == {Verb.LOOK}
+    assert find_visitor(user_of("viewer"), "flights").verbs == {Verb.LOOK}
 
 
 @pytest.mark.parametrize("fields", [TRUNCATE, {**TRUNCATE, "truncate": ""}])

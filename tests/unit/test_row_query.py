@@ -100,6 +100,8 @@ REFUSED = [
     ("select id) from rows", 1, 10, ") closes no bracket"),
     ("select items[0) as x from rows", 1, 15, ") closes no bracket"),
     ("select " + "(" * 33 + "id" + ")" * 33 + " as x from rows", 1, 40, "more than 32 brackets"),
+    (r"select timestamp'\156ow' as x from rows", 1, 17, "the moment in which it runs"),
+    (r"select cast('\u006eo\U00000077' as timestamp) as x from rows", 1, 13, "the moment in which it runs"),
     ("select amuont from rows", 1, 8, "rows has no column 'amuont'; did you mean Amount?"),
     ("select id gross from rows", 1, 11, "rows has no column 'gross'; a new name stands behind as"),
     ("select id * 2 from rows", 1, 8, "this column has no name"),

@@ -5,12 +5,22 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from batchledger.model.runs import HOST_TAG
 from batchledger.settings.values import REFERENCE, Duration, Section, unrepeated, written_as
 
 Callback = Annotated[str, written_as(REFERENCE, "module:function, such as shop.alerts:call_ana")]
 _Text = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _check_tag(tag: str) -> str:
+    if tag.startswith(HOST_TAG):
+        raise ValueError(f"a tag that begins with {HOST_TAG} says what stands in a DAG of one's own")
+    return tag
+
+
+_Tag = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_check_tag)]
 
 
 @dataclass(frozen=True)
@@ -34,10 +44,8 @@ class DagConfig(Section):
     """
     owner: _Text | None = None
     """Who Airflow shows as owner."""
-    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], unrepeated("tag")] = Field(
-        default_factory=list
-    )
-    """Tags beside `batchledger`."""
+    tags: Annotated[list[_Tag], unrepeated("tag")] = Field(default_factory=list)
+    """Tags beside `batchledger`. None begins with `batchledger:`, which says what stands in a DAG of one's own."""
     pool: _Text | None = None
     """The pool of its tasks."""
     queue: _Text | None = None

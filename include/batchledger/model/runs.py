@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 COMMAND_LINE_RUN = "cli__"
+FILE_TAG = "batchledger"
+"""A tag of each DAG that is made of a pipeline file."""
 HOST_TAG = "batchledger:"
 """With the name of a pipeline behind it, the tag of a person's own DAG that the pipeline stands in."""
 _PLACED = re.compile(r"(.+)@([\w.-]+)/([\w.-]*)(?:\[(\d+)\])?", re.DOTALL)

@@ -16,6 +16,7 @@ from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files
 from batchledger.interfaces.airflow import further_runs, lineage, operators, tasks, triggers, upkeep_dags
 from batchledger.interfaces.airflow.task_group import RETRIES, add_steps
 from batchledger.model.errors import ConfigurationError
+from batchledger.model.runs import FILE_TAG
 
 
 def build_dags(default_args: Mapping[str, Any] | None = None, tags: Sequence[str] = ()) -> dict[str, DAG]:
@@ -63,7 +64,7 @@ def _build_pipeline(pipeline: PipelineConfig, default_args: Mapping[str, Any], t
         catchup=False,
         max_active_runs=1,
         default_args={**default_args, **pipeline.dag.write_default_args()},
-        tags=["batchledger", *tags, *pipeline.dag.tags],
+        tags=[FILE_TAG, *tags, *pipeline.dag.tags],
         description=f"{', '.join(pipeline.source.topics)} → {pipeline.sink.target}, {pipeline.delivery}",
     )
     def life_of_a_batch() -> None:
@@ -83,7 +84,7 @@ def _build_pipeline(pipeline: PipelineConfig, default_args: Mapping[str, Any], t
 def _build_refused(dag_id: str, error: ConfigurationError) -> DAG:
     """Show a refused file where people look for its pipeline, without taking the other pipelines down."""
 
-    @dag(dag_id=dag_id, schedule=None, tags=["batchledger", "refused"], doc_md=f"Refused:\n```\n{error}\n```")
+    @dag(dag_id=dag_id, schedule=None, tags=[FILE_TAG, "refused"], doc_md=f"Refused:\n```\n{error}\n```")
     def refused() -> None:
         @task
         def plan() -> None:

@@ -6,7 +6,8 @@ Airflow guards no route of a plugin, so every route asks for a user itself. A re
 from a page of the same origin, in a browser that says so, or with a header that no foreign page can send.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
@@ -19,7 +20,7 @@ from fastapi import Depends, HTTPException, Request, status
 from fastapi import Path as InPath
 
 from batchledger.interfaces.page.airflow_state import HostDag, find_hosts, list_hosted
-from batchledger.interfaces.page.rights import SECTION, SETTINGS, Resource, Right, Verb, parse_right
+from batchledger.interfaces.page.rights import SECTION, SETTINGS, Method, Resource, Right, Verb, parse_right
 
 TO_ENTER = Depends(requires_access_view(AccessView.WEBSITE))
 Pipeline = Annotated[str, InPath(alias="dag_id")]
@@ -28,57 +29,65 @@ Pipeline = Annotated[str, InPath(alias="dag_id")]
 def list_readable(user: Any) -> Collection[str]:
     """Return the names of the pipelines that the user may read."""
     dag_ids = set(get_auth_manager().get_authorized_dag_ids(user=user))
-    hosted = find_hosts(list_hosted(dag_ids))
+    hosted = find_hosts(list_hosted())
     return (dag_ids - hosted.keys()) | {
         name for name, hosts in hosted.items() if dag_ids & {each.dag_id for each in hosts}
     }
 
 
-def find_host(user: Any, pipeline: str) -> HostDag | None:
-    """Return the DAG whose rights hold: the first that the user may trigger, or else may read; None without one."""
-    readable = [each for each in find_hosts([pipeline])[pipeline] if _may_read(user, each)]
-    return next((each for each in readable if _may_trigger(user, each)), next(iter(readable), None))
+@dataclass(frozen=True)
+class Visitor:
+    """A user at a pipeline: the DAGs of it that he may read, and what he may do there; first those he may trigger."""
 
+    user: Any
+    verbs_by_host: Mapping[HostDag, Collection[Verb]]
 
-def require_reader(user: GetUserDep, pipeline: Pipeline) -> None:
-    """Refuse a user who may read no DAG of the pipeline, with 403."""
-    if find_host(user, pipeline) is None:
-        raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
+    @property
+    def verbs(self) -> Collection[Verb]:
+        """What he may do in one DAG of the pipeline or another."""
+        return {verb for verbs in self.verbs_by_host.values() for verb in verbs}
 
-
-def require_operator(user: GetUserDep, pipeline: Pipeline) -> None:
-    """Refuse a user who may read and trigger no DAG of the pipeline, with 403."""
-    host = find_host(user, pipeline)
-    if host is None or not _may_trigger(user, host):
-        raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
-
-
-def list_rights(user: Any, pipeline: str) -> Collection[Verb]:
-    """Return what a user may do, who may read the pipeline. Raises ConfigurationError if a setting names no right."""
-    return _list_rights(user, find_host(user, pipeline))
-
-
-def require(user: Any, pipeline: str, verbs: Collection[Verb]) -> HostDag:
-    """Refuse a user who may not do all of it, with 403; return the DAG that gives the right."""
-    host = find_host(user, pipeline)
-    rights = _list_rights(user, host)
-    missing = next((each for each in verbs if each not in rights), None if host else Verb.LOOK)
-    if host is None or missing is not None:
-        told = f"You have no right to {str(missing).replace('_', ' ')} here. Nothing was shown or changed."
+    def require(self, *verbs: Verb) -> HostDag:
+        """Return the first DAG in which he may do all of it; refuse him with 403 without one."""
+        for host, has in self.verbs_by_host.items():
+            if set(verbs) <= set(has):
+                return host
+        missing = next((each for each in verbs if each not in self.verbs), None)
+        what = "do all of this in one DAG" if missing is None else missing.replace("_", " ")
+        told = f"You have no right to {what} here. Nothing was shown or changed."
         raise HTTPException(status.HTTP_403_FORBIDDEN, told)
-    return host
 
 
-def _list_rights(user: Any, host: HostDag | None) -> Collection[Verb]:
-    further = {verb: parse_right(conf.get(SECTION, name, fallback=""), name) for verb, name in SETTINGS.items()}
-    if host is None or not _may_trigger(user, host):
+def find_visitor(user: GetUserDep, pipeline: Pipeline) -> Visitor:
+    """Ask Airflow, once for a request. Raises ConfigurationError if a setting names no right."""
+    readable = [each for each in find_hosts([pipeline])[pipeline] if _may(user, each, "GET")]
+    found = {each: _list_verbs(user, each) for each in readable}
+    return Visitor(user, dict(sorted(found.items(), key=lambda item: Verb.OPERATE not in item[1])))
+
+
+OfVisitor = Annotated[Visitor, Depends(find_visitor)]
+
+
+def require_reader(visitor: OfVisitor) -> None:
+    """Refuse a user who may read no DAG of the pipeline, with 403."""
+    visitor.require(Verb.LOOK)
+
+
+def require_operator(visitor: OfVisitor) -> None:
+    """Refuse a user who may trigger no DAG of the pipeline, with 403."""
+    visitor.require(Verb.OPERATE)
+
+
+def _list_verbs(user: Any, host: HostDag) -> Collection[Verb]:
+    if not _may(user, host, "POST", DagAccessEntity.RUN):
         return {Verb.LOOK}
-    details, manager = _describe(host), get_auth_manager()
+    further = {verb: parse_right(conf.get(SECTION, name, fallback=""), name) for verb, name in SETTINGS.items()}
+    manager = get_auth_manager()
 
     def has(right: Right) -> bool:
         match right.resource:
             case Resource.DAG:
-                return manager.is_authorized_dag(method=right.method, details=details, user=user)
+                return _may(user, host, right.method)
             case Resource.CONNECTION:
                 return manager.is_authorized_connection(method=right.method, user=user)
             case Resource.VIEW:
@@ -87,18 +96,9 @@ def _list_rights(user: Any, host: HostDag | None) -> Collection[Verb]:
     return {verb for verb in Verb if (right := further.get(verb)) is None or has(right)}
 
 
-def _describe(host: HostDag) -> DagDetails:
-    return DagDetails(id=host.dag_id, team_name=DagModel.get_team_name(host.dag_id))
-
-
-def _may_read(user: Any, host: HostDag) -> bool:
-    return get_auth_manager().is_authorized_dag(method="GET", details=_describe(host), user=user)
-
-
-def _may_trigger(user: Any, host: HostDag) -> bool:
-    return get_auth_manager().is_authorized_dag(
-        method="POST", access_entity=DagAccessEntity.RUN, details=_describe(host), user=user
-    )
+def _may(user: Any, host: HostDag, method: Method, entity: DagAccessEntity | None = None) -> bool:
+    details = DagDetails(id=host.dag_id, team_name=DagModel.get_team_name(host.dag_id))
+    return get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user)
 
 
 def require_own_page(request: Request) -> None:

@@ -5,11 +5,10 @@ carried out (``approval``). A replay is shown by a dry run in Airflow. The page 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf
 from fastapi import HTTPException, Request, status
 from fastapi.responses import HTMLResponse
@@ -19,8 +18,8 @@ from batchledger.books.overview import find_batch_of_run
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.page import airflow_runs, approval
-from batchledger.interfaces.page.access import Pipeline, list_rights, require
-from batchledger.interfaces.page.airflow_state import HostDag, find_hosts, find_run_state, find_switched_off
+from batchledger.interfaces.page.access import OfVisitor, Pipeline, Visitor
+from batchledger.interfaces.page.airflow_state import HostDag, find_run_state, find_switched_off
 from batchledger.interfaces.page.answering import Form, tell_answer
 from batchledger.interfaces.page.approval import Approval
 from batchledger.interfaces.page.dag_views import load
@@ -29,6 +28,7 @@ from batchledger.interfaces.page.pipeline_view import look_at_state
 from batchledger.interfaces.page.reading import Offset
 from batchledger.interfaces.page.rendering import show
 from batchledger.interfaces.page.requests import list_waiting
+from batchledger.interfaces.page.rights import Verb
 from batchledger.interfaces.wording import as_sentence, list_changes
 from batchledger.lifecycle import execution
 from batchledger.lifecycle.orders import Retake
@@ -82,18 +82,23 @@ class _Asked:
 
     def approve(self, effect: Any) -> str:
         """Return the signed text of what was shown."""
-        shown = Approval(self.user_id, self.config.name, self.kind, self.fields, approval.digest(effect))
+        of = self.user_id, self.config.name, self.host.dag_id
+        shown = Approval(*of, self.kind, self.fields, approval.digest(effect))
         return approval.sign(shown, _secret())
 
 
 def show_decisions(
-    request: Request, dag_id: Pipeline, user: GetUserDep, do: Kind | None = None, batch: Offset = None
+    request: Request,
+    dag_id: Pipeline,
+    visitor: OfVisitor,
+    do: Kind | None = None,
+    batch: Offset = None,
 ) -> HTMLResponse:
     """Show the forms; ``do`` opens one of them, ``batch`` fills in what it is about."""
-    config, rights = load(dag_id), list_rights(user, dag_id)
+    config, may = load(dag_id), visitor.verbs
     with keep_connections():
         state = look_at_state(request.app.state.lookout, config)
-        requests = list_waiting(config, user.get_name(), rights)
+        requests = list_waiting(config, visitor.user.get_name(), may)
         asked = load_batch_history(ledger_dsn(config), batch, dag_id) if batch is not None else None
         quarantined = list_quarantine(ledger_dsn(config), dag_id, 1)
     open_batch = state.open_batch.batch_id if state.open_batch else None
@@ -102,26 +107,26 @@ def show_decisions(
         request,
         "decisions.html.j2",
         config=config,
-        offers={kind: each for kind, each in OFFERS.items() if kind is not pausing and each.verb in rights},
+        offers={kind: each for kind, each in OFFERS.items() if kind is not pausing and each.verb in may},
         opened=do,
         batch_id=asked.batch.batch_id if asked else open_batch,
         ranges="\n".join(map(str, asked.batch.ranges)) if asked else "",
         quarantined=quarantined.total,
         losses="\n".join(str(each) for each in state.losses),
         state=state,
-        rights=rights,
-        switched_off=bool(find_switched_off([dag_id])),
+        rights=may,
+        switched_off=bool(find_switched_off([visitor.require(Verb.LOOK).dag_id])),
         requests=requests,
         changes_shown=CHANGES_SHOWN,
     )
 
 
-async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserDep, fields: Form) -> HTMLResponse:
+async def preview(request: Request, dag_id: Pipeline, kind: Kind, visitor: OfVisitor, fields: Form) -> HTMLResponse:
     """Show what an order would change, and how to give it."""
 
     def answer() -> HTMLResponse:
-        host = require(user, dag_id, list_verbs(_known(kind), fields))
-        asked = _Asked(load(dag_id), host, kind, user.get_id(), user.get_name(), fields)
+        host = visitor.require(*list_verbs(_known(kind), fields))
+        asked = _Asked(load(dag_id), host, kind, visitor.user.get_id(), visitor.user.get_name(), fields)
         order = asked.order
         if not isinstance(order, Replay):
             return _show_effect(request, asked, execution.explain(build_platform(asked.config), order, asked.decision))
@@ -132,11 +137,11 @@ async def preview(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserD
     return await tell_answer(request, answer)
 
 
-async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUserDep, fields: Form) -> HTMLResponse:
+async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, visitor: OfVisitor, fields: Form) -> HTMLResponse:
     """Do what was shown, if it would still change the same."""
 
     def answer() -> HTMLResponse:
-        asked, shown = _read_shown(load(dag_id), user, fields)
+        asked, shown = _read_shown(load(dag_id), visitor, fields)
         if shown.kind is not kind:
             raise DecisionRefusedError(
                 "This was not shown to you. Nothing was changed.",
@@ -147,7 +152,7 @@ async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUse
         if isinstance(order, Replay):
             rehearsed = fields.get("run", "")
             run = write_run(_find_the_same(asked, rehearsed, shown), asked.decision.reason, topics)
-            return _start(request, asked, run, f"{_place(asked.config, rehearsed).run_id}__{kind}")
+            return _start(request, asked, run, f"{_find_place(asked.config, rehearsed, [asked.host]).run_id}__{kind}")
         platform = build_platform(asked.config)
         now = execution.explain(platform, order, asked.decision)
         if approval.digest(_effect(now)) != shown.effect:
@@ -163,12 +168,12 @@ async def carry_out(request: Request, dag_id: Pipeline, kind: Kind, user: GetUse
 
 
 async def follow_dry_run(
-    request: Request, dag_id: Pipeline, run_id: str, user: GetUserDep, fields: Form
+    request: Request, dag_id: Pipeline, run_id: str, visitor: OfVisitor, fields: Form
 ) -> HTMLResponse:
     """Show how far a dry run is, and in the end what it has found."""
 
     def answer() -> HTMLResponse:
-        asked, shown = _read_shown(load(dag_id), user, fields)
+        asked, shown = _read_shown(load(dag_id), visitor, fields)
         if approval.digest(run_id) != shown.effect:
             raise DecisionRefusedError(
                 f"Run {run_id} is not the dry run that you started. Nothing was changed.",
@@ -179,24 +184,30 @@ async def follow_dry_run(
     return await tell_answer(request, answer)
 
 
-def follow_run(request: Request, dag_id: Pipeline, run_id: str) -> HTMLResponse:
+def follow_run(request: Request, dag_id: Pipeline, run_id: str, visitor: OfVisitor) -> HTMLResponse:
     """Show how far a run is that was started here."""
     with keep_connections():
-        return _show_progress(request, load(dag_id), run_id)
+        return _show_progress(request, load(dag_id), run_id, visitor.verbs_by_host)
 
 
-def _read_shown(config: PipelineConfig, user: Any, fields: Fields) -> tuple[_Asked, Approval]:
+def _read_shown(config: PipelineConfig, visitor: Visitor, fields: Fields) -> tuple[_Asked, Approval]:
     """Return what was shown to the user, who may still do it, and what was signed. Raises DecisionRefusedError."""
-    shown = approval.read(fields.get("approval", ""), _secret(), user.get_id(), config.name)
-    host = require(user, config.name, list_verbs(shown.kind, shown.fields))
-    return _Asked(config, host, shown.kind, user.get_id(), user.get_name(), shown.fields), shown
+    shown = approval.read(fields.get("approval", ""), _secret(), visitor.user.get_id(), config.name)
+    host = visitor.require(*list_verbs(shown.kind, shown.fields))
+    if host.dag_id != shown.dag_id:
+        raise DecisionRefusedError(
+            "What you confirmed was shown for another DAG. Nothing was changed.",
+            why=f"It was for {shown.dag_id}, and now {host.dag_id} gives you the right to it.",
+            advice="Let the page show again what would change, then confirm it.",
+        )
+    return _Asked(config, host, shown.kind, visitor.user.get_id(), visitor.user.get_name(), shown.fields), shown
 
 
 def _start(request: Request, asked: _Asked, run: Mapping[str, Any], run_id: str) -> HTMLResponse:
     """Start the run that does it, once, however often it is asked for, and show how far it is."""
     name = _trigger(request, asked, run, run_id)
     logger.warning("%s of %s by %s: run %s", asked.kind, asked.config.name, asked.name, name)
-    return _show_progress(request, asked.config, name)
+    return _show_progress(request, asked.config, name, [asked.host])
 
 
 def _trigger(request: Request, asked: _Asked, run: Mapping[str, Any], run_id: str | None = None) -> str:
@@ -208,6 +219,11 @@ def _trigger(request: Request, asked: _Asked, run: Mapping[str, Any], run_id: st
 def _sentences(decided: Decided) -> list[str]:
     warning = [as_sentence(decided.warning)] if decided.warning and decided.is_new and decided.record else []
     return [*decided.means, *warning]
+
+
+def _tell_of_host(asked: _Asked) -> list[str]:
+    is_told = asked.host.is_own and isinstance(asked.order, Retake)
+    return [f"It starts a run of the DAG {asked.host.dag_id}, with all other tasks of it."] if is_told else []
 
 
 def _effect(decided: Decided) -> Any:
@@ -231,7 +247,7 @@ def _show_effect(request: Request, asked: _Asked, decided: Decided, *, has_chang
         decided=decided,
         changes=_changes(decided),
         changes_shown=CHANGES_SHOWN,
-        means=_sentences(decided),
+        means=[*_sentences(decided), *_tell_of_host(asked)],
         has_changed=has_changed,
         is_of_two=not is_of_one,
         approval=asked.approve(_effect(decided)),
@@ -240,7 +256,7 @@ def _show_effect(request: Request, asked: _Asked, decided: Decided, *, has_chang
 
 def _show_dry_run(request: Request, asked: _Asked, run_id: str) -> HTMLResponse:
     """Show what a dry run has found; while it goes on, or cannot be looked at, that it does."""
-    seen = _look_at_run(asked.config, run_id)
+    seen = _look_at_run(asked.config, run_id, [asked.host])
     found = seen.history.dry_run if seen.history else None
     return show(
         request,
@@ -264,7 +280,7 @@ def _find_the_same(asked: _Asked, run_id: str, shown: Approval) -> Replay:
     again, so that the ledger keeps that it was left out. Raises DecisionRefusedError unless that dry run came to its
     end, and nothing spoke against publishing.
     """
-    history = _look_at_run(asked.config, run_id).history
+    history = _look_at_run(asked.config, run_id, [asked.host]).history
     found = history.dry_run if history else None
     if approval.digest(run_id) != shown.effect or history is None or found is None:
         raise DecisionRefusedError(
@@ -303,10 +319,10 @@ class _SeenRun:
         return self.error is None and self.state in OVER
 
 
-def _look_at_run(config: PipelineConfig, run_id: str) -> _SeenRun:
-    place = _place(config, run_id)
+def _look_at_run(config: PipelineConfig, run_id: str, hosts: Iterable[HostDag]) -> _SeenRun:
+    place = _find_place(config, run_id, hosts)
     # In this order: a run that ends in between has its batch by then.
-    state, is_waiting = find_run_state(place.dag_id, place.run_id), bool(find_switched_off([config.name]))
+    state, is_waiting = find_run_state(place.dag_id, place.run_id), bool(find_switched_off([place.dag_id]))
     try:
         dsn = ledger_dsn(config)
         batch_id = find_batch_of_run(dsn, config.name, run_id)
@@ -316,16 +332,16 @@ def _look_at_run(config: PipelineConfig, run_id: str) -> _SeenRun:
     return _SeenRun(place, state, history, is_waiting)
 
 
-def _place(config: PipelineConfig, run_id: str) -> RunPlace:
-    """Return where a run is that was started here. Raises 404 for a DAG that is none of the pipeline's."""
+def _find_place(config: PipelineConfig, run_id: str, hosts: Iterable[HostDag]) -> RunPlace:
+    """Return where a run is that was started here. Raises 404 for a DAG that is none of these."""
     place = find_place(config.name, run_id)
-    if place is None or place.dag_id not in {each.dag_id for each in find_hosts([config.name])[config.name]}:
+    if place is None or place.dag_id not in {each.dag_id for each in hosts}:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{config.name} has no such run")
     return place
 
 
-def _show_progress(request: Request, config: PipelineConfig, run_id: str) -> HTMLResponse:
-    seen = _look_at_run(config, run_id)
+def _show_progress(request: Request, config: PipelineConfig, run_id: str, hosts: Iterable[HostDag]) -> HTMLResponse:
+    seen = _look_at_run(config, run_id, hosts)
     return show(request, "progress.html.j2", config=config, run_id=run_id, seen=seen)
 
 

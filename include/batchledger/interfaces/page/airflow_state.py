@@ -14,7 +14,7 @@ from airflow.utils.state import DagRunState
 from sqlalchemy import select
 
 from batchledger.interfaces.trigger_form import OWN_KEY
-from batchledger.model.runs import HOST_TAG
+from batchledger.model.runs import FILE_TAG, HOST_TAG
 
 _ACTIVE = (DagRunState.QUEUED, DagRunState.RUNNING)
 
@@ -39,44 +39,48 @@ class HostDag:
 def find_hosts(pipelines: Collection[str]) -> dict[str, tuple[HostDag, ...]]:
     """Return the DAGs that decide who may do what with each pipeline.
 
-    The DAG that is called as the pipeline decides alone, so that no tag of another DAG opens the pipeline to more
-    people. Without it, each DAG with the tag does. A pipeline that is in no DAG has the one that its file would have.
+    The DAG of its file decides alone, so that no tag of another DAG opens the pipeline to more people. Without it, each
+    DAG with the tag of the pipeline does. A pipeline that is in no DAG has the one that its file would have.
+
+    A DAG whose file is gone or broken decides as before, unless a DAG of today has the tag.
     """
-    known = select(DagModel.dag_id).where(DagModel.dag_id.in_(pipelines), ~DagModel.is_stale)
-    tagged = (
+    wanted = [FILE_TAG, *(HOST_TAG + each for each in pipelines)]
+    query = (
         select(DagTag.name, DagTag.dag_id)
         .join(DagModel, DagModel.dag_id == DagTag.dag_id)
-        .where(DagTag.name.in_([HOST_TAG + each for each in pipelines]), ~DagModel.is_stale)
-        .order_by(DagTag.dag_id)
+        .where(DagTag.name.in_(wanted), (DagTag.name != FILE_TAG) | DagTag.dag_id.in_(pipelines))
+        .order_by(DagModel.is_stale, DagTag.dag_id)
     )
+    stale = select(DagModel.dag_id).where(DagModel.is_stale)
     with create_session(scoped=False) as session:
-        own = [(tag, dag_id) for tag, dag_id in session.execute(tagged)]
-        return choose_hosts(pipelines, {*session.scalars(known)}, own)
+        tagged = [(tag, dag_id) for tag, dag_id in session.execute(query)]
+        return choose_hosts(pipelines, tagged, {*session.scalars(stale)})
 
 
 def choose_hosts(
-    pipelines: Iterable[str], known: Collection[str], tagged: Iterable[tuple[str, str]]
+    pipelines: Iterable[str], tagged: Iterable[tuple[str, str]], stale: Collection[str] = ()
 ) -> dict[str, tuple[HostDag, ...]]:
-    """Return what ``find_hosts`` does, of the ``known`` DAGs and of tags with their DAGs. Pure."""
+    """Return what ``find_hosts`` does, of tags with their DAGs and of the DAGs that Airflow no longer reads. Pure."""
     own: dict[str, list[str]] = {}
     for tag, dag_id in tagged:
-        own.setdefault(tag.removeprefix(HOST_TAG), []).append(dag_id)
+        own.setdefault(tag, []).append(dag_id)
 
     def choose(name: str) -> tuple[HostDag, ...]:
-        dag_ids = own.get(name, [])
-        if name in known or not dag_ids:
-            return (HostDag(name, name, is_own=name in dag_ids),)
-        return tuple(HostDag(each, name, is_own=True) for each in dag_ids)
+        dag_ids = own.get(HOST_TAG + name, [])
+        if (name in own.get(FILE_TAG, []) and name not in dag_ids) or not dag_ids:
+            return (HostDag(name, name),)
+        fresh = [each for each in dag_ids if each not in stale]
+        return tuple(HostDag(each, name, is_own=True) for each in fresh or dag_ids)
 
     return {each: choose(each) for each in pipelines}
 
 
-def list_hosted(dag_ids: Collection[str]) -> list[str]:
-    """Return the pipelines that stand in these DAGs by their tags, in the order of their names."""
-    # Not "in": an Airflow may have more DAGs than a statement may have values.
-    query = select(DagTag.name, DagTag.dag_id).where(DagTag.name.startswith(HOST_TAG, autoescape=True))
+def list_hosted(dag_id: str | None = None) -> list[str]:
+    """Return the pipelines that stand in a person's own DAG by its tags, or in any, in the order of their names."""
+    query = select(DagTag.name).where(DagTag.name.startswith(HOST_TAG, autoescape=True)).distinct()
     with create_session(scoped=False) as session:
-        return sorted({tag.removeprefix(HOST_TAG) for tag, dag_id in session.execute(query) if dag_id in dag_ids})
+        found = session.scalars(query if dag_id is None else query.where(DagTag.dag_id == dag_id))
+        return sorted(each.removeprefix(HOST_TAG) for each in found)
 
 
 def find_active_runs(dag_ids: Collection[str]) -> set[tuple[str, str]]:
@@ -94,11 +98,8 @@ def find_run_state(dag_id: str, run_id: str) -> str | None:
     return None if state is None else str(state)
 
 
-def find_switched_off(pipelines: Collection[str]) -> set[str]:
-    """Return the pipelines of which no run starts by itself, because their DAGs are switched off in Airflow."""
-    hosts = find_hosts(pipelines)
-    dag_ids = {host.dag_id for each in hosts.values() for host in each}
+def find_switched_off(dag_ids: Collection[str]) -> set[str]:
+    """Return the DAGs that start no run by themselves, because they are switched off in Airflow."""
     query = select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids), DagModel.is_paused)
     with create_session(scoped=False) as session:
-        off = set(session.scalars(query))
-    return {name for name, each in hosts.items() if all(host.dag_id in off for host in each)}
+        return set(session.scalars(query))

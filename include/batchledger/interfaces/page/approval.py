@@ -22,11 +22,12 @@ VALID_SECONDS = 3600
 class Approval:
     """What was shown: to whom, of which pipeline, what was asked for in the form, and a digest of what it changes.
 
-    ``user_id`` is Airflow's, which may show another name.
+    ``user_id`` is Airflow's, which may show another name. ``dag_id`` is the DAG that gave the right.
     """
 
     user_id: str
     pipeline: str
+    dag_id: str
     kind: DecisionKind
     fields: Mapping[str, str]
     effect: str

@@ -3,21 +3,21 @@
 The DAG of a pipeline file is called as its pipeline. In a person's own DAG several pipelines may stand, or none.
 """
 
-from urllib.parse import quote
-
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import HTTPException, Request, status
 from fastapi.responses import RedirectResponse, Response
 
 from batchledger.books.overview import find_batch_of_run
-from batchledger.config.pipeline_file import PipelineConfig, load_pipeline
+from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, load_pipeline
 from batchledger.database.sessions import keep_connections
-from batchledger.interfaces.page.access import Pipeline, find_host
+from batchledger.interfaces.page.access import Pipeline, list_readable
 from batchledger.interfaces.page.airflow_state import HostDag, list_hosted
 from batchledger.interfaces.page.ordering import write_query
 from batchledger.interfaces.page.rendering import show
 from batchledger.looking import ledger_dsn
 from batchledger.model.errors import BatchledgerError, UnknownPipelineError
+
+RUNS_OF_DAG = 20
 
 
 def load(name: str) -> PipelineConfig:
@@ -33,20 +33,26 @@ def load(name: str) -> PipelineConfig:
 
 def lead_from_dag(request: Request, dag_id: str) -> Response | None:
     """Lead from a person's own DAG to the pipelines in it; None if there are none."""
-    hosted = list_hosted([dag_id])
+    hosted = _list_hosted(dag_id)
     if not hosted:
         return None
-    return _lead(request, f"/{quote(hosted[0])}" if len(hosted) == 1 else write_query({"dag": dag_id}))
+    return _lead(request, f"/{hosted[0]}" if len(hosted) == 1 else write_query({"dag": dag_id}))
 
 
 def show_run(request: Request, dag_id: Pipeline, run_id: str, user: GetUserDep) -> Response:
-    """Lead from a run to the batch that it worked on last, or say what is there instead of one batch."""
-    hosts = [HostDag(dag_id, each, is_own=True) for each in list_hosted([dag_id]) if find_host(user, each)]
+    """Lead from a run to the batch that it worked on last, or say what is there instead of one batch.
+
+    A run of very many pipelines leads to their list.
+    """
+    names = set(list_readable(user)).intersection(_list_hosted(dag_id))
+    if len(names) > RUNS_OF_DAG:
+        return _lead(request, write_query({"dag": dag_id}))
+    hosts = [HostDag(dag_id, each, is_own=True) for each in sorted(names)]
     if not hosts:
-        hosts = [HostDag(load(dag_id).name, dag_id)]
+        hosts = [HostDag(dag_id, load(dag_id).name)]
     told, links = list[str](), list[tuple[str, str, bool]]()
     for host in hosts:
-        page = f"/{quote(host.pipeline)}"
+        page = f"/{host.pipeline}"
         try:
             batch_id = _find_batch(host, run_id)
         except BatchledgerError as error:
@@ -56,8 +62,8 @@ def show_run(request: Request, dag_id: Pipeline, run_id: str, user: GetUserDep) 
             continue
         if batch_id is None:
             told.append(
-                f"{host.pipeline}: Run {run_id} has no batch of its own: it has not planned one yet, found nothing to do, "
-                "or was refused. Its task “plan” says which in its log."
+                f"{host.pipeline}: Run {run_id} has no batch of its own: it has not planned one yet, found nothing to "
+                "do, or was refused. Its task “plan” says which in its log."
             )
         else:
             page += f"/batches/{batch_id}"
@@ -73,6 +79,13 @@ def _find_batch(host: HostDag, run_id: str) -> int | None:
     with keep_connections():
         config = load_pipeline(host.pipeline)
         return find_batch_of_run(ledger_dsn(config), config.name, host.name_run(run_id))
+
+
+def _list_hosted(dag_id: str) -> list[str]:
+    """Return the pipelines of a DAG that have a file. A tag may say anything."""
+    hosted = list_hosted(dag_id)
+    files = {each.stem for each in find_pipeline_files()} if hosted else ()
+    return [each for each in hosted if each in files]
 
 
 def _lead(request: Request, page: str) -> RedirectResponse:

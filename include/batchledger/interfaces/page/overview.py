@@ -15,7 +15,7 @@ from batchledger.books.overview import list_waiting_replays, load_books
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.config.pipeline_files import PipelineFiles
 from batchledger.database.sessions import keep_connections
-from batchledger.interfaces.page.airflow_state import find_active_runs, find_switched_off
+from batchledger.interfaces.page.airflow_state import find_active_runs, find_hosts, find_switched_off
 from batchledger.interfaces.surveys import Standing, find_left
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.looking import ledger_dsn
@@ -78,7 +78,7 @@ class OverviewFinder:
             ledgers=replace(ledgers, books=books, problems=ledgers.problems | silent),
             logs=logs,
             moments=self._moments,
-            switched_off=find_switched_off([each.name for each in configs]),
+            switched_off=_find_switched_off([each.name for each in configs]),
             now=datetime.now(UTC),
         )
         left = find_left(ledgers.dsn_by_connection, {*refused, *(each.name for each in configs)})
@@ -261,6 +261,13 @@ def note_runs(books: Mapping[str, Book]) -> dict[str, Book]:
         if (place.dag_id, place.run_id) not in active
     }
     return {name: replace(each, open_batch=over[name]) if name in over else each for name, each in books.items()}
+
+
+def _find_switched_off(pipelines: Collection[str]) -> Collection[str]:
+    """Return the pipelines of which no run starts by itself, because all their DAGs are switched off."""
+    hosts = find_hosts(pipelines)
+    off = find_switched_off({host.dag_id for each in hosts.values() for host in each})
+    return {name for name, each in hosts.items() if off.issuperset(host.dag_id for host in each)}
 
 
 def _urgency(standing: Standing) -> tuple[int, int, str]:

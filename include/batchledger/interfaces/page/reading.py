@@ -17,7 +17,7 @@ from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.batch_view import BatchView, turn_to
 from batchledger.interfaces.data_docs.folder import DocsFolder
-from batchledger.interfaces.page.access import Pipeline, find_host, list_readable, list_rights, require
+from batchledger.interfaces.page.access import OfVisitor, Pipeline, list_readable
 from batchledger.interfaces.page.airflow_state import find_switched_off, list_hosted
 from batchledger.interfaces.page.batch_list import BATCHES_ARRANGED, COMPARED, NEWEST_FIRST, BatchColumn, BatchQuery
 from batchledger.interfaces.page.dag_views import lead_from_dag, load
@@ -98,7 +98,7 @@ def show_pipelines(
     lookout: Lookout = request.app.state.lookout
     order = read_order(sort, PipelineColumn, WORST_FIRST)
     sight = lookout.overview.look(_PATIENCE_SECONDS)
-    readable = set(list_readable(user)) & set(list_hosted([dag])) if dag else list_readable(user)
+    readable = set(list_readable(user)) & set(list_hosted(dag)) if dag else list_readable(user)
     mine = [each for each in (sight.value.standings if sight.value else ()) if each.name in readable]
     named = choose(mine, q or "", "")
     chosen = choose(named, "", state or "")
@@ -145,7 +145,7 @@ def read_batches(batches: Text = None, state: Text = None, batches_page: Page = 
 def show_pipeline(
     request: Request,
     dag_id: Pipeline,
-    user: GetUserDep,
+    visitor: OfVisitor,
     partitions: Annotated[PartitionQuery, Depends(read_partitions)],
     wanted: Annotated[BatchQuery, Depends(read_batches)],
 ) -> Response:
@@ -157,6 +157,7 @@ def show_pipeline(
         if leads is None:
             raise
         return leads
+    host = visitor.require(Verb.LOOK)
     with keep_connections():
         view = look_at_pipeline(request.app.state.lookout, config, partitions, wanted)
     of_partitions = {"q": partitions.text, "sort": "" if partitions.order == BY_NUMBER else str(partitions.order)}
@@ -165,10 +166,10 @@ def show_pipeline(
         request,
         "pipeline.html.j2",
         view=view,
-        host=find_host(user, dag_id),
+        host=host,
         now=view.freshness.now,
-        rights=list_rights(user, dag_id),
-        switched_off=bool(find_switched_off([dag_id])),
+        rights=visitor.verbs,
+        switched_off=bool(find_switched_off([host.dag_id])),
         threats=warn(view.state.health.threats, view.freshness.now),
         urgent=URGENT,
         kinds=[each for each in Kind if any(each in strip.counts for strip in view.strips)],
@@ -237,23 +238,23 @@ def show_batch(
     request: Request,
     dag_id: Pipeline,
     batch_id: BatchId,
-    user: GetUserDep,
+    visitor: OfVisitor,
     *,
     page: Page = 1,
     quarantine: Page = 1,
     payloads: bool = False,
 ) -> HTMLResponse:
     """Show one batch, with keys, values and whole errors if they are asked for. The ledger keeps who has looked."""
-    rights = list_rights(user, dag_id)
+    may = visitor.verbs
     if payloads:
-        require(user, dag_id, [Verb.SEE_PAYLOADS])
+        visitor.require(Verb.SEE_PAYLOADS)
     config = load(dag_id)
     with keep_connections():
         view = _look_at_batch(config, batch_id, page, quarantine)
     batch_id = view.history.batch.batch_id
     if payloads:
         places = [each.place for each in view.quarantine.lines]
-        actor, errors = Actor(user.get_name()), len(view.quoted)
+        actor, errors = Actor(visitor.user.get_name()), len(view.quoted)
         record_look(ledger_dsn(config), dag_id, actor, places, batch_id=batch_id, errors=errors)
     pages: dict[str, Any] = {"page": page, "quarantine": quarantine}
     if payloads:
@@ -262,10 +263,10 @@ def show_batch(
         request,
         "batch.html.j2",
         view=view,
-        can_see_payloads=Verb.SEE_PAYLOADS in rights,
+        can_see_payloads=Verb.SEE_PAYLOADS in may,
         has_payloads=payloads,
         to_payloads=f"?{urlencode({**pages, 'payloads': 'yes'})}",
-        ways={text: kind for text, kind in _ways_on(view).items() if OFFERS[kind].verb in rights},
+        ways={text: kind for text, kind in _ways_on(view).items() if OFFERS[kind].verb in may},
         has_docs=_has_docs(dag_id, batch_id),
         to_page=lambda number: f"?{urlencode({**pages, 'page': number})}#balance",
         to_quarantine_page=lambda number: f"?{urlencode({**pages, 'quarantine': number})}#quarantine",

@@ -8,12 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import HTTPException, Request, status
 from fastapi.responses import HTMLResponse
 
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.interfaces.page.access import Pipeline, require
+from batchledger.interfaces.page.access import OfVisitor, Pipeline
 from batchledger.interfaces.page.answering import Form, tell_answer
 from batchledger.interfaces.page.dag_views import load
 from batchledger.interfaces.page.forms import list_verbs
@@ -83,7 +82,7 @@ def list_waiting(config: PipelineConfig, name: str, rights: Collection[Verb]) ->
 
 
 async def end(
-    request: Request, dag_id: Pipeline, request_id: RequestId, user: GetUserDep, fields: Form
+    request: Request, dag_id: Pipeline, request_id: RequestId, visitor: OfVisitor, fields: Form
 ) -> HTMLResponse:
     """Carry out what another person has asked for, if it would still change what was shown; or withdraw it.
 
@@ -95,11 +94,11 @@ async def end(
         asked = load_request(ledger_dsn(config), request_id)
         if asked.pipeline != dag_id:
             raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} has no request {request_id}")
-        require(user, dag_id, _verbs_of(asked))
+        visitor.require(*_verbs_of(asked))
         do = _STEPS.get(fields.get("step", ""))
         if do is None:
             raise HTTPException(status.HTTP_400_BAD_REQUEST, "the form neither confirms the request nor withdraws it")
-        decision = Decision(user.get_name(), fields.get("reason", "").strip())
+        decision = Decision(visitor.user.get_name(), fields.get("reason", "").strip())
         decided = do(build_platform(config), asked, decision)
         request.app.state.lookout.expire(dag_id)
         kind = decided.record.subject if decided.record else ""

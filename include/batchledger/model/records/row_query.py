@@ -7,6 +7,7 @@ Spark finds faults of grammar and of types when a batch is staged. Pure.
 """
 
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -91,6 +92,7 @@ _PIECE = re.compile("|".join(f"(?P<{kind.name}>{text})" for kind, text in _PIECE
 _OPENING, _CLOSING = frozenset("(["), {")": "(", "]": "["}
 # Cast to a moment, it is the one in which Spark runs.
 _MOMENT = re.compile(r"[rR]?'\s*(?:now|today|tomorrow|yesterday)\b\s*\S*\s*'", re.IGNORECASE)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 _VARIABLE = "${"
 _MOST_LEVELS = 32
 _REASON_BY_SIGN: Mapping[str, str] = {
@@ -206,7 +208,7 @@ class _QueryReader:
         for before, token, after in zip((_END, *part), part, (*part[1:], _END), strict=False):
             if _VARIABLE in token.text:
                 raise self._fault(token, "Spark puts settings of its server in the place of ${…}")
-            if _MOMENT.fullmatch(token.text):
+            if _MOMENT.fullmatch(_read_escapes(token.text)):
                 raise self._fault(token, "Spark may take this text for the moment in which it runs")
             if token.text == ";":
                 raise self._fault(token, "one statement is all; leave out what follows")
@@ -278,3 +280,13 @@ def _find_parameters(part: Sequence[_Token]) -> Iterator[str]:
             while part[number - 1].text == ")" and part[begin].text != "(":
                 begin -= 1
             yield from {each.word for each in part[begin:number]} - NAMES_OF_FUNCTIONS - {""}
+
+
+def _read_escapes(text: str) -> str:
+    """Return a text with its escapes read as Spark does; a raw one, which has none, as it is."""
+
+    def read(found: re.Match[str]) -> str:
+        code = int(found[1] or found[2] or "0", 16) or int(found[3] or "0", 8)
+        return chr(code) if 0 < code <= sys.maxunicode else found[4] or ""
+
+    return text if text[:1] in "rR" else _ESCAPE.sub(read, text)

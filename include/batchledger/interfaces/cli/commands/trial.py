@@ -127,13 +127,17 @@ def _show(name: str, trial: "Trial", expected: "Expectation | None") -> Shown:
     document = {"pipeline": name, **asdict(trial), "blocked": trial.is_blocked, "differences": None}
     parts = [*_show_rows(name, trial), *_show_others(trial)]
     counts = Text(_count(name, trial), no_wrap=True)
+    from batchledger.trying.trial import NOT_JUDGED
+
+    unjudged = [each.name for each in trial.checks if each.outcome == NOT_JUDGED]
     notes = [Text(each) for each in trial.notes]
+    notes += [Text(f"Not judged here: {', '.join(unjudged)}. A run judges them.")] if unjudged else []
     if expected is None:
         return Shown(document, [*parts, *notes, counts])
     differences = expected.compare(trial)
     document["differences"] = [{"file": expected.file, **asdict(each)} for each in differences]
     if not differences:
-        return Shown(document, [Text(f"{counts.plain} As {expected.file} expects.", no_wrap=True)])
+        return Shown(document, [*notes, Text(f"{counts.plain} As {expected.file} expects.", no_wrap=True)])
     lines = [Text(f"{expected.file}:{each.line}:{each.column}: {each.text}", no_wrap=True) for each in differences]
     return Shown(document, [*lines, *notes, counts], BatchledgerError.exit_code)
 
