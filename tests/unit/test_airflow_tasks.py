@@ -72,13 +72,14 @@ def in_run(
     user: str | None = "ana",
     dag_id: str = PIPELINE,
     task_id: str = "plan",
+    planned: int | None = None,
 ) -> AbstractContextManager[Any]:
     """Be a task of a run that was triggered with these fields."""
     dag_run = SimpleNamespace(
         run_id="manual__1", run_type="manual", conf=fields, clear_number=0, triggering_user_name=user,
         data_interval_start=None, data_interval_end=None, start_date=started_at,
     )  # fmt: skip
-    ti = task_instance(task_id, dag_id=dag_id)
+    ti = task_instance(task_id, planned, dag_id=dag_id)
     return set_current_context({"dag_run": dag_run, "ti": ti})  # type: ignore[typeddict-item]
 
 

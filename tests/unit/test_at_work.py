@@ -1,10 +1,11 @@
 """A run leaves a batch alone at which another one is at work, and takes it over from one that died or stalls."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
+from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.airflow import tasks
 from batchledger.lifecycle import plans, run_batch
 from batchledger.lifecycle.at_work import hand_on
@@ -26,7 +28,7 @@ from tests.fakes.foreign_sink import store_of
 from tests.fakes.presence import MemoryPresences
 from tests.fakes.world import ORDERS_0, World, assert_exactly_once, catch_up, stage_and_audit, staged_twice
 from tests.support import wait_until
-from tests.unit.test_airflow_tasks import CONFIG, task_instance
+from tests.unit.test_airflow_tasks import CONFIG, in_run, task_instance
 
 BY_ANA = Decision("ana@host", "it takes too long")
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -297,3 +299,40 @@ def test_airflow_plan_keeps_its_batch_for_its_stage_task(world: World, monkeypat
     with pytest.raises(AtWorkError, match="left to run manual__1"):
         run_batch.run_once(world.process(), "cli__1")
     assert run_batch.take_through(world.process(), batch_id, "manual__1").attempt == 1
+
+
+REPLAY = {"action": "replay_ranges", "ranges": ["orders[0] 3..7"], "reason": "wrong rate"}
+
+
+@pytest.mark.parametrize("asked", [REPLAY, RETRY], ids=["replay", "retry"])
+@pytest.mark.parametrize("step", [tasks.plan, tasks.stage, tasks.take_next], ids=["plan", "stage", "all steps"])
+def test_second_place_of_a_run_leaves_its_order_to_the_first_and_a_place_of_another_run_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], step: Callable[[PipelineConfig], Any]
+) -> None:
+    """A backfill or another order is for all places of a pipeline in a run, and is carried out once."""
+    monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
+    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
+
+    def come(group: str, act: Callable[[PipelineConfig], Any], dag_id: str = "nightly", planned: int = 0) -> Any:
+        with in_run({"batchledger": asked}, dag_id=dag_id, task_id=f"{group}.plan", planned=planned):
+            return act(CONFIG)
+
+    if asked is REPLAY:
+        catch_up(world)
+    else:
+        with pytest.raises(BatchBlockedError):
+            run_batch.run_once(world.process(alter=staged_twice), "before")
+    planned = come("first", tasks.plan)
+    times_met = count(1)
+
+    def come_second() -> None:
+        with pytest.raises(AirflowSkipException, match="run manual__1@nightly/first "):
+            come("second", step, planned=planned)
+        with pytest.raises(AirflowFailException, match="run manual__1@nightly/first "):
+            come("second", tasks.stage, "weekly", planned)
+        next(times_met)
+
+    run_batch.take_through(world.process(crash=Interrupt("staged", come_second)), planned, "manual__1@nightly/first")
+    come_second()
+    assert (next(times_met), max(world.database.committed.batches)) == (3, planned)
+    assert_exactly_once(world)

@@ -18,7 +18,7 @@ from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets
 from batchledger.model.pauses import paused_by
 from batchledger.model.records.comparison import ReplacedRows, describe_once_more, describe_replaced
 from batchledger.model.records.times import Searched
-from batchledger.model.refusals import blocked, never_published
+from batchledger.model.refusals import blocked, closed, never_published
 from batchledger.planning.batch_size import PACES_CONSIDERED, BatchSize, choose_size
 from batchledger.planning.live import (
     Plan,
@@ -220,7 +220,7 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
 
     ``key`` tells this request from others: a step that is tried again finds the plan that it has stored (I5). If
     everything has expired, and that is allowed, the ledger keeps who asked for it, and what is gone. Raises
-    PipelinePausedError.
+    PipelinePausedError, and FencedError if another run has carried the request out, or the replay was discarded.
     """
     batch = platform.ledger.find_replay(platform.rules.name, key)
     if batch is None:
@@ -233,6 +233,8 @@ def plan_replay(platform: Platform, replay: Replay, run: str, decision: Decision
             logger.info("%s: nothing to publish again in %s", platform.rules.name, replay)
             return None
         batch = store_replay(platform, planned, run, decision, key)
+    if batch.state.is_final and not is_published_by(batch, run):
+        raise closed(batch, run)
     offsets = f"{describe_count(count_offsets(batch.ranges), 'offset')} in {describe_ranges(batch.ranges)}"
     logger.info("%s planned, a replay of %s: %s", batch.label, replay, offsets)
     if platform.rules.mode.can_replace:

@@ -16,7 +16,7 @@ from batchledger.model.balance import Balance
 from batchledger.model.batch import Batch, BatchState, Lane, Step
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import DecisionRefusedError
-from batchledger.model.runs import RunPlace
+from batchledger.model.runs import RunPlace, find_place
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -65,6 +65,13 @@ def find_present_place() -> RunPlace:
     group = getattr(context.get("task"), "place", ti.task_id.rpartition(".")[0])
     index = ti.map_index
     return RunPlace(ti.dag_id, context["dag_run"].run_id, group, index if index is not None and index >= 0 else None)
+
+
+def is_another_place(run: str) -> bool:
+    """Whether the name of a run, as the ledger has it, is another place of this run of Airflow."""
+    here = find_present_place()
+    there = find_place(here.dag_id, run)
+    return there is not None and there != here and (there.dag_id, there.run_id) == (here.dag_id, here.run_id)
 
 
 def describe_present_run(pipeline: "PipelineConfig") -> str:

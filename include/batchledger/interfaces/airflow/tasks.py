@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from batchledger.interfaces.airflow.batch_of_run import IDLE, find_present_place, require_batch
+from batchledger.interfaces.airflow.batch_of_run import IDLE, find_present_place, is_another_place, require_batch
 from batchledger.interfaces.airflow.pushed_metrics import push_metrics
 from batchledger.interfaces.airflow.tracing import PLAN, tell_batch, trace_part, trace_step
 from batchledger.interfaces.trigger_form import OWN_KEY, RunFacts, read_request
@@ -23,7 +23,7 @@ from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import BatchState, Lane, Step
 from batchledger.model.counting import describe_count
-from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, PipelinePausedError
+from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, FencedError, PipelinePausedError
 from batchledger.model.quoting import quote
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _run(pipeline: "PipelineConfig") -> str:
 
 @contextmanager
 def in_airflow_terms(asked: Request | None = None) -> Iterator[None]:
-    """Let Airflow retry what may succeed later, and nothing else; skip what another run does as well.
+    """Let Airflow retry what may succeed later, and nothing else; skip what another run or place does as well.
 
     The log of a task shows the causes of an error, too. A cause may quote a row, so none is left.
     """
@@ -376,8 +376,19 @@ def in_airflow_terms(asked: Request | None = None) -> Iterator[None]:
         yield
     except BatchledgerError as error:
         error.__cause__, error.__suppress_context__ = None, True
-        if isinstance(error, AtWorkError) and asked is not None and asked.is_catching_up:
+        if asked is not None and _is_left_to_others(asked, error):
             raise _skip_run(str(error)) from error
         if error.retryable:
             raise
         raise AirflowFailException(str(error)) from error
+
+
+def _is_left_to_others(asked: Request, error: BatchledgerError) -> bool:
+    """Whether the error says that what was asked for is, or was, another's work.
+
+    A run that only catches up leaves that to any run. An order of a run is for all places of a pipeline in it, and one
+    of them carries it out: a backfill publishes its interval once.
+    """
+    if isinstance(error, AtWorkError):
+        return asked.is_catching_up or is_another_place(error.other.run)
+    return isinstance(error, FencedError) and error.run is not None and is_another_place(error.run)
