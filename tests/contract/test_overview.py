@@ -16,6 +16,7 @@ from batchledger.books.overview import (
     find_quarantined,
     list_given_up,
     list_holders,
+    list_published_since,
     list_waiting_replays,
     load_books,
     load_held,
@@ -451,6 +452,20 @@ def test_batch_of_a_run_is_the_newest_that_it_has_planned_or_worked_on(
     following = life.store(warehouse, SECOND, run="took it up")
     assert found("took it up") == following.batch_id
     assert found("planned") == planned.batch_id
+
+
+def test_batches_published_since_a_moment_are_the_newest_that_have_rows(warehouse: PostgresWarehouse) -> None:
+    def found(since: datetime, most: int = 9) -> list[int]:
+        return [*list_published_since(warehouse.dsn, warehouse.pipeline, since, most)]
+
+    begin = datetime.now(UTC) - timedelta(days=1)
+    first, second = (life.take_to_published(warehouse, each).batch.batch_id for each in (FIRST, SECOND))
+    given_up = hold(warehouse, OffsetRange(ORDERS_1, 0, 4))
+    published = list_published_since(warehouse.dsn, warehouse.pipeline, begin)
+    assert [*published] == [first, second]
+    assert given_up not in published
+    assert found(published[second]) == found(begin, most=1) == [second]
+    assert found(published[second] + timedelta(microseconds=1)) == []
 
 
 def test_batches_before_one_are_the_next_page_of_the_list(

@@ -268,12 +268,16 @@ def list_batches_of_run(dsn: str, pipeline: str, run: str) -> list[int]:
         return [int(batch_id) for (batch_id,) in cursor]
 
 
-def list_published_since(dsn: str, pipeline: str, since: datetime, most: int = 1_000) -> dict[int, datetime]:
-    """Return when batches of a pipeline were published, at or after a moment; the oldest first, ``most`` of them."""
+def list_published_since(dsn: str, pipeline: str, since: datetime, most: int = 10_000) -> dict[int, datetime]:
+    """Return when the newest ``most`` batches with rows were published, at or after a moment; the oldest comes first.
+
+    What a person has given up has no rows, and at_most_once moves the position before they are there.
+    """
     with transaction(dsn, f"look for batches of {pipeline}") as cursor:
         cursor.execute(
             "select batch_id, published_at from batchledger.batch where pipeline = %s and state = 'published' "
-            "and published_at >= %s order by published_at, batch_id limit %s",
+            "and rows_published_at is not null and published_at >= %s "
+            "order by published_at desc, batch_id desc limit %s",
             (pipeline, since, most),
         )
-        return {int(batch_id): published_at for batch_id, published_at in cursor}
+        return {int(batch_id): published_at for batch_id, published_at in reversed(cursor.fetchall())}

@@ -5,6 +5,7 @@ DAG files import this module, so nothing heavy is imported here.
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 RUN_WAS_DUE = "{{ dag_run.run_after.isoformat() }}"
+# The threads that all triggers share may wait for other systems, and a ledger that does not answer would hold them up.
+_THREADS = ThreadPoolExecutor(8, thread_name_prefix="published batches")
 Found = dict[str, Any]
 """``pipeline``, ``batch_ids`` and ``published_at`` of the newest of them, as JSON."""
 
@@ -24,7 +27,8 @@ class BatchPublishedSensor(BaseSensorOperator):
     """Succeeds when a batch of a pipeline has been published since a moment; returns its number, and of those after it.
 
     ``pipeline`` is the name of a pipeline file. ``since`` is a moment with a zone; without it, the one at which the run
-    of this DAG was due. ``deferrable``: wait in the triggerer, where waiting takes no slot of a worker.
+    of this DAG was due. The clock of the ledger's database says when a batch was published. ``deferrable``: wait in the
+    triggerer, where waiting takes no slot of a worker.
     """
 
     template_fields = ("pipeline", "since")
@@ -83,9 +87,10 @@ class BatchPublishedTrigger(BaseTrigger):
         """Look, and wait. An error that may pass ends no wait; any other one ends this try of the task."""
         from batchledger.model.errors import BatchledgerError
 
+        loop = asyncio.get_running_loop()
         while True:
             try:
-                found = await asyncio.to_thread(find_published, self.pipeline, self.since)
+                found = await loop.run_in_executor(_THREADS, find_published, self.pipeline, self.since)
             except BatchledgerError as error:
                 found = None if error.retryable else {"error": str(error)}
             if found is not None:
@@ -95,7 +100,10 @@ class BatchPublishedTrigger(BaseTrigger):
 
 
 def find_published(pipeline: str, since: str) -> Found | None:
-    """Return which batches of a pipeline have been published since a moment, the oldest first; None if none has."""
+    """Return which batches of a pipeline have been published since a moment; None if none has.
+
+    They are the newest ones, as many as ``list_published_since`` returns, the oldest of them first.
+    """
     from batchledger.books.overview import list_published_since
     from batchledger.config.pipeline_file import load_pipeline
     from batchledger.interfaces.trigger_form import read_moment

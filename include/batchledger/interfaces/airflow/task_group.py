@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import TaskGroup, XComArg, get_current_context, task, task_group
+from airflow.sdk import TaskGroup, TriggerRule, XComArg, get_current_context, task, task_group
 
 from batchledger.interfaces.airflow import lineage, links
 from batchledger.interfaces.airflow.operators import BatchledgerOperator, Named, PublishOperator, report_run
@@ -64,13 +64,13 @@ def add_group(
 
     ``among`` are the names that a mapped group is made of, as far as they are known.
     """
-    last: PublishOperator | BatchledgerOperator = add_steps(pipeline, among=among, trigger_rule="none_failed")
+    last: PublishOperator | BatchledgerOperator = add_steps(pipeline, among=among)
+    _run_after_a_skip(last)
     if until_caught_up:
         # In the place of the group, so that it counts what the group has published before it.
         place = last.task_id.rpartition(".")[0]
-        rest = BatchledgerOperator(
-            task_id="catch_up", pipeline=pipeline, until_caught_up=True, place=place, trigger_rule="none_failed"
-        )
+        rest = BatchledgerOperator(task_id="catch_up", pipeline=pipeline, until_caught_up=True, place=place)
+        _run_after_a_skip(rest)
         last >> rest
         last = rest
 
@@ -83,6 +83,13 @@ def add_group(
     lineage.silence_task(reported.operator)
     reported.as_teardown()
     return last
+
+
+def _run_after_a_skip(step: PublishOperator | BatchledgerOperator) -> None:
+    """Let a step say what there was to do, also if there was nothing. Airflow allows no such rule with fail_fast."""
+    dag = step.get_dag()
+    if dag is None or not dag.fail_fast:
+        step.trigger_rule = TriggerRule.NONE_FAILED
 
 
 def add_steps(pipeline: Named, **of_publish: Any) -> PublishOperator:
