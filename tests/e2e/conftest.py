@@ -9,6 +9,7 @@ from batchledger.local.airflow_api import AirflowAccount, AirflowApi, open_airfl
 from batchledger.local.stack import local_stack, processes
 from batchledger.local.stack.airflow_components import ADMIN, VIEWER, airflow_url
 from tests.conftest import Kafka, TestServices
+from tests.e2e.own_dags import OwnDags
 from tests.endpoints import Webhook, serve_webhook
 from tests.otlp import OtlpReceiver, serve_otlp
 
@@ -53,3 +54,12 @@ def viewer(services: TestServices, airflow: AirflowApi) -> Iterator[AirflowApi]:
     """The same Airflow, logged in as a user who may look at everything and act on nothing."""
     with open_airflow(AirflowAccount(airflow.url, VIEWER, services.home.airflow_password_file)) as api:
         yield api
+
+
+@pytest.fixture
+def own_dags(airflow: AirflowApi, services: TestServices) -> Iterator[OwnDags]:
+    """A person's own DAGs, which are gone after the test."""
+    own = OwnDags(airflow, services)
+    yield own
+    for dag_id in own.added:
+        (services.home.more_dags / f"{dag_id}.py").unlink()

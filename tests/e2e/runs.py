@@ -1,16 +1,22 @@
 """What the tests ask of Airflow and of the ledger, the history that they write, and how they spoil a target."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from batchledger.books.history import BatchSummary, DecisionRecord, list_batches, load_batch_history
 from batchledger.local.airflow_api import AirflowApi, Run
+from batchledger.local.stack import airflow_components, processes
+from batchledger.local.stack.processes import ServiceRecord
 from batchledger.looking import ledger_dsn
+from tests.conftest import TestServices
 from tests.support import TestPipeline, wait_until
 
 # A machine that is busy with other work takes several times as long as an idle one.
@@ -29,7 +35,12 @@ def switch_on(airflow: AirflowApi, pipeline: TestPipeline) -> None:
 
 def wait_until_idle(airflow: AirflowApi, pipeline: TestPipeline) -> None:
     """Wait until no run is active, those that runs have started included."""
-    wait_until(lambda: not any(run.is_active for run in airflow.list_runs(pipeline.name)), DEADLINE_SECONDS, every=0.5)
+    wait_until_over(airflow, pipeline.name)
+
+
+def wait_until_over(airflow: AirflowApi, dag_id: str) -> None:
+    """Wait until a DAG has no active run."""
+    wait_until(lambda: not any(run.is_active for run in airflow.list_runs(dag_id)), DEADLINE_SECONDS, every=0.5)
 
 
 def trigger(airflow: AirflowApi, pipeline: TestPipeline, **fields: Any) -> Run:
@@ -46,6 +57,46 @@ def run_to_the_end(airflow: AirflowApi, pipeline: TestPipeline) -> list[Run]:
     return airflow.list_runs(pipeline.name)
 
 
+@dataclass(frozen=True)
+class Person:
+    """A person at one run of Airflow."""
+
+    airflow: AirflowApi
+    dag_id: str
+    run: Run
+
+    def mark(self, task_id: str, state: str) -> None:
+        """Mark a task, and wait: Airflow runs what had failed behind it by itself."""
+        self.press(task_id, state)
+        wait_until_over(self.airflow, self.dag_id)
+
+    def press(self, task_id: str, state: str) -> None:
+        """Press *Mark success* or *Mark failed* on one task."""
+        self._ask("PATCH", f"{self._address}/taskInstances/{task_id}", {"new_state": state})
+
+    def clear(self, *task_ids: str) -> None:
+        """Clear exactly these tasks, and wait until they have run again."""
+        asked = {"dry_run": False, "dag_run_id": self.run.run_id, "task_ids": task_ids, "only_failed": False}
+        self._ask("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", asked)
+        wait_until_over(self.airflow, self.dag_id)
+
+    def read_note(self) -> str | None:
+        """Return what stands beside the run."""
+        note: str | None = self._ask("GET", self._address)["note"]
+        return note
+
+    def write_note(self, text: str) -> None:
+        """Leave a note of his own."""
+        self._ask("PATCH", self._address, {"note": text})
+
+    @property
+    def _address(self) -> str:
+        return f"/api/v2/dags/{self.dag_id}/dagRuns/{quote(self.run.run_id)}"
+
+    def _ask(self, method: str, address: str, body: Any = None) -> Any:
+        return self.airflow.client.request(method, address, json=body).raise_for_status().json()
+
+
 def task_states(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> dict[str, str | None]:
     """The states of the tasks of one run."""
     return {task.task_id: task.state for task in airflow.list_tasks(pipeline.name, run.run_id)}
@@ -57,9 +108,9 @@ def plan_of(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> tuple[str 
     return plan.state, plan.try_number, airflow.read_error(pipeline.name, run.run_id, plan)
 
 
-def read_logs(local: Path, pipeline: TestPipeline, run: Run, dag_id: str | None = None) -> str:
+def read_logs(local: Path, dag_id: str, run: Run) -> str:
     """What the tasks of a run have written, one after the other."""
-    (folder,) = (local / "airflow" / "logs").glob(f"dag_id={dag_id or pipeline.name}/run_id={run.run_id}")
+    (folder,) = (local / "airflow" / "logs").glob(f"dag_id={dag_id}/run_id={run.run_id}")
     return "".join(path.read_text() for path in sorted(folder.rglob("*.log")))
 
 
@@ -100,3 +151,15 @@ def send_history(pipeline: TestPipeline, days: int, per_day: int = 4) -> None:
         value = json.dumps({"message_id": message_id, "number": number, "amount": number / 4}).encode()
         pipeline.send_raw([(number % 2, value)], timestamp=int(moment.timestamp() * 1000))
         pipeline.sent.append(message_id)
+
+
+@contextmanager
+def second(services: TestServices, component: str) -> Iterator[ServiceRecord]:
+    """Another process of a component, on the same Airflow database."""
+    name = f"second-{component}"
+    command = airflow_components._COMMAND_BY_COMPONENT[component]
+    record = processes.start(services.home, name, airflow_components._launch(services.home, command))
+    try:
+        yield record
+    finally:
+        processes.stop(lambda: processes.find_members(services.home, [name])[name], 10)

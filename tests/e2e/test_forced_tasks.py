@@ -1,53 +1,11 @@
 """What a person forces in Airflow, with its own buttons: it ends in a sentence, and nothing becomes visible by it."""
 
-from typing import Any
-from urllib.parse import quote
-
 from batchledger.local.airflow_api import AirflowApi, Run
 from tests.conftest import TestServices
-from tests.e2e.runs import (
-    PATIENT,
-    read_logs,
-    run_to_the_end,
-    task_states,
-    wait_until_idle,
-)
+from tests.e2e.runs import PATIENT, Person, read_logs, run_to_the_end, task_states
 from tests.support import TestPipeline, Workplace
 
 pytestmark = PATIENT
-
-
-class Person:
-    """A person at one run of Airflow."""
-
-    def __init__(self, airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> None:
-        self._airflow, self._pipeline, self._run = airflow, pipeline, run
-        self._address = f"/api/v2/dags/{pipeline.name}/dagRuns/{quote(run.run_id)}"
-
-    def mark(self, task_id: str, state: str) -> None:
-        """Press *Mark success* or *Mark failed* on one task. Airflow runs what had failed behind it by itself."""
-        self._ask("PATCH", f"{self._address}/taskInstances/{task_id}", {"new_state": state})
-        wait_until_idle(self._airflow, self._pipeline)
-
-    def clear(self, *task_ids: str) -> None:
-        """Clear exactly these tasks, and wait until they have run again."""
-        asked = {"dry_run": False, "dag_run_id": self._run.run_id, "task_ids": task_ids, "only_failed": False}
-        self._ask("POST", f"/api/v2/dags/{self._pipeline.name}/clearTaskInstances", asked)
-        wait_until_idle(self._airflow, self._pipeline)
-
-    def read_note(self) -> str | None:
-        """Return what stands beside the run."""
-        note: str | None = self._ask("GET", self._address)["note"]
-        return note
-
-    def write_note(self, text: str) -> None:
-        """Leave a note of his own."""
-        self._ask("PATCH", self._address, {"note": text})
-
-    def _ask(self, method: str, address: str, body: Any = None) -> Any:
-        answer = self._airflow.client.request(method, address, json=body)
-        answer.raise_for_status()
-        return answer.json()
 
 
 def find_task(airflow: AirflowApi, pipeline: TestPipeline, run: Run, task_id: str) -> tuple[str | None, int, str]:
@@ -63,9 +21,9 @@ def test_note_of_a_run_says_rows_and_batch_and_leaves_the_note_of_a_person(
     pipeline.send(30, partitions=1)
     (run,) = run_to_the_end(airflow, pipeline)
     batch_id = pipeline.query("select batch_id from batchledger.batch where pipeline = %s", pipeline.name)[0][0]
-    person, note = Person(airflow, pipeline, run), f"batch {batch_id}: 30 rows published"
+    person, note = Person(airflow, pipeline.name, run), f"batch {batch_id}: 30 rows published"
     assert person.read_note() == note
-    logs = read_logs(services.home.local, pipeline, run)
+    logs = read_logs(services.home.local, pipeline.name, run)
     assert note in logs
     assert f"batch {batch_id} of {pipeline.name} took everything that was readable" in logs
     person.write_note("for the auditors")
@@ -81,7 +39,7 @@ def test_forced_audit_ends_publish_once_with_the_batch_and_the_way_on_and_the_no
     pipeline.send_in_transaction([b"{}"], partition=0, commit=True)
     (run,) = run_to_the_end(airflow, pipeline)
     batch_id = pipeline.query("select batch_id from batchledger.batch where pipeline = %s", pipeline.name)[0][0]
-    person = Person(airflow, pipeline, run)
+    person = Person(airflow, pipeline.name, run)
     assert person.read_note() == (
         f"batch {batch_id} is blocked, and not visible. It waits for a person: batchledger batch {batch_id}"
     )
@@ -106,7 +64,7 @@ def test_run_whose_plan_was_only_marked_says_so_and_the_next_run_publishes(
     pipeline = workplace.create()
     (run,) = run_to_the_end(airflow, pipeline)
     assert task_states(airflow, pipeline, run)["plan"] == "skipped"
-    person = Person(airflow, pipeline, run)
+    person = Person(airflow, pipeline.name, run)
     assert person.read_note() is None
     person.mark("plan", "success")
     person.clear("stage", "report")

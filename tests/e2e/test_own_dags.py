@@ -1,16 +1,17 @@
 """Pipelines in DAGs of a person's own: task groups, one task for all steps, mapped groups; each row once, wherever."""
 
-from collections.abc import Iterator
-from typing import Any
-from uuid import uuid4
+from collections.abc import Sequence
 
-import pytest
+import psycopg
 
 from batchledger.books.history import load_batch_history
-from batchledger.local.airflow_api import AirflowApi, Run
+from batchledger.local.airflow_api import Run
+from batchledger.local.stack.defaults import AIRFLOW_DATABASE, AIRFLOW_DATABASE_USER
+from batchledger.local.stack.postgres_server import connection_string
 from batchledger.looking import ledger_dsn
 from tests.conftest import TestServices
-from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, read_logs, run_to_the_end
+from tests.e2e.own_dags import OwnDags
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, run_to_the_end, second
 from tests.support import TestPipeline, Workplace, wait_until
 
 pytestmark = PATIENT
@@ -52,6 +53,8 @@ watched = Asset(
 
 with DAG("{dag_id}", schedule=[watched]):
     BatchledgerOperator(task_id="load", pipeline="{name}")
+
+with DAG("{dag_id}_waits", schedule=None):
     BatchPublishedSensor(task_id="here", pipeline="{name}", poke_interval=1)
     BatchPublishedSensor(task_id="there", pipeline="{name}", poke_interval=1, deferrable=True)
 
@@ -81,49 +84,6 @@ with DAG("{dag_id}", schedule=None, max_active_runs=5):
     BatchledgerTaskGroup("load", pipeline="{name}", until_caught_up=True)
     BatchledgerOperator(task_id="one", pipeline="{name}", until_caught_up=True)
 """
-
-
-class OwnDags:
-    """The folder of a person's own DAGs, and a running Airflow that reads it."""
-
-    def __init__(self, airflow: AirflowApi, services: TestServices) -> None:
-        self.airflow, self.services = airflow, services
-        self.added: list[str] = []
-
-    def add(self, text: str, **names: str) -> str:
-        """Write the file of a DAG, wait until Airflow knows it, switch it on, and return its id."""
-        dag_id = f"nightly-{uuid4().hex[:8]}"
-        (self.services.home.more_dags / f"{dag_id}.py").write_text(text.format(dag_id=dag_id, **names))
-        self.added.append(dag_id)
-        self.airflow.wait_until_known(dag_id, DEADLINE_SECONDS)
-        self.airflow.unpause(dag_id)
-        return dag_id
-
-    def run(self, *dag_ids: str) -> list[Run]:
-        """Trigger a run of each, all at once, and return them when they are over."""
-        asked = [(each, self.airflow.trigger(each, {}).run_id) for each in dag_ids]
-
-        def find() -> list[Run]:
-            runs = {(dag_id, run.run_id): run for dag_id in {*dag_ids} for run in self.airflow.list_runs(dag_id)}
-            return [runs[each] for each in asked]
-
-        wait_until(lambda: not any(run.is_active for run in find()), DEADLINE_SECONDS, every=0.5)
-        return find()
-
-    def states(self, dag_id: str, run: Run) -> dict[str, str | None]:
-        return {each.task_id: each.state for each in self.airflow.list_tasks(dag_id, run.run_id)}
-
-    def xcom(self, dag_id: str, run: Run, task_id: str) -> Any:
-        address = f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}/taskInstances/{task_id}/xcomEntries/return_value"
-        return self.airflow.client.get(address, params={"deserialize": True}).raise_for_status().json()["value"]
-
-
-@pytest.fixture
-def own_dags(airflow: AirflowApi, services: TestServices) -> Iterator[OwnDags]:
-    own = OwnDags(airflow, services)
-    yield own
-    for dag_id in own.added:
-        (services.home.more_dags / f"{dag_id}.py").unlink()
 
 
 def runs_of(pipeline: TestPipeline) -> set[str]:
@@ -168,8 +128,12 @@ def test_own_dag_begins_when_records_are_there_sensors_wait_for_the_batch_and_an
 ) -> None:
     pipeline = workplace.create()
     dag_id = own_dags.add(DOWNSTREAM, name=pipeline.name)
-    own_dags.airflow.wait_until_known(f"{dag_id}_after", DEADLINE_SECONDS)
-    own_dags.airflow.unpause(f"{dag_id}_after")
+    for each in (f"{dag_id}_after", f"{dag_id}_waits"):
+        own_dags.airflow.wait_until_known(each, DEADLINE_SECONDS)
+        own_dags.airflow.unpause(each)
+    waiting = own_dags.airflow.trigger(f"{dag_id}_waits")
+    both_wait = {"here": "running", "there": "deferred"}
+    wait_until(lambda: own_dags.states(f"{dag_id}_waits", waiting) == both_wait, DEADLINE_SECONDS, every=0.5)
     pipeline.send(30)
 
     def runs(dag: str) -> list[Run]:
@@ -178,8 +142,9 @@ def test_own_dag_begins_when_records_are_there_sensors_wait_for_the_batch_and_an
     wait_until(lambda: bool(runs(dag_id) and runs(f"{dag_id}_after")), DEADLINE_SECONDS, every=0.5)
     pipeline.assert_exact()
     (batch,) = batches_of(pipeline)
-    first = runs(dag_id)[-1]
-    assert {own_dags.xcom(dag_id, first, each)["batch_ids"][0] for each in ("here", "there")} == {batch.batch_id}
+    assert own_dags.wait(f"{dag_id}_waits", waiting).state == "success"
+    found = [own_dags.xcom(f"{dag_id}_waits", waiting, each) for each in both_wait]
+    assert [each["batch_ids"] for each in found] == [[batch.batch_id]] * 2
     assert own_dags.xcom(f"{dag_id}_after", runs(f"{dag_id}_after")[-1], "add_up") == [[[batch.batch_id], 30]]
     assert {run.kind for run in own_dags.airflow.list_runs(dag_id)} == {"asset_triggered"}
 
@@ -196,20 +161,30 @@ def test_pipeline_file_with_one_task_takes_the_backlog_in_one_run(own_dags: OwnD
     assert own_dags.states(pipeline.name, *idle) == {"batch": "skipped", "report": "success"}
 
 
-def test_pipeline_in_two_dags_twice_in_each_and_in_many_runs_at_once_has_each_row_once(
-    own_dags: OwnDags, workplace: Workplace
+def count_schedulers(services: TestServices, dag_ids: Sequence[str]) -> list[tuple[int, int]]:
+    """How many tasks of the DAGs each scheduler has queued, by the number of its process in Airflow's database."""
+    dsn = connection_string(services.ports, services.credentials, AIRFLOW_DATABASE, AIRFLOW_DATABASE_USER)
+    query = "select queued_by_job_id, count(*) from task_instance where dag_id = any(%s) and queued_by_job_id > 0"
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(f"{query} group by 1", [[*dag_ids]]).fetchall()
+
+
+def test_pipeline_in_two_dags_twice_in_each_and_in_many_runs_at_once_has_each_row_once_under_two_schedulers(
+    own_dags: OwnDags, workplace: Workplace, services: TestServices
 ) -> None:
     pipeline = workplace.create(limits=SMALL)
     pipeline.send(200)
     dag_ids = [own_dags.add(TWICE, name=pipeline.name) for _ in range(2)]
-    runs = own_dags.run(*dag_ids, *dag_ids)
+    living = {"job_type": "SchedulerJob", "is_alive": True}
+    jobs = lambda: own_dags.airflow.client.get("/api/v2/jobs", params=living).json()["jobs"]  # noqa: E731
+    with second(services, "scheduler"):
+        wait_until(lambda: len(jobs()) == 2, DEADLINE_SECONDS, every=0.5)
+        runs = own_dags.run(*dag_ids, *dag_ids)
     states = [own_dags.states(dag_id, run) for dag_id, run in zip(dag_ids * 2, runs, strict=True)]
     assert {run.state for run in runs} == {"success"}, states
     pipeline.assert_exact()
     reports = [state for each in states for task_id, state in each.items() if task_id.endswith("report")]
     assert set(reports) == {"success"}
-    logs = "".join(
-        read_logs(own_dags.services.home.local, pipeline, run, dag_id)
-        for dag_id, run in zip(dag_ids * 2, runs, strict=True)
-    )
+    logs = "".join(map(own_dags.logs, dag_ids * 2, runs))
     assert "is left to run " in logs
+    assert len(count_schedulers(services, dag_ids)) == 2

@@ -4,7 +4,6 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,14 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 from batchledger.local.airflow_api import AirflowApi, Run
-from batchledger.local.stack import airflow_components, processes
 from batchledger.local.stack.home import Credentials, write_private
 from batchledger.local.stack.kafka_broker import client_options
 from batchledger.local.stack.processes import ServiceRecord
 from batchledger.local.torture.proxy import Link, run_proxy
 from batchledger.model.batch import Decision
 from tests.conftest import TestServices, choose_ports
-from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, switch_on, trigger, wait_until_idle
+from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, second, switch_on, trigger, wait_until_idle
 from tests.faults.servers import Server, server_of_its_own
 from tests.support import TestPipeline, Workplace, wait_until
 
@@ -246,18 +244,6 @@ def test_ledger_and_kafka_that_go_away_and_come_back_need_no_hand(
         wait_for_rows(airflow, each)
     assert_few_runs(airflow, behind, other)
     assert find_triggerer(services) == triggerer
-
-
-@contextmanager
-def second(services: TestServices, component: str) -> Iterator[ServiceRecord]:
-    """Another process of a component, on the same Airflow database."""
-    name = f"second-{component}"
-    command = airflow_components._COMMAND_BY_COMPONENT[component]
-    record = processes.start(services.home, name, airflow_components._launch(services.home, command))
-    try:
-        yield record
-    finally:
-        processes.stop(lambda: processes.find_members(services.home, [name])[name], 10)
 
 
 def test_two_schedulers_and_two_triggerers_publish_every_record_once_and_one_that_is_killed_is_replaced(

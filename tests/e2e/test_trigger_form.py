@@ -54,7 +54,7 @@ def test_form_replays_offsets_and_times_and_the_ledger_knows_who_and_why(
     ranges = [f"{pipeline.name}[0] 0..4", f"{pipeline.name}[1] 0..4", ""]
     spoilt = read_target(pipeline)
     shown = trigger(airflow, pipeline, action="replay_ranges", ranges=ranges, dry_run=True)
-    assert describe_difference(spoilt, before) in read_logs(services.home.local, pipeline, shown)
+    assert describe_difference(spoilt, before) in read_logs(services.home.local, pipeline.name, shown)
     assert {name for name, state in task_states(airflow, pipeline, shown).items() if state != "skipped"} == {"report"}
     assert read_target(pipeline) == spoilt
     kept = load_batch_history(ledger_dsn(pipeline.config), batches_of(pipeline)[-1].batch_id).dry_run
