@@ -31,6 +31,7 @@ from tests.fakes.crash import crash_points
 from tests.support import TestPipeline, Workplace, wait_until
 
 pytestmark = PATIENT
+STEPS = ("plan", "stage", "audit", "publish")
 POINTS = crash_points(DeliveryMode.EXACTLY_ONCE)
 
 STRUCK = """\
@@ -179,7 +180,7 @@ def test_strangers_dag_whose_tasks_die_at_every_crash_point_has_each_row_once_in
     assert {tries_of(own_dags, dag_id, run, group) for group in ("load", "outer.inner")} == {4 + len(POINTS)}
     assert set(found["weak"].count_copies().values()) == {2}
     assert own_dags.xcom(dag_id, run, "tell") == [20, 20]
-    assert {states[f"detour.{step}"] for step in ("plan", "stage", "audit", "publish")} == {"skipped"}
+    assert {states[f"detour.{step}"] for step in STEPS} == {"skipped"}
     assert batches_of(found["detour"]) == []
 
 
@@ -196,7 +197,7 @@ def test_tasks_that_a_person_clears_or_marks_add_no_row_and_hide_none(
     def clear(*steps: str) -> Sequence[str | None]:
         person.clear(*(f"load.{step}" for step in steps))
         states = own_dags.states(dag_id, run)
-        return [states[f"load.{step}"] for step in ("plan", "stage", "audit", "publish")]
+        return [states[f"load.{step}"] for step in STEPS]
 
     assert clear("publish") == ["success"] * 4
     assert own_dags.xcom(dag_id, run, "load.publish")["rows"] == 20
@@ -205,7 +206,7 @@ def test_tasks_that_a_person_clears_or_marks_add_no_row_and_hide_none(
     assert len(batches_of(load)) == 1
 
     load.send(20)
-    assert clear("plan", "stage", "audit", "publish") == ["success"] * 4
+    assert clear(*STEPS) == ["success"] * 4
     load.assert_exact()
 
     load.send(20)
@@ -217,6 +218,11 @@ def test_tasks_that_a_person_clears_or_marks_add_no_row_and_hide_none(
     assert clear("stage", "audit", "publish") == ["success"] * 4
     load.assert_exact()
     assert [each.state for each in batches_of(load)] == ["published"] * 3
+
+    found["first"].send(10)
+    person.clear(*(f"many.{step}" for step in STEPS))
+    found["first"].assert_exact()
+    assert found["first"].count_target_rows() == 10
 
 
 def test_task_marked_before_it_runs_or_while_it_runs_publishes_nothing_and_the_rows_come_once(
