@@ -169,7 +169,7 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(SCHEMA): $(STAMPS)/project $(wildcard include/batchledger/config/*.py include/batchledger/sinks/*/kind.py)
+$(SCHEMA): $(STAMPS)/project $(wildcard $(addprefix include/batchledger/,config/*.py model/*.py model/*/*.py settings/*.py sinks/*.py sinks/*/*.py))
 	@$(BIN)/batchledger check --schema > $@
 
 $(JARS): $(wildcard include/batchledger/local/stack/ivy/*) $(STAMPS)/packages

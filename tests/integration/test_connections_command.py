@@ -104,10 +104,27 @@ def test_what_is_missing_of_another_type_or_does_not_answer_exits_with_1_and_kee
         "wrong": "could not ask for the cluster. Nothing was changed.",
         "gone": "could not look at the database. Nothing was changed.",
         "nowhere": f"{pipeline.path}: spark: Airflow knows no connection 'nowhere'.",
-        "elsewhere": "Connection 'elsewhere' has type 'postgres'. Nothing was opened.",
+        "elsewhere": f"{pipeline.path}: alerts: Connection 'elsewhere' has type 'postgres'. Nothing was opened.",
     }
     assert "refuses the login" in found["wrong"]["error"]
     assert PASSWORD not in done.stdout + done.stderr + listed.stdout
+
+
+def test_one_connection_that_is_used_for_two_things_has_to_fit_both(workplace: Workplace) -> None:
+    """The negative control is a connection of HTTP, which fits alerts and a registry: the registry is asked."""
+    first = workplace.create(alerts=["shared"])
+    second = workplace.create(source={"connection": "shared"})
+    third = workplace.create(sink={"type": "kafka", "topic": "out", "format": "avro", "registry": "shared"})
+    here = HERE | {"AIRFLOW_CONN_SHARED": json.dumps({"conn_type": "http", "host": f"http://127.0.0.1:{free_port()}"})}
+    refused = batchledger("connections", first.name, second.name, "--json", **here)
+    assert refused.returncode == 1
+    error = by_name(json.loads(refused.stdout))["shared"]["error"]
+    assert error.startswith(f"{second.path}: source.connection: Connection 'shared' has type 'http'.")
+    assert "type 'kafka' is needed here" in error
+    fitting = batchledger("connections", first.name, third.name, "--test", "--json", **here)
+    found = by_name(json.loads(fitting.stdout))["shared"]
+    assert list(found["pipelines_by_key"]) == ["alerts", "sink.registry"]
+    assert (found["milliseconds"] is None, "has type" in found["error"]) == (False, False)
 
 
 def test_airflows_test_says_which_cluster_answers_and_what_a_broker_refuses_without_the_password(

@@ -261,11 +261,12 @@ def webhook_tls(connection: Connection) -> TlsFiles:
     return read_tls_files(connection.connection_id, connection.extra, "" if is_encrypted else "an address of http")
 
 
-def require_type(connection: Connection, *expected: str) -> None:
-    """Raise ConfigurationError for a connection of another type than these."""
+def require_type(connection: Connection, *expected: str, asked_by: str = "") -> None:
+    """Raise ConfigurationError for a connection of another type than these. ``asked_by`` says where its id stands."""
+    place = f"{asked_by}: " if asked_by else ""
     if connection.type not in map(plain_type, expected):
         raise ConfigurationError(
-            f"Connection {connection.connection_id!r} has type {connection.type!r}. Nothing was opened.",
+            f"{place}Connection {connection.connection_id!r} has type {connection.type!r}. Nothing was opened.",
             why=f"A connection of type {' or '.join(map(repr, expected))} is needed here.",
             advice=f"Change its type, or name another connection. The documentation shows one: {_page_of(*expected)}",
             subject=connection.connection_id,

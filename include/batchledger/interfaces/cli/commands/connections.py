@@ -31,10 +31,11 @@ def connections(
     listed: dict[str, Listed] = {}
     for name, each in named.items():
         try:
-            loaded[name], place = load_with_place(name, each.types, each.asked_by)
+            loaded[name], place = load_with_place(name, *next(iter(each.place_by_types.items())))
             listed[name] = replace(each, type=loaded[name].type, found_in=place)
-            if each.types:
-                require_type(loaded[name], *each.types)
+            for types, asked_by in each.place_by_types.items():
+                if types:
+                    require_type(loaded[name], *types, asked_by=asked_by)
         except ConnectionMissingError as error:
             if each.pipelines_by_key.keys() != {LEDGER_KEYS}:
                 listed[name] = replace(each, error=error)
@@ -48,7 +49,8 @@ def _list_uses(names: Sequence[str]) -> dict[str, Listed]:
     found: dict[str, Listed] = {}
     for pipeline in select_pipelines(names):
         for key, name, types in list_named(pipeline):
-            each = found.setdefault(name, Listed(name, types, f"{pipeline.file}: {key}"))
+            each = found.setdefault(name, Listed(name))
+            each.place_by_types.setdefault(types, f"{pipeline.file}: {key}")
             each.pipelines_by_key.setdefault(key, []).append(pipeline.name)
     return found
 
@@ -62,14 +64,15 @@ def _test(listed: dict[str, Listed], loaded: dict[str, Connection]) -> dict[str,
         if each.error is not None:
             continue
         try:
-            prepared = prepare_question(loaded[name], next(iter(each.pipelines_by_key)))
+            prepared = [prepare_question(loaded[name], key) for key in each.pipelines_by_key]
         except BatchledgerError as error:
             tested[name] = replace(each, error=error)
             continue
-        if isinstance(prepared, str):
-            tested[name] = replace(each, words=prepared)
-        else:
-            questions[name] = prepared
+        for question in prepared:
+            if isinstance(question, str):
+                tested[name] = replace(each, words=question)
+            else:
+                questions[name] = question
     for name, answer in ask(questions).items():
         tested[name] = replace(listed[name], words=answer.words, error=answer.error, milliseconds=answer.milliseconds)
     return tested

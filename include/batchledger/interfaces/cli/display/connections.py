@@ -15,12 +15,12 @@ _MOST_NAMES = 3
 class Listed:
     """A connection that pipelines name. ``found_in`` is empty if it is missing, and then ``error`` says so.
 
+    ``place_by_types`` has the types that fit, and the first place that needs one of them, for each different use.
     ``milliseconds`` is None if nothing was asked. ``words`` say what has answered, or why nothing was asked.
     """
 
     connection: str
-    types: tuple[str, ...] = ()
-    asked_by: str = ""
+    place_by_types: dict[tuple[str, ...], str] = field(default_factory=dict)
     pipelines_by_key: dict[str, list[str]] = field(default_factory=dict)
     type: str = ""
     found_in: str = ""
