@@ -37,6 +37,11 @@ PIPELINES = {
     "payments": {"checks": [POSITIVE]},
     "refunds": {"checks": [POSITIVE]},
 }
+SENT = {
+    "orders": ((range(40), 1.5, 0), (range(35, 60), 1.5, 3), (range(60, 80), 1.5, 0)),
+    "customers": ((range(20), 1.5, 0), (range(20), 2.5, 0)),
+}
+"""What each batch of these two takes. The test writes it again, to the same offsets, and goes on from there."""
 
 
 def batchledger(*arguments: str, exit_code: int = 0) -> Any:
@@ -75,15 +80,15 @@ def send(topic: str, numbers: range, amount: float = 1.5, broken: int = 0) -> No
 
 def run_pipelines() -> None:
     """Publish, replay, quarantine, decide, and leave a batch blocked."""
-    for numbers, broken in ((range(40), 0), (range(35, 60), 3), (range(60, 80), 0)):
-        send("orders", numbers, broken=broken)
+    for records in SENT["orders"]:
+        send("orders", *records)
         batchledger("run", "orders")
     batchledger("replay", "orders", "--range", "orders[0] 5..15", *WHY)
     batchledger("replay", "orders", "--range", "orders[1] 5..15", "--dry-run", *WHY)
     batchledger("pause", "orders", *WHY)
     batchledger("resume", "orders", *WHY)
-    for amount in (1.5, 2.5):
-        send("customers", range(20), amount)
+    for records in SENT["customers"]:
+        send("customers", *records)
         batchledger("run", "customers")
     send("payments", range(10))
     batchledger("run", "payments")
