@@ -113,7 +113,8 @@ def test_tool_joins_fragments_above_the_newest_release_and_removes_them(tmp_path
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "changelog.d", tmp_path / "changelog.d")
     fragment = tmp_path / "changelog.d" / "+a-change.changed.md"
-    fragment.write_text("Batches end sooner.\n")
+    fragment.write_text("**Zoo**\nBatches end\nsooner.\n")
+    (tmp_path / "changelog.d" / "+what.lead.md").write_text("A version\nof rest.\n")
     assert make(".local/tools/.stamp").returncode == 0
     command = [
         ROOT / ".local" / "tools" / "bin" / "towncrier",
@@ -127,5 +128,6 @@ def test_tool_joins_fragments_above_the_newest_release_and_removes_them(tmp_path
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     assert not fragment.exists()
     text = (tmp_path / "CHANGELOG.md").read_text()
-    parts = ["## [99.0.0] - 2099-01-01", "### Changed", "- Batches end sooner.\n", f"## [{VERSION}]"]
+    entry = "**Zoo**\n\n- Batches end\n  sooner.\n"
+    parts = ["## [99.0.0] - 2099-01-01", "A version\nof rest.\n\n###", "### Changed", entry, f"## [{VERSION}]"]
     assert parts == sorted(parts, key=text.index)

@@ -12,12 +12,13 @@ from tests.conftest import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PROJECT["project"]["version"]
 TYPES = [each["directory"] for each in PROJECT["tool"]["towncrier"]["type"]]
+OTHERS = ("README.md", "template.md")
 NAME = re.compile(rf"\+[a-z0-9-]+\.(?:{'|'.join(TYPES)})\.md")
 
 
 def find_misnamed(folder: Path) -> list[str]:
     """Return the files that towncrier would leave out, or join under a number."""
-    return [each.name for each in folder.iterdir() if each.name != "README.md" and not NAME.fullmatch(each.name)]
+    return [each.name for each in folder.iterdir() if each.name not in OTHERS and not NAME.fullmatch(each.name)]
 
 
 def test_every_fragment_is_one_that_the_tool_joins() -> None:
