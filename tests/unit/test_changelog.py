@@ -31,9 +31,11 @@ def test_fragment_of_another_name_is_noticed(tmp_path: Path, name: str) -> None:
     assert find_misnamed(tmp_path) == [name]
 
 
-def test_changelog_and_image_name_the_version_of_the_package() -> None:
+def test_changelog_image_and_guide_name_the_version_of_the_package() -> None:
     newest = re.search(r"^## \[(.+?)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest is not None
     assert newest[1] == VERSION
     services = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"].values()
     assert {each["image"] for each in services if "build" in each} == {f"batchledger:{VERSION}"}
+    guide = (ROOT / "docs" / "guides" / "own-airflow.md").read_text()
+    assert set(re.findall(r"/airflow_provider_batchledger-(.+?)-py3", guide)) == {VERSION}
