@@ -53,6 +53,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "audit": "upkeep",
         "docs": "docs",
         "check": "check",
+        "export": "export",
         "try": "trial",
         "alerts": "alerts",
     },

@@ -38,7 +38,7 @@ def request_for(path: str = "/batchledger/pipelines", query: bytes = b"", root: 
 
 
 def show_message(request: Request, **changes: Any) -> str:
-    content = {"title": "Not here", "text": "nothing", "kind": "bad", "link": None, "live": False, **changes}
+    content = {"title": "Not here", "text": "nothing", "kind": "bad", "links": [], "live": False, **changes}
     return bytes(show(request, "message.html.j2", **content).body).decode()
 
 
@@ -63,7 +63,7 @@ def test_markup_in_the_address_is_shown_as_text() -> None:
 def test_markup_would_be_alive_without_escaping() -> None:
     """Otherwise the two tests above could look for something that no template shows."""
     open_to_all = _templates().overlay(autoescape=False)
-    content = {"title": MARKUP, "text": "", "kind": "bad", "link": None, "live": False}
+    content = {"title": MARKUP, "text": "", "kind": "bad", "links": [], "live": False}
     page = open_to_all.get_template("message.html.j2").render(root="", airflow="", address="", now=NOW, **content)
     assert MARKUP in page
 
@@ -87,7 +87,7 @@ def test_text_that_a_template_names_and_nobody_gives_is_an_error_and_not_empty()
 
 @pytest.mark.parametrize("root", ["/batchledger", "/behind/a/proxy/batchledger"])
 def test_links_begin_where_the_requests_do(root: str) -> None:
-    page = show_message(request_for(f"{root}/pipelines", root=root), link=("/x", "go", True))
+    page = show_message(request_for(f"{root}/pipelines", root=root), links=[("/x", "go", True)])
     assert f'href="{root}/pipelines"' in page
     assert f'src="{root}/static/page.js?' in page
 
@@ -122,7 +122,7 @@ def test_what_a_dry_run_into_a_table_has_found_is_shown_as_rows_that_go_and_diff
 
 
 def test_status_of_a_page_is_the_one_that_was_given() -> None:
-    content = {"title": "", "text": "", "kind": "bad", "link": None, "live": False}
+    content = {"title": "", "text": "", "kind": "bad", "links": [], "live": False}
     assert show(request_for(), "message.html.j2", 404, **content).status_code == 404
 
 

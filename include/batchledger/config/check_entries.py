@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validat
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 
 from batchledger.config.documents import find_inside, read_json, read_module
+from batchledger.config.places import pipelines_folder
 from batchledger.model.checks import MOST_COMPARED, OnFailure, RequestedCheck, Severity
 from batchledger.model.quoting import quote, shorten
 from batchledger.settings.values import REFERENCE, Section
@@ -157,7 +158,7 @@ def expand_suites(value: object, info: ValidationInfo) -> object:
     entries: list[object] = []
     for number, each in enumerate(value):
         is_suite = isinstance(each, dict) and "suite" in each
-        found = _read_suite(each, context.get("folder") or Path()) if is_suite else [each]
+        found = _read_suite(each, context.get("folder") or pipelines_folder()) if is_suite else [each]
         entries += found
         context.get(ENTRY_BY_CHECK, []).extend([number] * len(found))
     return entries
@@ -275,7 +276,7 @@ def _read_expectation(expectation: Mapping[str, Any], of_all: Mapping[str, Any])
 
 def _require_class(module: str, name: str, folder: Path | None) -> None:
     try:
-        text = read_module(folder or Path(), module)
+        text = read_module(folder or pipelines_folder(), module)
     except ValueError as error:
         raise ValueError(f"type: {error}") from None
     if text is None:

@@ -66,7 +66,11 @@ class Document:
 
 def read_yaml(path: Path) -> Document:
     """Return what the file holds. Raises DocumentError."""
-    text = read_text(path)
+    return parse_yaml(read_text(path))
+
+
+def parse_yaml(text: str) -> Document:
+    """Return what a text of bounded length holds. Raises DocumentError."""
     try:
         loader = _BoundedLoader(text)
         root = loader.get_single_node()

@@ -111,7 +111,7 @@ class PipelineConfig(Section):
     PostgreSQL sink has its ledger in its own database.
     """
     dag: DagConfig = DagConfig()
-    _folder: Path = PrivateAttr(default=Path())
+    _folder: Path = PrivateAttr(default_factory=pipelines_folder)
     _row_transform: Transform | None = PrivateAttr(default=None)
 
     @override

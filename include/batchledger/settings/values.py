@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 
 from batchledger.model.offsets import LARGEST_OFFSET
@@ -86,7 +86,11 @@ def write_duration(seconds: float) -> str:
 
 
 _WrittenDuration = Annotated[str, Field(pattern=f"^{_DURATION.pattern}$")] | Literal[0]
-Duration = Annotated[float, BeforeValidator(_parse_duration, json_schema_input_type=_WrittenDuration)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_parse_duration, json_schema_input_type=_WrittenDuration),
+    PlainSerializer(write_duration, when_used="json"),
+]
 Topic = Annotated[str, written_as(r"[A-Za-z0-9._-]{1,249}", "the name of a topic: letters, digits, . _ - only")]
 ColumnName = Annotated[
     str,
@@ -117,9 +121,12 @@ class NamedConnection(NamedTuple):
 
 
 class Section(BaseModel):
-    """Keys that are not named are refused. The text below a key is its meaning, in the reference and in editors."""
+    """Keys that are not named are refused. The text below a key is its meaning, in the reference and in editors.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    Made in Python, it is refused without a quotation of what it was given, which may hold a password.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 def find_section(annotation: Any) -> type[Section] | None:

@@ -8,7 +8,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+from pydantic import model_validator
 
 from batchledger.model.batch import Batch, DeliveryMode
 from batchledger.model.capabilities import Capabilities
@@ -53,6 +55,13 @@ class SinkSection(Section):
     """The extra of the package that has what this kind needs."""
     worker_modules: ClassVar[tuple[str, ...]] = ()
     """What Spark's tasks need of this kind, and is slow to import: workers are forked from a process that has it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_its_type(cls, keys: Any) -> Any:
+        """In Python the class says it. In a file the key ``type`` has chosen the class."""
+        (type_,) = get_args(cls.model_fields["type"].annotation)
+        return {"type": type_, **keys} if isinstance(keys, dict) else keys
 
     @property
     @abstractmethod

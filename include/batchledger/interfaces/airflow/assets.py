@@ -22,11 +22,6 @@ def name_target(pipeline: "PipelineConfig") -> AssetAlias:
     return AssetAlias(pipeline.sink.alias)
 
 
-def name_sources(pipeline: "PipelineConfig") -> list[AssetAlias]:
-    """Return the alias of each topic that the pipeline reads: the one that a pipeline into this topic has, too."""
-    return [AssetAlias(each) for each in pipeline.source.aliases]
-
-
 def announce(
     context: "Context", target: AssetAlias, published: "PublishedBatch", *, is_of_before: bool = False
 ) -> bool:

@@ -4,7 +4,7 @@ Each takes a pipeline or its name. Nothing heavy is imported here, because DAG f
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from airflow.sdk import AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
@@ -17,14 +17,21 @@ from batchledger.model.runs import write_host_tags
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
+    from airflow.sdk.definitions._internal.expandinput import MappedArgument
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
+    from typing_extensions import TypeIs
 
     from batchledger.config.pipeline_file import PipelineConfig
     from batchledger.model.batch import Batch
     from batchledger.model.published import PublishedBatch
 
-Named = Any
+Named: TypeAlias = "PipelineConfig | str | MappedArgument"
 """A pipeline; its name; or, in a mapped group, what will be its name."""
+
+
+def is_known(pipeline: Named) -> "TypeIs[PipelineConfig | str]":
+    """Return whether it is a pipeline or a name. In a mapped group, Airflow has the name when the tasks run."""
+    return isinstance(pipeline, str) or hasattr(pipeline, "sink")
 
 
 class _ToldOperator(BaseOperator):
@@ -33,15 +40,17 @@ class _ToldOperator(BaseOperator):
     def __init__(
         self, *, pipeline: Named, among: Sequence[str] = (), place: str | None = None, **settings: Any
     ) -> None:
-        targets, sources = _find_assets(among or [pipeline])
+        wanted: Sequence[Named] = among or [pipeline]
+        targets, sources = _find_assets(wanted)
         inlets, outlets = (list(settings.pop(each, None) or ()) for each in ("inlets", "outlets"))
         super().__init__(inlets=[*sources, *inlets], outlets=[*targets, *outlets], **settings)
         lineage.silence_task(self)
         self.place = self.find_place() if place is None else place
         if self.has_dag():  # type: ignore[no-untyped-call]
-            names = filter(None, map(_find_name, among or [pipeline]))
+            names = (each if isinstance(each, str) else each.name for each in filter(is_known, wanted))
             self.dag.tags |= write_host_tags(self.dag.dag_id, self.place, names)
-        self.pipeline = pipeline
+        # In a mapped group Airflow has put the name here when the task runs.
+        self.pipeline = cast("PipelineConfig | str", pipeline)
         self.published: PublishedBatch | None = None
 
     def find_place(self) -> str:
@@ -191,20 +200,11 @@ def describe_taken(
     }
 
 
-def _find_name(pipeline: Named) -> str | None:
-    """Return the name of a pipeline, if it is known while Airflow reads the DAG."""
-    return pipeline if isinstance(pipeline, str) else getattr(pipeline, "name", None)
-
-
 def _find_assets(pipelines: Sequence[Named]) -> tuple[list[AssetAlias], list[AssetAlias]]:
     """Return targets and sources of the pipelines that are known, or whose names are, while Airflow reads the DAG."""
     targets, sources = list[AssetAlias](), list[AssetAlias]()
-    for each in pipelines:
-        if isinstance(each, str):
-            target, topics = find_aliases(each)
-            targets += [] if target is None else [AssetAlias(target)]
-            sources += map(AssetAlias, topics)
-        elif hasattr(each, "sink"):
-            targets.append(assets.name_target(each))
-            sources += assets.name_sources(each)
+    for each in filter(is_known, pipelines):
+        target, topics = find_aliases(each) if isinstance(each, str) else (each.sink.alias, each.source.aliases)
+        targets += [] if target is None else [AssetAlias(target)]
+        sources += map(AssetAlias, topics)
     return targets, sources

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import TaskGroup, TriggerRule, XComArg, get_current_context, task, task_group
 
 from batchledger.interfaces.airflow import lineage, links
-from batchledger.interfaces.airflow.operators import BatchledgerOperator, Named, PublishOperator, report_run
+from batchledger.interfaces.airflow.operators import BatchledgerOperator, Named, PublishOperator, is_known, report_run
 
 if TYPE_CHECKING:
     from batchledger.config.pipeline_file import PipelineConfig
@@ -110,7 +110,7 @@ def add_steps(pipeline: Named, **of_publish: Any) -> PublishOperator:
         _tasks().audit(_tasks().load(name or pipeline))
 
     audited = audit(*given)
-    audited.operator.operator_extra_links = (links.DataDocsLink(None if given else _name_of(pipeline)),)
+    audited.operator.operator_extra_links = (links.DataDocsLink(_name_of(pipeline) if is_known(pipeline) else None),)
     publish = (MappedPublishOperator if given else PublishOperator)(task_id="publish", pipeline=pipeline, **of_publish)
     planned, staged = plan(*given), stage(*given)
     for each in (planned, staged, audited):
@@ -132,7 +132,7 @@ def _name_of(pipeline: "PipelineConfig | str") -> str:
 
 def _given(pipeline: Named) -> tuple[Any, ...]:
     """Return what the tasks have to get from Airflow when they run: the name of a pipeline in a mapped group."""
-    return () if isinstance(pipeline, str) or hasattr(pipeline, "sink") else (pipeline,)
+    return () if is_known(pipeline) else (pipeline,)
 
 
 class MappedPublishOperator(PublishOperator):

@@ -164,10 +164,13 @@ def load_present_batch(pipeline: "PipelineConfig") -> "Batch":
 
 
 def load(pipeline: "PipelineConfig | str") -> "PipelineConfig":
-    """Return the pipeline of a name, which a DAG may give instead of the pipeline."""
+    """Return the pipeline of a name, which a DAG may give instead of the pipeline; of one in Python, its file."""
     from batchledger.config.pipeline_file import load_pipeline
+    from batchledger.config.python_pipelines import Pipeline, load_file
 
     with in_airflow_terms():
+        if isinstance(pipeline, Pipeline):
+            return load_file(pipeline, get_current_context()["dag"].fileloc)
         return load_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
 
 
