@@ -14,6 +14,7 @@ from airflow.providers_manager import ProvidersManager
 
 from batchledger import DISTRIBUTION
 from batchledger.interfaces.airflow.provider import get_provider_info
+from batchledger.interfaces.page.rights import SECTION, SETTINGS
 from batchledger.model.errors import ConfigurationError
 from batchledger.settings.connections import Connection
 from batchledger.settings.kafka_options import CONNECTION_OPTIONS, OPTIONS_BY_MECHANISM, PROTOCOLS
@@ -42,6 +43,12 @@ def load(name: str) -> Any:
 def test_it_fits_the_schema_of_airflow() -> None:
     schema = json.loads(Path(airflow.__file__).with_name("provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
+
+
+def test_options_are_the_settings_that_the_page_reads() -> None:
+    (section,) = get_provider_info()["config"].values()
+    assert section["options"].keys() == {*SETTINGS.values()}
+    assert get_provider_info()["config"].keys() == {SECTION}
 
 
 def test_every_name_in_it_can_be_imported() -> None:

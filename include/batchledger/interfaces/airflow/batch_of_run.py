@@ -177,7 +177,8 @@ def leave_note(dag_run: "DagRun") -> None:
     from airflow.models.xcom import XComModel
 
     session: Any = object_session(dag_run)
-    written = dag_run.dag_run_note
+    # `airflow dags test` ends a run that no session holds.
+    written = None if session is None else dag_run.dag_run_note
     if session is None or (written is not None and written.user_id is not None):
         return
     left = XComModel.get_many(run_id=dag_run.run_id, key=NOTE, dag_ids=dag_run.dag_id, limit=MOST_NOTES)

@@ -14,6 +14,11 @@ from batchledger import DISTRIBUTION
 
 _NAME = "Batchledger"
 _FORMS = Path(__file__).parent / "forms"
+_OPTIONS = {
+    "to_see_payloads": "see keys, values and whole errors",
+    "to_decide": "accept, discard, skip and rewind",
+    "to_destroy": "drop quarantine, and empty a table",
+}
 _BRINGING_IT, _BRINGING_IT_OF_APACHE = "apache-airflow-providers-{}", "apache-airflow-providers-apache-{}"
 
 
@@ -33,8 +38,19 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [
             {"name": "ledger_batch", "class-name": "batchledger.interfaces.airflow.loaded_batches.ledger_batch_task"}
         ],
+        "config": {
+            "batchledger": {
+                "description": "Which further right of Airflow's a user of the page needs, beside the one to trigger.",
+                "options": {name: _describe_option(what) for name, what in _OPTIONS.items()},
+            }
+        },
         "extra-links": ["batchledger.interfaces.airflow.links.DataDocsLink"],
     }
+
+
+def _describe_option(what: str) -> dict[str, Any]:
+    text = f"A method and a resource that a user needs to {what}: DELETE dag, PUT connection or POST view NAME."
+    return {"description": text, "version_added": "0.3.0", "type": "string", "example": "PUT connection", "default": ""}
 
 
 def _of(*modules: str) -> dict[str, Any]:
