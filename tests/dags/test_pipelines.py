@@ -122,6 +122,7 @@ def test_file_says_who_owns_its_dag_and_how_its_tasks_run_and_the_dag_file_what_
     }  # fmt: skip
     write_pipeline(tmp_path, "orders", dag=own)
     write_pipeline(tmp_path, "clicks")
+    write_pipeline(tmp_path, "in_a_dag_of_ones_own", dag={"tasks": "none"})
     defaults = REPORT.replace(
         "import batchledger_dags",
         "import types\n"

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchledger.interfaces.trigger_form import Action, Field, RunFacts, read_request, write_request
+from batchledger.interfaces.trigger_form import (
+    OWN_KEY,
+    Action,
+    Field,
+    RunFacts,
+    find_own_order,
+    read_request,
+    write_request,
+)
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import Decision
 from batchledger.model.errors import ConfigurationError
@@ -321,3 +329,32 @@ def test_every_action_but_catching_up_asks_for_a_reason(action: Action) -> None:
         assert read({"action": action}, SCHEDULED) == Request(CatchUp())
     else:
         assert f"reason: action {action} needs it" in refusal({"action": action})
+
+
+@pytest.mark.parametrize(
+    ("configuration", "order"),
+    [
+        ({}, {}),
+        ({"day": "monday", "action": "paint", "ledger": 1}, {}),
+        ({OWN_KEY: {}}, {}),
+        ({OWN_KEY: {"action": "catch_up"}, "action": "catch_up"}, {"action": "catch_up"}),
+    ],
+)
+def test_configuration_of_a_persons_own_dag_is_his_but_for_one_key(
+    configuration: dict[str, Any], order: dict[str, Any]
+) -> None:
+    assert find_own_order(configuration) == order
+
+
+@pytest.mark.parametrize(
+    ("configuration", "told"),
+    [
+        ({"batchledgr": {"action": "catch_up"}}, "'batchledgr' in the configuration of the run asks for nothing"),
+        ({"action": "replay_ranges", "ranges": ["orders[0] 1..2"]}, "'action' in the configuration of the run asks"),
+        ({OWN_KEY: "catch_up"}, "is not a mapping"),
+    ],
+)
+def test_order_that_would_be_ignored_in_a_persons_own_dag_is_refused(configuration: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told) as refused:
+        find_own_order(configuration)
+    assert OWN_KEY in str(refused.value)

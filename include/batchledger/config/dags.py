@@ -38,9 +38,10 @@ class NamedFunction:
 class DagConfig(Section):
     """The DAG of this file. What is not set is as `build_dags` says, or as Airflow has it."""
 
-    tasks: Literal["steps", "one"] = "steps"
+    tasks: Literal["steps", "one", "none"] = "steps"
     """`steps`: a task for each step of a batch, and one batch a run. `one`: one task for all steps, which takes the
-    whole backlog in a run. It is faster, and its log alone shows which step has failed.
+    whole backlog in a run. It is faster, and its log alone shows which step has failed. `none`: the file has no DAG,
+    because the pipeline stands in a DAG of one's own.
     """
     owner: _Text | None = None
     """Who Airflow shows as owner."""

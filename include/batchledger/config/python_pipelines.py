@@ -128,7 +128,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(_TEXT, text, style="|" if "\n" in text else None)
+    # YAML reads these as ends of lines, too, unless they are escaped.
+    style = '"' if set("\x85\u2028\u2029").intersection(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar(_TEXT, text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)

@@ -109,6 +109,33 @@ class RunFacts:
         return f"{self.run_id}#{self.times_cleared}{started}"
 
 
+def find_own_order(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a run of a person's own DAG is asked for; empty if it only runs.
+
+    The configuration is the person's. What looks like an order in another place is refused, so that it is not ignored
+    in silence. Raises ConfigurationError.
+    """
+    given = configuration.get(OWN_KEY)
+    if given is None:
+        meant = difflib.get_close_matches(OWN_KEY, map(str, configuration), n=1, cutoff=0.8)
+        found = meant or ([Field.ACTION] if configuration.get(Field.ACTION) in list(Action) else [])
+        given = {}
+        if found:
+            raise ConfigurationError(
+                f"{quote(str(found[0]))} in the configuration of the run asks for nothing in this DAG. Nothing was changed.",
+                why=f"A DAG of one's own has orders below the key {OWN_KEY}.",
+                advice=f'Write {{"{OWN_KEY}": {{"action": …, "reason": …}}}}.',
+                subject=OWN_KEY,
+            )
+    if not isinstance(given, dict):
+        raise ConfigurationError(
+            f"{OWN_KEY} in the configuration of the run is not a mapping. Nothing was changed.",
+            advice=f'Write {{"{OWN_KEY}": {{"action": …, "reason": …}}}}.',
+            subject=OWN_KEY,
+        )
+    return given
+
+
 def read_request(configuration: Mapping[str, Any], run: RunFacts, topics: Sequence[str]) -> Request:
     """Return what the run is asked to do. Raises ConfigurationError with one line for each fault, led by its field.
 

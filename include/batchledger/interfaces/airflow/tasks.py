@@ -18,13 +18,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from batchledger.interfaces.airflow.batch_of_run import IDLE, find_present_place, is_another_place, require_batch
 from batchledger.interfaces.airflow.pushed_metrics import push_metrics
 from batchledger.interfaces.airflow.tracing import PLAN, tell_batch, trace_part, trace_step
-from batchledger.interfaces.trigger_form import OWN_KEY, RunFacts, read_request
+from batchledger.interfaces.trigger_form import RunFacts, find_own_order, read_request
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import BatchState, Lane, Step
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, FencedError, PipelinePausedError
-from batchledger.model.quoting import quote
 
 if TYPE_CHECKING:
     from airflow.sdk.types import DagRunProtocol
@@ -340,11 +339,12 @@ def _read_request(pipeline: "PipelineConfig") -> Request:
     dag_run, place = _dag_run(), find_present_place()
     given: Any = dag_run.conf or {}
     if place.name_for(pipeline.name) != dag_run.run_id:
-        given = given.get(OWN_KEY)
-    given = given if isinstance(given, dict) else {}
-    asked = given.get("pipeline", pipeline.name)
+        given = find_own_order(given)
+    asked = str(given.get("pipeline", pipeline.name))
     if asked != pipeline.name:
-        raise _skip_run(f"{pipeline.name}: nothing to do, the run is asked for {quote(str(asked))} alone")
+        # Not skipped in silence if there is no such pipeline.
+        load(asked)
+        raise _skip_run(f"{pipeline.name}: nothing to do, the run is asked for {asked} alone")
     return read_request(given, _read_facts(dag_run), pipeline.source.topics)
 
 

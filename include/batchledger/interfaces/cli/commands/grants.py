@@ -13,6 +13,10 @@ Apply = Annotated[
     bool,
     typer.Option("--apply", help="Execute the statements. The owner of the ledger may."),
 ]
+_OF_TARGETS = (
+    "-- Still needed for targets: to own each table, or for a table that a run is to make: "
+    "grant create on schema SCHEMA to {};"
+)
 All = Annotated[
     bool, typer.Option("--all", help="Let the role run all pipelines of this pipeline's ledger. Targets are not named.")
 ]
@@ -39,5 +43,6 @@ def grant(
     document = {"pipeline": granted, "role": role, "applied": is_applied, "statements": statements}
     # A comment of SQL, so that the output stays what psql can execute.
     done = f"-- Granted to {role}." if is_applied else "-- Nothing was executed. To execute it: repeat with --apply."
-    parts = [Text(line, no_wrap=True) for line in (*(f"{each};" for each in statements), done)]
+    lines = [*(f"{each};" for each in statements), *([_OF_TARGETS.format(role)] if is_all else []), done]
+    parts = [Text(line, no_wrap=True) for line in lines]
     return Shown(document, parts)
