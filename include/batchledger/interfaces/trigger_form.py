@@ -122,7 +122,7 @@ def find_own_order(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
         given = {}
         if found:
             raise ConfigurationError(
-                f"{quote(str(found[0]))} in the configuration of the run asks for nothing in this DAG. Nothing was changed.",
+                f"{quote(str(found[0]))} in the configuration of the run asks for nothing in this DAG.",
                 why=f"A DAG of one's own has orders below the key {OWN_KEY}.",
                 advice=f'Write {{"{OWN_KEY}": {{"action": …, "reason": …}}}}.',
                 subject=OWN_KEY,
