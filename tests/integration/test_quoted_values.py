@@ -10,7 +10,7 @@ import traceback
 import psycopg
 import pytest
 
-from batchledger.interfaces.airflow.tasks import in_airflow_terms
+from batchledger.interfaces.airflow.terms import in_airflow_terms
 from batchledger.lifecycle import run_batch
 from batchledger.model.errors import BatchledgerError
 from tests.conftest import TestServices, as_superuser

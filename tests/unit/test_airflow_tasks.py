@@ -80,7 +80,8 @@ def in_run(
         data_interval_start=None, data_interval_end=None, start_date=started_at,
     )  # fmt: skip
     ti = task_instance(task_id, planned, dag_id=dag_id)
-    return set_current_context({"dag_run": dag_run, "ti": ti})  # type: ignore[typeddict-item]
+    dag = SimpleNamespace(dag_id=dag_id, tags={"shop", "batchledger:orders_kafka"})
+    return set_current_context({"dag_run": dag_run, "ti": ti, "dag": dag})  # type: ignore[typeddict-item]
 
 
 def task_instance(task_id: str, planned: int | None = None, dag_id: str = PIPELINE, **more: Any) -> SimpleNamespace:
@@ -101,6 +102,26 @@ def test_task_for_all_steps_takes_more_only_if_nothing_else_was_asked_for(
     """A batch that was to be tried again would be taken again and again."""
     with in_run(fields):
         assert tasks.may_take_more(CONFIG) is takes_more
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "told"),
+    [
+        ("orders_kafka", AirflowSkipException, "the run is asked for orders_kafka alone"),
+        ("clicks", AirflowFailException, "clicks does not stand in the DAG nightly"),
+        ("order_kafka", AirflowFailException, "There is no pipeline 'order_kafka'"),
+    ],
+)
+def test_order_for_another_pipeline_skips_this_one_and_fails_if_it_is_not_in_the_dag(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str, error: type[Exception], told: str
+) -> None:
+    for name in ("orders_kafka", "clicks"):
+        text = f"name: {name}\nsource: {{topics: [t], schema: 'id bigint'}}\nsink: {{table: {name}}}\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(tmp_path))
+    order = {"action": "catch_up", "pipeline": asked}
+    with in_run({"batchledger": order}, dag_id="nightly", task_id="load.plan"), pytest.raises(error, match=told):
+        tasks.plan(CONFIG)
 
 
 def test_configuration_of_another_dag_is_the_persons_own_but_for_one_key() -> None:
@@ -161,7 +182,7 @@ def test_dry_run_tells_the_outcome_in_the_log_and_ends_the_run_there(
     before = dict(world.times_published())
     with caplog.at_level(logging.INFO, "batchledger"), pytest.raises(AirflowSkipException, match="a dry run"):
         plan(world.process(alter=without_one_row, has_transform=True), monkeypatch, DRY_RUN)
-    told = [record.message for record in caplog.records if record.name == "batchledger.interfaces.airflow.tasks"]
+    told = [record.message for record in caplog.records if record.name.startswith("batchledger.interfaces.airflow.t")]
     assert told == [
         "dry run of 4 offsets in orders[0] 3..7: nothing was changed",
         "orders[0] 3..7: 4 offsets = 3 accepted + 1 filtered",

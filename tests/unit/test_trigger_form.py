@@ -337,6 +337,7 @@ def test_every_action_but_catching_up_asks_for_a_reason(action: Action) -> None:
         ({}, {}),
         ({"day": "monday", "action": "paint", "ledger": 1}, {}),
         ({OWN_KEY: {}}, {}),
+        ({OWN_KEY: None}, {}),
         ({OWN_KEY: {"action": "catch_up"}, "action": "catch_up"}, {"action": "catch_up"}),
     ],
 )
@@ -351,7 +352,9 @@ def test_configuration_of_a_persons_own_dag_is_his_but_for_one_key(
     [
         ({"batchledgr": {"action": "catch_up"}}, "'batchledgr' in the configuration of the run asks for nothing"),
         ({"action": "replay_ranges", "ranges": ["orders[0] 1..2"]}, "'action' in the configuration of the run asks"),
+        ({"Batchledger": {}}, "'Batchledger' in the configuration of the run asks for nothing"),
         ({OWN_KEY: "catch_up"}, "is not a mapping"),
+        ({OWN_KEY: {"pipelin": "orders"}}, "pipelin: there is no such field below batchledger"),
     ],
 )
 def test_order_that_would_be_ignored_in_a_persons_own_dag_is_refused(configuration: dict[str, Any], told: str) -> None:

@@ -128,6 +128,16 @@ class PipelineConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _dag_is_asked_for_nothing_without_one(self) -> "PipelineConfig":
+        if self.dag.tasks == "none":
+            given = ["schedule"] if "schedule" in self.model_fields_set else []
+            given += ["start_on_records"] if self.start_on_records is not None else []
+            given += [f"dag.{each}" for each in sorted(self.dag.model_fields_set - {"tasks"})]
+            if given:
+                raise ValueError(f"dag.tasks: none leaves nothing that {', '.join(given)} could be for")
+        return self
+
+    @model_validator(mode="after")
     def _columns_can_be_stored(self) -> "PipelineConfig":
         """Without a transform only: the stage step sees which columns a transform makes."""
         if self.transform is None:

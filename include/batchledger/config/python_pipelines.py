@@ -87,7 +87,8 @@ def find_file(pipeline: Pipeline) -> PipelineConfig | None:
 
 def says_the_same(pipeline: PipelineConfig, found: PipelineConfig) -> bool:
     """Return whether all keys have the same values, whatever is written and whatever is left out."""
-    return [*pipeline] == [*found]
+    # As JSON: to Python, true is 1.
+    return pipeline.model_dump_json() == found.model_dump_json()
 
 
 def list_differences(pipeline: Pipeline, found: PipelineConfig) -> Iterator[str]:

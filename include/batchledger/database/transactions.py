@@ -35,15 +35,13 @@ WRITERS_LEAVE_WITHIN = "2s"
 _WITHOUT_VALUES = ("0A", "22021", "23", "25", "2B", "42", "44", "53", "54", "55", "57")
 # Other errors of data (class 22) put a value into quotation marks. The exception is the parts of a moment.
 _OF_DATA, _OF_MOMENTS = "22", "22008"
-# The server has a language, and each has its own marks. A login cannot choose it.
 _LOGIN_REFUSED = "password authentication failed"
 _WRONG_LOGIN = "Correct the login or the password of the connection."
-_OF_LEDGER = re.compile(r"permission denied for (?:schema|table|sequence|view) batchledger\b|batchledger_staging")
-_GRANT_LEDGER = (
-    "Let the owner of the ledger grant it to the user of the warehouse connection:\n"
+_GRANT = (
+    "Grant the right to the user of the warehouse connection. For the ledger, its owner does it:\n"
     "batchledger grant PIPELINE --role USER --apply --login CONNECTION-OF-THE-OWNER"
 )
-_GRANT_TARGET = "Let its owner grant the right to the user of the warehouse connection, then run the step again."
+# The server has a language, and each has its own marks. A login cannot choose it.
 _MARKS = re.compile("[\"'\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c-\u300f]")
 # What raises the words of a function's author, with any code: PL/pgSQL and PL/Python.
 _RAISING = ("exec_stmt_raise", "PLy_")
@@ -173,7 +171,7 @@ def _without_right(action: str, reason: str) -> ConfigurationError:
     return ConfigurationError(
         f"could not {action}. Nothing was changed.",
         why=f"The warehouse database says: {reason}.",
-        advice=_GRANT_LEDGER if _OF_LEDGER.search(reason) else _GRANT_TARGET,
+        advice=_GRANT,
     )
 
 

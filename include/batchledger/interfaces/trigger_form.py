@@ -20,10 +20,10 @@ from batchledger.model.offsets import LARGEST_OFFSET, OffsetRange, describe_rang
 from batchledger.model.quoting import quote, shorten
 from batchledger.planning.replay import Interval, Quarantined, Replay, Window
 
-OWN_KEY = "batchledger"
+OWN_KEY, OF_PIPELINE = "batchledger", "pipeline"
 """Where the configuration of a run of a person's own DAG has what the form of a pipeline's DAG has.
 
-There the key ``pipeline`` names the one that is asked for; without it, all pipelines of the DAG are.
+There a key of its own names the pipeline that is asked for; without it, all pipelines of the DAG are.
 """
 
 
@@ -117,7 +117,8 @@ def find_own_order(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     given = configuration.get(OWN_KEY)
     if given is None:
-        meant = difflib.get_close_matches(OWN_KEY, map(str, configuration), n=1, cutoff=0.8)
+        others = {str(each).lower(): str(each) for each in configuration if each != OWN_KEY}
+        meant = [others[each] for each in difflib.get_close_matches(OWN_KEY, others, n=1, cutoff=0.8)]
         found = meant or ([Field.ACTION] if configuration.get(Field.ACTION) in list(Action) else [])
         given = {}
         if found:
@@ -133,6 +134,8 @@ def find_own_order(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
             advice=f'Write {{"{OWN_KEY}": {{"action": …, "reason": …}}}}.',
             subject=OWN_KEY,
         )
+    # The key is ours alone: a misspelt "pipeline" would order the same of every pipeline in the DAG.
+    _refuse([f"{name}: there is no such field below {OWN_KEY}" for name in given if name not in {*Field, OF_PIPELINE}])
     return given
 
 

@@ -9,7 +9,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import DagRunState
 from typing_extensions import override
 
-from batchledger.interfaces.airflow import tasks
+from batchledger.interfaces.airflow import tasks, terms
 from batchledger.interfaces.airflow.operators import report_run
 
 if TYPE_CHECKING:
@@ -57,6 +57,6 @@ class CatchUpOperator(TriggerDagRunOperator):
         batch = tasks.load_present_batch(self.pipeline)
         reason = tasks.explain_what_is_left(self.pipeline, batch)
         if reason is not None:
-            raise tasks.skip(reason)
+            raise terms.skip(reason)
         self.log.info("%d records were left behind; the next run starts now", batch.lag_left_records)
         super().execute(context)

@@ -91,7 +91,7 @@ class PublishOperator(_ToldOperator):
 
         In a group it runs also if there was nothing to do, says so, and is skipped.
         """
-        from batchledger.interfaces.airflow import tasks
+        from batchledger.interfaces.airflow import tasks, terms
         from batchledger.interfaces.airflow.batch_of_run import find_idle_reason, require_batch
         from batchledger.interfaces.airflow.tracing import tell_batch, tell_published, trace_step
         from batchledger.model.batch import Step
@@ -100,8 +100,8 @@ class PublishOperator(_ToldOperator):
         idle = find_idle_reason()
         if idle is not None:
             context["ti"].xcom_push(key="return_value", value=describe_taken(pipeline.name, ()))
-            raise tasks.skip(idle)
-        with tasks.in_airflow_terms():
+            raise terms.skip(idle)
+        with terms.in_airflow_terms():
             batch_id = require_batch(pipeline)
         with trace_step(Step.PUBLISH, pipeline.name, batch_id) as span:
             batch, published = tasks.publish(pipeline, batch_id)
@@ -170,11 +170,11 @@ class BatchledgerOperator(_ToldOperator):
 
 def report_run(pipeline: "PipelineConfig", context: "Context") -> None:
     """Tell people what has begun and what is over, and leave the note that Airflow shows beside the run."""
-    from batchledger.interfaces.airflow import tasks
+    from batchledger.interfaces.airflow import tasks, terms
     from batchledger.interfaces.airflow.batch_of_run import NOTE, describe_present_run
 
     tasks.report(pipeline)
-    with tasks.in_airflow_terms():
+    with terms.in_airflow_terms():
         note = describe_present_run(pipeline)
     if note:
         tasks.logger.info("%s", note)

@@ -46,9 +46,9 @@ class BatchPublishedSensor(BaseSensorOperator):
 
     @override
     def poke(self, context: "Context") -> PokeReturnValue:
-        from batchledger.interfaces.airflow import tasks
+        from batchledger.interfaces.airflow import terms
 
-        with tasks.in_airflow_terms():
+        with terms.in_airflow_terms():
             found = find_published(self.pipeline, self.since)
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 

@@ -6,24 +6,24 @@ functions, because DAG files are parsed through this module.
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
-from batchledger.interfaces.airflow.batch_of_run import IDLE, find_present_place, is_another_place, require_batch
+from batchledger.interfaces.airflow.batch_of_run import find_present_place, require_batch
 from batchledger.interfaces.airflow.pushed_metrics import push_metrics
+from batchledger.interfaces.airflow.terms import in_airflow_terms, skip_run
 from batchledger.interfaces.airflow.tracing import PLAN, tell_batch, trace_part, trace_step
-from batchledger.interfaces.trigger_form import RunFacts, find_own_order, read_request
+from batchledger.interfaces.trigger_form import OF_PIPELINE, RunFacts, find_own_order, read_request
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import BatchState, Lane, Step
 from batchledger.model.counting import describe_count
-from batchledger.model.errors import AtWorkError, BatchledgerError, ConfigurationError, FencedError, PipelinePausedError
+from batchledger.model.errors import ConfigurationError, PipelinePausedError
+from batchledger.model.runs import HOST_TAG
 
 if TYPE_CHECKING:
     from airflow.sdk.types import DagRunProtocol
@@ -233,23 +233,6 @@ def write_docs() -> None:
                 raise error
 
 
-def fail(error: BatchledgerError) -> None:
-    """Fail the task with a refused pipeline file's own message."""
-    raise AirflowFailException(str(error)) from error
-
-
-def skip(reason: str) -> AirflowSkipException:
-    """Return what ends a task as skipped, and say why in its log: Airflow does not show its own reason there."""
-    logger.info("%s", reason)
-    return AirflowSkipException(reason)
-
-
-def _skip_run(reason: str) -> AirflowSkipException:
-    """Do the same in the task that plans, for all tasks of the batch that there is none of."""
-    get_current_context()["ti"].xcom_push(key=IDLE, value=reason)
-    return skip(reason)
-
-
 def _describe(pipeline: "PipelineConfig", batch: "Batch") -> "PublishedBatch":
     from batchledger.database.sessions import keep_connections
     from batchledger.interfaces.published import describe_published
@@ -292,7 +275,7 @@ def _plan(pipeline: "PipelineConfig", asked: Request) -> "Batch":
         case replay:
             batch = plans.plan_replay(platform, replay, run, asked.by, asked.key)
     if batch is None:
-        raise _skip_run(f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again")
+        raise skip_run(f"{pipeline.name}: nothing to do, no record is left in what the run was asked to publish again")
     # The stage step may have to wait for a slot.
     hand_on(platform, batch.batch_id, run)
     return batch
@@ -308,10 +291,10 @@ def _plan_live(platform: "Platform", run: str, max_records: int | None, decision
     except PipelinePausedError as error:
         if max_records is not None:
             raise
-        raise _skip_run(str(error)) from error
+        raise skip_run(str(error)) from error
     if isinstance(found, Plan):
         idle = describe_idle(found, platform.rules.limits)
-        raise _skip_run(f"{platform.rules.name}: nothing to do, {idle}")
+        raise skip_run(f"{platform.rules.name}: nothing to do, {idle}")
     return found
 
 
@@ -327,7 +310,7 @@ def _rehearse(pipeline: "PipelineConfig", platform: "Platform", replay: "Replay"
         logger.info("%s", line)
     if found.objections:
         raise AirflowFailException(f"{pipeline.name}: it would not be published: {'; '.join(found.words)}")
-    raise _skip_run(f"{pipeline.name}: a dry run, nothing was published")
+    raise skip_run(f"{pipeline.name}: a dry run, nothing was published")
 
 
 def _read_request(pipeline: "PipelineConfig") -> Request:
@@ -340,12 +323,23 @@ def _read_request(pipeline: "PipelineConfig") -> Request:
     given: Any = dag_run.conf or {}
     if place.name_for(pipeline.name) != dag_run.run_id:
         given = find_own_order(given)
-    asked = str(given.get("pipeline", pipeline.name))
+    asked = str(given.get(OF_PIPELINE, pipeline.name))
     if asked != pipeline.name:
-        # Not skipped in silence if there is no such pipeline.
-        load(asked)
-        raise _skip_run(f"{pipeline.name}: nothing to do, the run is asked for {asked} alone")
+        _require_in_dag(asked)
+        raise skip_run(f"{pipeline.name}: nothing to do, the run is asked for {asked} alone")
     return read_request(given, _read_facts(dag_run), pipeline.source.topics)
+
+
+def _require_in_dag(name: str) -> None:
+    """Refuse an order for a pipeline that is not there: all groups would be skipped, and the run be green."""
+    load(name)
+    dag = get_current_context()["dag"]
+    if HOST_TAG + name not in dag.tags:
+        raise ConfigurationError(
+            f"{name} does not stand in the DAG {dag.dag_id}, so the run that is asked for it does nothing.",
+            advice=f"Start a DAG that has the tag {HOST_TAG}{name}.",
+            subject=OF_PIPELINE,
+        )
 
 
 def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:
@@ -367,31 +361,3 @@ def _dag_run() -> "DagRunProtocol":
 def _run(pipeline: "PipelineConfig") -> str:
     """The name under which the ledger knows this DAG run, with the group of the task in another DAG."""
     return find_present_place().name_for(pipeline.name)
-
-
-@contextmanager
-def in_airflow_terms(asked: Request | None = None) -> Iterator[None]:
-    """Let Airflow retry what may succeed later, and nothing else; skip what another run or place does as well.
-
-    The log of a task shows the causes of an error, too. A cause may quote a row, so none is left.
-    """
-    try:
-        yield
-    except BatchledgerError as error:
-        error.__cause__, error.__suppress_context__ = None, True
-        if asked is not None and _is_left_to_others(asked, error):
-            raise _skip_run(str(error)) from error
-        if error.retryable:
-            raise
-        raise AirflowFailException(str(error)) from error
-
-
-def _is_left_to_others(asked: Request, error: BatchledgerError) -> bool:
-    """Whether the error says that what was asked for is, or was, another's work.
-
-    A run that only catches up leaves that to any run. An order of a run is for all places of a pipeline in it, and one
-    of them carries it out: a backfill publishes its interval once.
-    """
-    if isinstance(error, AtWorkError):
-        return asked.is_catching_up or is_another_place(error.other.run)
-    return isinstance(error, FencedError) and error.run is not None and is_another_place(error.run)

@@ -13,7 +13,7 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from sqlalchemy import select
 
-from batchledger.interfaces.trigger_form import OWN_KEY
+from batchledger.interfaces.trigger_form import OF_PIPELINE, OWN_KEY
 from batchledger.model.runs import FILE_TAG, HOST_TAG
 
 _ACTIVE = (DagRunState.QUEUED, DagRunState.RUNNING)
@@ -33,7 +33,7 @@ class HostDag:
 
     def write_conf(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the configuration of a run that is asked for this, and for no other pipeline of the DAG."""
-        return {OWN_KEY: {**fields, "pipeline": self.pipeline}} if self.is_own else fields
+        return {OWN_KEY: {**fields, OF_PIPELINE: self.pipeline}} if self.is_own else fields
 
 
 def find_hosts(pipelines: Collection[str]) -> dict[str, tuple[HostDag, ...]]:
@@ -42,7 +42,8 @@ def find_hosts(pipelines: Collection[str]) -> dict[str, tuple[HostDag, ...]]:
     The DAG of its file decides alone, so that no tag of another DAG opens the pipeline to more people. Without it, each
     DAG with the tag of the pipeline does. A pipeline that is in no DAG has the one that its file would have.
 
-    A DAG whose file is gone or broken decides as before, unless a DAG of today has the tag.
+    A DAG that Airflow no longer reads decides as before: the one of a pipeline file until it is deleted in Airflow, one
+    with the tag until another DAG has it.
     """
     wanted = [FILE_TAG, *(HOST_TAG + each for each in pipelines)]
     query = (

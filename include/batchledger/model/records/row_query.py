@@ -91,8 +91,9 @@ _PIECES: Mapping[_Kind, str] = {
 _PIECE = re.compile("|".join(f"(?P<{kind.name}>{text})" for kind, text in _PIECES.items()), re.ASCII | re.DOTALL)
 _OPENING, _CLOSING = frozenset("(["), {")": "(", "]": "["}
 # Cast to a moment, it is the one in which Spark runs.
-_MOMENT = re.compile(r"[rR]?'\s*(?:now|today|tomorrow|yesterday)\b\s*\S*\s*'", re.IGNORECASE)
+_MOMENT = re.compile(r"'[\x00- ]*(?:now|today|tomorrow|yesterday)\b[\x00- ]*[^\x00- ]*[\x00- ]*'", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _VARIABLE = "${"
 _MOST_LEVELS = 32
 _REASON_BY_SIGN: Mapping[str, str] = {
@@ -204,11 +205,15 @@ class _QueryReader:
 
     def _check(self, part: Sequence[_Token], known: Mapping[str, str]) -> None:
         """Refuse what no expression over one row has."""
-        known = {**known, **dict.fromkeys(_find_parameters(part), "")}
+        known, text = {**known, **dict.fromkeys(_find_parameters(part), "")}, ""
         for before, token, after in zip((_END, *part), part, (*part[1:], _END), strict=False):
             if _VARIABLE in token.text:
                 raise self._fault(token, "Spark puts settings of its server in the place of ${…}")
-            if _MOMENT.fullmatch(_read_escapes(token.text)):
+            if token.kind is _Kind.TEXT:
+                # Spark joins texts that stand side by side.
+                content = _read_escapes(token.text)
+                text = text[:-1] + content[1:] if before.kind is _Kind.TEXT else content
+            if token.kind is _Kind.TEXT and _MOMENT.fullmatch(text):
                 raise self._fault(token, "Spark may take this text for the moment in which it runs")
             if token.text == ";":
                 raise self._fault(token, "one statement is all; leave out what follows")
@@ -286,7 +291,9 @@ def _read_escapes(text: str) -> str:
     """Return a text with its escapes read as Spark does; a raw one, which has none, as it is."""
 
     def read(found: re.Match[str]) -> str:
-        code = int(found[1] or found[2] or "0", 16) or int(found[3] or "0", 8)
-        return chr(code) if 0 < code <= sys.maxunicode else found[4] or ""
+        if found[4] is not None:
+            return _CONTROLS.get(found[4], found[4])
+        code = int(found[3], 8) if found[3] else int(found[1] or found[2], 16)
+        return chr(code) if code <= sys.maxunicode else ""
 
-    return text if text[:1] in "rR" else _ESCAPE.sub(read, text)
+    return text[1:] if text[:1] in "rR" else _ESCAPE.sub(read, text)

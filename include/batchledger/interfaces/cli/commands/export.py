@@ -107,7 +107,7 @@ def _settle(pipeline: "Pipeline", dag_file: Path, *, check: bool, replace: bool)
         differences = [] if found is None else [*list_differences(pipeline, found)]
     except FileRefusedError as refused:
         differences = [refused.message]
-    is_there = bool(differences)
+    is_there = pipeline.file.exists()
     if check or (is_there and not replace):
         return look | {"outcome": "differs" if is_there else "missing", "differences": differences}
     write_file(pipeline, dag_file.name)
