@@ -26,7 +26,7 @@ def publish_in(pipeline: TestPipeline, run_id: str, group: str = "load") -> int:
     return batch.batch_id
 
 
-def test_pipeline_is_seen_by_who_may_see_its_dag_and_by_nobody_else(workplace: Workplace, desk: Desk) -> None:
+def test_pipeline_is_seen_by_who_may_see_its_dag_and_by_no_other_user(workplace: Workplace, desk: Desk) -> None:
     pipeline = workplace.create(partitions=1)
     desk.airflow.own.append(("nightly", pipeline.name))
     pipeline.send(4)

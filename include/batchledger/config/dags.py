@@ -14,13 +14,14 @@ Callback = Annotated[str, written_as(REFERENCE, "module:function, such as shop.a
 _Text = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-def _check_tag(tag: str) -> str:
+def check_tag(tag: str) -> str:
+    """Return a tag for the DAG of a file. Raises ValueError for one that names what stands in a DAG of one's own."""
     if tag.startswith(HOST_TAG):
         raise ValueError(f"a tag that begins with {HOST_TAG} says what stands in a DAG of one's own")
     return tag
 
 
-_Tag = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_check_tag)]
+_Tag = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(check_tag)]
 
 
 @dataclass(frozen=True)

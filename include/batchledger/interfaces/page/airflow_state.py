@@ -47,15 +47,15 @@ def find_hosts(pipelines: Collection[str]) -> dict[str, tuple[HostDag, ...]]:
     """
     wanted = [FILE_TAG, *(HOST_TAG + each for each in pipelines)]
     query = (
-        select(DagTag.name, DagTag.dag_id)
+        select(DagTag.name, DagTag.dag_id, DagModel.is_stale)
         .join(DagModel, DagModel.dag_id == DagTag.dag_id)
         .where(DagTag.name.in_(wanted), (DagTag.name != FILE_TAG) | DagTag.dag_id.in_(pipelines))
-        .order_by(DagModel.is_stale, DagTag.dag_id)
+        .order_by(DagTag.dag_id)
     )
-    stale = select(DagModel.dag_id).where(DagModel.is_stale)
     with create_session(scoped=False) as session:
-        tagged = [(tag, dag_id) for tag, dag_id in session.execute(query)]
-        return choose_hosts(pipelines, tagged, {*session.scalars(stale)})
+        found = session.execute(query).all()
+    tagged = [(tag, dag_id) for tag, dag_id, _ in found]
+    return choose_hosts(pipelines, tagged, {dag_id for _, dag_id, is_stale in found if is_stale})
 
 
 def choose_hosts(

@@ -124,11 +124,11 @@ def _find_expected(pipeline: "PipelineConfig", records: Path | None, expect: Pat
 
 
 def _show(name: str, trial: "Trial", expected: "Expectation | None") -> Shown:
+    from batchledger.trying.trial import NOT_JUDGED
+
     document = {"pipeline": name, **asdict(trial), "blocked": trial.is_blocked, "differences": None}
     parts = [*_show_rows(name, trial), *_show_others(trial)]
     counts = Text(_count(name, trial), no_wrap=True)
-    from batchledger.trying.trial import NOT_JUDGED
-
     unjudged = [each.name for each in trial.checks if each.outcome == NOT_JUDGED]
     notes = [Text(each) for each in trial.notes]
     notes += [Text(f"Not judged here: {', '.join(unjudged)}. A run judges them.")] if unjudged else []
