@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
@@ -222,6 +222,14 @@ def warehouse_dsn(services: TestServices) -> str:
     """A real PostgreSQL with the ledger migrated, for the ledger's owner."""
     services.up("postgres")
     return connection_string(services.ports, services.credentials, WAREHOUSE_DATABASE, LEDGER_USER)
+
+
+@pytest.fixture
+def open_lake(kafka: Kafka, warehouse_dsn: str, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """See ``lend_lakes``."""
+    from tests.watched_lake import lend_lakes
+
+    yield from lend_lakes(kafka, warehouse_dsn, tmp_path)
 
 
 def as_superuser(dsn: str, credentials: Credentials = SERVICES.credentials) -> str:

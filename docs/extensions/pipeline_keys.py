@@ -1,4 +1,4 @@
-"""The keys of the pipeline file, from its JSON Schema: the directive ``keys``, and the schema as a file of the site."""
+"""The keys of files, from their JSON Schemas: the directive ``keys``, and the schemas as files of the site."""
 
 import json
 import re
@@ -13,13 +13,15 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from batchledger.config.json_schema import make_schema
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.config.watch_file import WatchConfig
 
-SCHEMA_FILE = "schema/pipeline.json"
+MODELS = {"pipeline": PipelineConfig, "watch": WatchConfig}
 Row = tuple[str, str, str]
 
 
 class KeysDirective(SphinxDirective):
-    """A table of the named keys; a section, or ``sink.TYPE``, stands for all of its keys.
+    """A table of the named keys; a section, or ``sink.TYPE``, stands for all of its keys, ``watch:`` for another file.
 
     Each line of the content adds a text to what a key means: ``schedule: [Schedules](../guides/backlog.md)``.
     """
@@ -50,7 +52,8 @@ def write_keys(named: Sequence[str], more: Mapping[str, str]) -> Iterator[str]:
 
 def list_rows(name: str) -> Iterator[Row]:
     """Yield key, default and meaning of a key of the file, and of the keys below it."""
-    schema = _make()
+    file, _, name = name.rpartition(":")
+    schema = _make(file or "pipeline")
     section, dot, type_ = name.partition(".")
     if not dot:
         yield from _describe(schema, name, "")
@@ -88,19 +91,20 @@ def _resolve(about: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _look_up(about: Mapping[str, Any]) -> Mapping[str, Any]:
     name = re.sub(r"^#/\$defs/", "", about.get("$ref", ""))
-    return _make()["$defs"][name] if name else {}
+    return {**_make("watch")["$defs"], **_make("pipeline")["$defs"]}[name] if name else {}
 
 
 @cache
-def _make() -> Mapping[str, Any]:
-    return make_schema()
+def _make(file: str) -> Mapping[str, Any]:
+    return make_schema(MODELS[file], f"{file} file")
 
 
 def _write_schema(app: Sphinx, exception: Exception | None) -> None:
     if exception is None:
-        path = Path(app.outdir, SCHEMA_FILE)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(_make(), indent=2) + "\n", encoding="utf-8")
+        for file in MODELS:
+            path = Path(app.outdir, "schema", f"{file}.json")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(_make(file), indent=2) + "\n", encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from batchledger.interfaces.airflow.records_trigger import RecordsTrigger
     from batchledger.interfaces.airflow.sensor import BatchPublishedSensor
     from batchledger.interfaces.airflow.task_group import BatchledgerTaskGroup, expand_groups
+    from batchledger.interfaces.airflow.watches import WatchOperator, WatchTaskGroup
     from batchledger.sinks.kinds import SinkConfig
 
     # A key takes what a file has there, such as 5m. A checker of types knows only what becomes of it.
@@ -38,6 +39,8 @@ __all__ = [
     "Source",
     "Table",
     "Topic",
+    "WatchOperator",
+    "WatchTaskGroup",
     "build_dags",
     "expand_groups",
 ]
@@ -54,6 +57,8 @@ _PLACE_BY_NAME = {
     "Source": "config.sections:SourceConfig",
     "Table": "sinks.kinds:PostgresSinkConfig",
     "Topic": "sinks.kinds:KafkaSinkConfig",
+    "WatchOperator": f"{_ROOM}.watches",
+    "WatchTaskGroup": f"{_ROOM}.watches",
     "build_dags": f"{_ROOM}.dags",
     "expand_groups": f"{_ROOM}.task_group",
 }

@@ -50,6 +50,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "schema": "schemas",
         "connections": "connections",
         "verify": "batches",
+        "watch": "watching",
         "audit": "upkeep",
         "docs": "docs",
         "check": "check",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from batchledger.config.named_connections import name_ledger
 from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.config.watch_file import WatchConfig
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.ledger import PostgresLedger
 from batchledger.lifecycle.platform import Outlook
@@ -20,6 +21,11 @@ def ledger_dsn(pipeline: PipelineConfig) -> str:
     """The database of the ledger: the sink's own for PostgreSQL."""
     key, connection_id, types = name_ledger(pipeline)
     return postgres_dsn(load_named(pipeline, key, connection_id, *types))
+
+
+def watch_ledger_dsn(watch: WatchConfig) -> str:
+    """The database that keeps what a watch has proved. Raises ConfigurationError."""
+    return postgres_dsn(load_connection(watch.ledger, ("postgres",), f"{watch.file}: ledger"))
 
 
 def source_options(pipeline: PipelineConfig) -> dict[str, str]:

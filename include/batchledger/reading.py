@@ -1,6 +1,6 @@
 """Wires what a pipeline reads: the decoder of its records, and the schemas that they were written with."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -83,6 +83,17 @@ def make_lone_decoder(pipeline: PipelineConfig, schema_file: Path | None = None)
     with _explaining_schema("--schema-file", str(schema_file), "Write the path of the schema's file."):
         schema = WriterSchema(0, source.schema_type, schema_file.read_text(encoding="utf-8"))
     return decoder.with_schemas(lambda _: schema)
+
+
+def make_column_decoder(pipeline: PipelineConfig, dsn: str, names: Collection[str]) -> "RecordDecoder":
+    """Return the decoder of some columns of a pipeline's records, which also finds the schemas that these name.
+
+    What other columns hold is of no account. If the value has none of these columns, its first one is decoded: a value
+    of no column makes no row.
+    """
+    declared = pipeline.source.value_columns
+    chosen = tuple(each for each in declared if each.name in names) or declared[:1]
+    return _build_decoder(pipeline, chosen, b"").with_schemas(_find_schemas(pipeline, dsn))
 
 
 def _build_decoder(pipeline: PipelineConfig, columns: tuple[Column, ...], secret: bytes) -> "RecordDecoder":

@@ -201,12 +201,17 @@ def compare_schema(pipeline: PipelineConfig, sampled: int = 0, *, is_registry_as
 
 def build_alerting(pipeline: PipelineConfig) -> Alerting:
     """Build what the alerts of one pipeline need. Opens nothing yet."""
+    alerting = build_alerting_of(pipeline.name, ledger_dsn(pipeline), pipeline.alerts)
+    return replace(alerting, deadlines=pipeline.deadlines.rules)
+
+
+def build_alerting_of(name: str, dsn: str, channels: Sequence[str]) -> Alerting:
+    """Build what the alerts of a pipeline or a watch need whose ledger ``dsn`` names. Opens nothing yet."""
     return Alerting(
-        pipeline=pipeline.name,
-        incidents=PostgresIncidents(ledger_dsn(pipeline)),
-        channels=tuple(pipeline.alerts),
+        pipeline=name,
+        incidents=PostgresIncidents(dsn),
+        channels=tuple(channels),
         open_channel=open_channel,
-        deadlines=pipeline.deadlines.rules,
         links=Links(_airflow_url()),
     )
 

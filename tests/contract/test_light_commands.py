@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Kafka
 from tests.house import MEASURED_VARIABLE
 from tests.support import Workplace
+from tests.watched import WatchedTopic, write_watch_file
 
 PROGRAM = """
 import json, os, sys
@@ -84,3 +85,16 @@ def test_commands_that_look_import_only_what_a_pipeline_of_json_into_a_table_nee
         again = {command[0]: [run(tmp_path, *command) for _ in range(3)] for command in taken}
         least = {name: min(each, key=lambda one: one.cpu_seconds) for name, each in again.items()}
         Path(path).write_text(json.dumps({name: asdict(each) for name, each in least.items()}))
+
+
+def test_status_reads_looks_of_watches_without_arrays(
+    kafka: Kafka, warehouse_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look itself counts in arrays."""
+    shop = WatchedTopic(kafka.options, warehouse_dsn)
+    shop.look()
+    write_watch_file(tmp_path, shop)
+    monkeypatch.setenv("BATCHLEDGER_LOCAL", str(tmp_path))
+    monkeypatch.setenv("BATCHLEDGER_PIPELINES", str(tmp_path))
+    assert set(run(tmp_path, "status", "--json").packages) <= LOOK | KAFKA | SERVICES_HERE
+    assert "numpy" in sys.modules

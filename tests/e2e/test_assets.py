@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from rich.console import Console
 
+from batchledger.database.datasets import name_database_table
 from batchledger.lifecycle import run_batch
 from batchledger.local import downstream
 from batchledger.local.airflow_api import AirflowApi, Run
@@ -17,7 +18,6 @@ from batchledger.local.demo import choose_sums
 from batchledger.local.downstream import Sums, catch_up_sums
 from batchledger.looking import ledger_dsn
 from batchledger.model.errors import ServiceUnavailableError
-from batchledger.sinks.table.datasets import name_database_table
 from tests.conftest import TestServices
 from tests.e2e.runs import DEADLINE_SECONDS, PATIENT, batches_of, run_to_the_end, task_states, trigger
 from tests.support import TestPipeline, Workplace, wait_until

@@ -205,6 +205,12 @@ class MemorySourceLog(SourceLog):
         return found
 
     @override
+    def find_records(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+        return merge_ranges(
+            OffsetRange(each.partition, offset, offset + 1) for each in ranges for offset, _ in self.broker.read(each)
+        )
+
+    @override
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         self.broker.require_up()
         for partition, next_offset in next_offset_by_partition.items():

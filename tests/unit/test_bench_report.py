@@ -35,6 +35,12 @@ def test_table_names_goal_figure_ratio_and_outcome() -> None:
     assert "| hand-written loop | 3 | 0 | 10,000 |" in text
 
 
+def test_watched_writers_are_listed_with_what_was_named_wrongly() -> None:
+    values = {"kills": 9, "records": 200_000, "missing": 600, "twice": 0, "named_wrongly": 0, "look_seconds": 3.5}
+    found = Figures(tuple(Figure("watched", "loop", measure, (value,)) for measure, value in values.items()))
+    assert "| hand-written loop | 9 | 200,000 | 600 | 0 | 0 | 3.50 s |" in to_markdown(found, [], TITLES, ABOUT)
+
+
 def test_table_of_a_small_run_says_that_its_goals_mean_little() -> None:
     small = replace(ABOUT, records=100_000)
     assert to_markdown(FIGURES, judge(FIGURES), TITLES, small).startswith("A small run")

@@ -225,7 +225,7 @@ def test_part_of_a_frame_is_told_as_in_the_whole(
     assert kind_by_offset(near) == {at: kind for at, kind in kind_by_offset(far).items() if start <= at < until}
 
 
-def kind_by_offset(segments: Sequence[Segment]) -> dict[int, Kind]:
+def kind_by_offset(segments: Sequence[Segment[Kind]]) -> dict[int, Kind]:
     return {offset: each.kind for each in segments for offset in range(each.range.start, each.range.until)}
 
 
@@ -293,7 +293,7 @@ def test_counts_of_all_kinds_add_up_to_the_frame(
 ) -> None:
     frame = choose_frame(position, log)
     segments = cover(frame, position, log, accounted)
-    counts = count_by_kind(segments)
+    counts = count_by_kind(segments, Kind)
     assert sum(counts.values()) == len(frame)
     assert counts == Counter(kind_by_offset(segments).values())
     assert list(counts) == [kind for kind in Kind if kind in counts]

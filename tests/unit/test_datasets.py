@@ -4,8 +4,8 @@ import pytest
 from airflow.providers.postgres.assets.postgres import convert_asset_to_openlineage
 from airflow.sdk import Asset
 
+from batchledger.database.datasets import name_database_table
 from batchledger.model.datasets import Dataset, name_location, name_table, name_topic
-from batchledger.sinks.table.datasets import name_database_table
 
 TABLE = ("public", "orders")
 

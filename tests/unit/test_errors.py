@@ -24,6 +24,7 @@ RETRYABLE_AND_EXIT_CODE = {
     errors.UnknownPipelineError: (False, 2),
     errors.SetupError: (False, 1),
     errors.ServiceUnavailableError: (True, 1),
+    errors.LookOvertakenError: (True, 1),
     errors.OutcomeUnknownError: (True, 1),
     errors.AccessRefusedError: (False, 3),
     errors.CertificateUntrustedError: (False, 3),

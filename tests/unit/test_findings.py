@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from batchledger.model.checks import Severity
-from batchledger.model.findings import IncidentKind, LedgerCheck, PipelineState
+from batchledger.model.findings import STATES_OF_WATCHES, IncidentKind, LedgerCheck, PipelineState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "states-and-incidents.md").read_text("utf-8")
 KINDS_OF_PAGE = {
@@ -36,7 +36,7 @@ def test_state_belongs_to_one_kind_and_states_without_one_are_no_fault() -> None
     assert len(set(states)) == len(states)
     assert set(PipelineState) - set(states) == {
         PipelineState.PAUSED, PipelineState.RUNNING, PipelineState.UNREAD, PipelineState.CAUGHT_UP,
-        PipelineState.RETIRED, PipelineState.FILE_GONE,
+        PipelineState.RETIRED, PipelineState.FILE_GONE, *STATES_OF_WATCHES,
     }  # fmt: skip
 
 
@@ -55,4 +55,5 @@ def test_every_kind_but_these_warnings_is_critical() -> None:
         IncidentKind.CHANNEL_FAILING,
         IncidentKind.STALE_ATTEMPT,
         IncidentKind.ORPHANED_STAGING,
+        IncidentKind.TABLE_UNPROVED,
     }

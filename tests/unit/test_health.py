@@ -22,7 +22,7 @@ from batchledger.model.batch import (
     TopicIdentity,
 )
 from batchledger.model.errors import BatchBlockedError, StagingError
-from batchledger.model.findings import PipelineState
+from batchledger.model.findings import STATES_OF_WATCHES, PipelineState
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.quarantine import NOTHING, ErrorKind, summarise
 from batchledger.monitoring.health import (
@@ -315,6 +315,7 @@ def test_every_state_that_a_survey_can_say_is_judged_the_same() -> None:
         PipelineState.UNKNOWN,
         PipelineState.RUNNING,
         PipelineState.FILE_GONE,
+        *STATES_OF_WATCHES,
     }
 
 

@@ -29,6 +29,8 @@ from batchledger.model.findings import IncidentKind, PipelineState
 from batchledger.model.offsets import TopicPartition
 from batchledger.model.records.quarantine import ErrorKind, summarise
 from batchledger.monitoring.health import PipelineHealth, Threats, find_threats
+from batchledger.proof.watching import Discrepancy, WatchOutcome
+from batchledger.watching.history import LookSummary
 from tests.prometheus import list_expressions
 from tests.unit.test_reference_pages import read, read_rows
 
@@ -58,7 +60,8 @@ HEALTH = PipelineHealth(
     summarise([ErrorKind(f"no number: {CANARY}", 3)]),
 )
 ORDERS = Standing(HEALTH, deadlines=Deadlines(lag=10 * MINUTE, blocked=4 * HOUR), totals=TOTALS)
-LOOK = Look((ORDERS,), NOON - MINUTE, is_current=True)
+PAYMENTS = LookSummary(NOON - HOUR, WatchOutcome.WRONG, 30, 28, 28, 1, {Discrepancy.MISSING: 2})
+LOOK = Look((ORDERS,), NOON - MINUTE, is_current=True, watches={"payments": PAYMENTS})
 
 Series = Mapping[str, Mapping[tuple[str, ...], float]]
 
@@ -100,6 +103,11 @@ def test_every_number_of_a_pipeline_is_a_series() -> None:
         "batchledger_step_seconds_count": {("orders", step): 38 for step in Step},
         "batchledger_step_seconds_sum": {("orders", step): TOTALS.seconds_by_step[step] for step in Step},
         "batchledger_open_incidents": {("orders", "blocked"): 1, ("orders", "check_failed"): 2},
+        "batchledger_watch_outcome": {("payments", "wrong"): 1},
+        "batchledger_watch_offsets": {("payments",): 30},
+        "batchledger_watch_proved_offsets": {("payments",): 28},
+        "batchledger_watch_found": {("payments", "missing"): 2},
+        "batchledger_watch_look_timestamp_seconds": {("payments",): (NOON - HOUR).timestamp()},
         "batchledger_partition_lag_records": {("orders", "orders", "0"): 15, ("orders", "orders", "1"): 0},
         "batchledger_partition_lag_seconds": {("orders", "orders", "0"): 3600, ("orders", "orders", "1"): 0},
     }
@@ -156,6 +164,9 @@ def test_no_error_no_value_and_no_offset_is_in_a_label() -> None:
         "step": {*Step},
         "kind": {*OFFSET_KINDS, *IncidentKind, "lag", "freshness", "blocked"},
         "pipeline": {"orders"},
+        "watch": {"payments"},
+        "outcome": {*WatchOutcome},
+        "difference": {*Discrepancy},
         "topic": {"orders"},
         "partition": {"0", "1"},
     }

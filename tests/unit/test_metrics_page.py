@@ -19,7 +19,7 @@ from batchledger.interfaces.surveys import Standing
 from batchledger.ledger.totals import PipelineTotals, load_totals
 from batchledger.model.errors import ServiceUnavailableError
 from tests.pages import User, let_in, open_browser
-from tests.unit.test_metrics import HEALTH
+from tests.unit.test_metrics import HEALTH, PAYMENTS
 
 MINE, OTHER = Standing(HEALTH), Standing(replace(HEALTH, pipeline="payments"))
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
@@ -44,6 +44,14 @@ def test_account_sees_the_pipelines_whose_dags_it_may_read(monkeypatch: pytest.M
     text = open_page(monkeypatch, [MINE, OTHER]).get("/metrics?partitions=true").text
     assert 'batchledger_lag_records{pipeline="orders"} 15.0' in text
     assert 'batchledger_partition_lag_records{partition="0",pipeline="orders",topic="orders"} 15.0' in text
+    assert "payments" not in text
+
+
+def test_account_sees_the_watches_whose_dags_it_may_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = replace(MINE, is_watch=True, look=PAYMENTS)
+    text = open_page(monkeypatch, [watch, replace(OTHER, is_watch=True, look=PAYMENTS)]).get("/metrics").text
+    assert 'batchledger_watch_outcome{outcome="wrong",watch="orders"} 1.0' in text
+    assert 'pipeline="orders"' not in text
     assert "payments" not in text
 
 

@@ -11,7 +11,7 @@ from batchledger.proof.coverage import URGENCY, Kind, Segment
 ORDERS_0 = TopicPartition("orders", 0)
 
 
-def tile(start: int, *parts: tuple[Kind, int]) -> list[Segment]:
+def tile(start: int, *parts: tuple[Kind, int]) -> list[Segment[Kind]]:
     """Segments of these lengths, one after the other."""
     segments = []
     for kind, length in parts:
@@ -20,7 +20,7 @@ def tile(start: int, *parts: tuple[Kind, int]) -> list[Segment]:
     return segments
 
 
-def frame_of(segments: list[Segment]) -> OffsetRange:
+def frame_of(segments: list[Segment[Kind]]) -> OffsetRange:
     return OffsetRange(ORDERS_0, segments[0].range.start, segments[-1].range.until)
 
 
@@ -41,7 +41,7 @@ def test_columns_of_the_worked_example_are_as_it_says() -> None:
 
 
 @given(coverings, column_counts)
-def test_pieces_fill_all_columns_and_do_not_overlap(segments: list[Segment], columns: int) -> None:
+def test_pieces_fill_all_columns_and_do_not_overlap(segments: list[Segment[Kind]], columns: int) -> None:
     pieces = draw_ribbon(frame_of(segments), segments, columns)
     edges = [0, *(each.right for each in pieces)]
     assert [each.left for each in pieces] == edges[:-1]
@@ -50,7 +50,7 @@ def test_pieces_fill_all_columns_and_do_not_overlap(segments: list[Segment], col
 
 
 @given(coverings, column_counts)
-def test_each_column_has_the_most_urgent_kind_of_its_offsets(segments: list[Segment], columns: int) -> None:
+def test_each_column_has_the_most_urgent_kind_of_its_offsets(segments: list[Segment[Kind]], columns: int) -> None:
     frame = frame_of(segments)
     shown = {column: each.kind for each in draw_ribbon(frame, segments, columns) for column in range(*span(each))}
     for column in range(columns):
@@ -102,7 +102,7 @@ def test_nothing_has_a_place_in_an_empty_frame() -> None:
 
 @given(coverings, column_counts, st.data())
 def test_offset_is_placed_where_its_segment_is_drawn(
-    segments: list[Segment], columns: int, data: st.DataObject
+    segments: list[Segment[Kind]], columns: int, data: st.DataObject
 ) -> None:
     frame = frame_of(segments)
     offset = data.draw(st.integers(frame.start, frame.until - 1))

@@ -63,8 +63,8 @@ def test_user_without_airflows_website_gets_nothing(lets_in: Any) -> None:
 
 def test_user_who_may_not_see_a_dag_sees_nothing_of_its_pipeline(lets_in: Any) -> None:
     browser = lets_in(may_read=False)
-    of_pipeline = [route for route in list_routes() if re.match(r"/(pipelines|docs)/1", route[1])]
-    assert len(of_pipeline) >= 13
+    of_pipeline = [route for route in list_routes() if re.match(r"/(pipelines|watches|docs)/1", route[1])]
+    assert len(of_pipeline) >= 14
     assert {browser.request(*route, headers=OWN_PAGE).status_code for route in of_pipeline} == {403}
 
 

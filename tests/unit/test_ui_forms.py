@@ -196,10 +196,11 @@ def test_what_is_asked_for_is_shown_without_changing_anything_and_carried_out_as
 
 def test_every_decision_that_no_run_carries_out_is_among_the_cases() -> None:
     # Adopting a target takes as long as its proof, which reads all of it, and erasing reads the table: longer than a
-    # page may. A pipeline is retired when its file, and with it its page, is gone. A rename changes the file's name.
+    # page may. So does taking rows over. A pipeline is retired when its file, and with it its page, is gone. A rename
+    # changes the file's name.
     elsewhere = {
-        DecisionKind.TRIGGER, DecisionKind.DRY_RUN, DecisionKind.ADOPT_TARGET, DecisionKind.ERASE, DecisionKind.RETIRE,
-        DecisionKind.RENAME,
+        DecisionKind.TRIGGER, DecisionKind.DRY_RUN, DecisionKind.ADOPT_TARGET, DecisionKind.ADOPT_ROWS,
+        DecisionKind.ERASE, DecisionKind.RETIRE, DecisionKind.RENAME,
     }  # fmt: skip
     by_run = {DecisionKind.REPLAY, DecisionKind.QUARANTINE_REPLAY, DecisionKind.RETRY}
     about_requests = {DecisionKind.REQUEST, DecisionKind.WITHDRAW}

@@ -18,14 +18,14 @@ from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.settings.values import find_section, write_duration
 
 
-def make_schema() -> dict[str, Any]:
-    """Return the schema."""
-    schema = PipelineConfig.model_json_schema(schema_generator=_Generator)
+def make_schema(model: type[BaseModel] = PipelineConfig, what: str = "pipeline file") -> dict[str, Any]:
+    """Return the schema of the files that a model reads; ``what`` is what people call them."""
+    schema = model.model_json_schema(schema_generator=_Generator)
     for definition in schema["$defs"].values():
         if "enum" in definition:
             # The text of an enumeration is about its members, which files do not name.
             del definition["title"], definition["description"]
-    return {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "title": "A pipeline file of Batchledger"}
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "title": f"A {what} of Batchledger"}
 
 
 class _Generator(GenerateJsonSchema):

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from batchledger.config.check_entries import ENTRY_BY_CHECK, CheckEntry, SuiteEntry, expand_suites, name_checks
 from batchledger.config.dags import DagConfig
+from batchledger.config.documents import LARGEST_BYTES
 from batchledger.config.extras import find_extras, require_extra
 from batchledger.config.faults import list_faults
 from batchledger.config.places import PIPELINES_VARIABLE, default_pipelines_folder, pipelines_folder
@@ -59,6 +60,8 @@ DEFAULT_PIPELINES_FOLDER = default_pipelines_folder()
 EXPECTED = ".expect.yaml"
 """The end of the name of a file beside a pipeline file: what the pipeline is expected to make of records."""
 _ALL_KEYS = "The documentation lists every key: reference/pipeline-file"
+
+_WATCH = re.compile(rb"^watch[ \t]*:", re.MULTILINE)
 
 _NAME = r"[a-z][a-z0-9_]{0,62}"
 
@@ -313,8 +316,32 @@ class PipelineConfig(Section):
 
 def find_pipeline_files(folder: Path | None = None) -> list[Path]:
     """Return the pipeline files of a folder, else of the one that holds them here, sorted by name."""
+    return [each for each in find_files(folder) if not is_watch_file(each)]
+
+
+def find_watch_files(folder: Path | None = None) -> list[Path]:
+    """Return the files of watches, which lie beside the pipeline files, sorted by name."""
+    return [each for each in find_files(folder) if is_watch_file(each)]
+
+
+def find_files(folder: Path | None = None) -> list[Path]:
+    """Return the files of pipelines and watches, sorted by name. Reads none."""
     found = (folder or pipelines_folder()).glob("*.yaml")
     return sorted(each for each in found if not each.name.endswith(EXPECTED))
+
+
+def is_watch(name: str) -> bool:
+    """Whether the file of this name is a watch's. Reads that one alone."""
+    return any(is_watch_file(each) for each in find_files() if each.stem == name)
+
+
+def is_watch_file(path: Path) -> bool:
+    """Whether the file has the key ``watch``. What cannot be read is a pipeline's file, and is refused as one."""
+    try:
+        with path.open("rb") as stream:
+            return _WATCH.search(stream.read(LARGEST_BYTES)) is not None
+    except OSError:
+        return False
 
 
 def name_in_airflow(path: Path) -> str:

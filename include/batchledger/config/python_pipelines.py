@@ -63,10 +63,15 @@ def _require_kept(pipeline: PipelineConfig, text: str) -> None:
         raise ValueError(f"A file would have another value in {', '.join(lost)}.")
 
 
-def write_file(pipeline: Pipeline, dag_file: str) -> None:
-    """Write the file of a pipeline in one step: Airflow may be reading the folder. Raises ConfigurationError."""
+def export_file(pipeline: Pipeline, dag_file: str) -> None:
+    """Write the file of a pipeline of a DAG file, and say so in its head. Raises ConfigurationError."""
     name = "".join(each if each.isprintable() else "?" for each in dag_file)
     head = f"# `batchledger export {name}` has made this file of a Pipeline(…) in that DAG file. Change it there.\n"
+    write_file(pipeline, head)
+
+
+def write_file(pipeline: PipelineConfig, head: str) -> None:
+    """Write the file of a pipeline in one step: Airflow may be reading the folder. Raises ConfigurationError."""
     text, path = write_keys(pipeline), pipeline.file
     draft = path.with_name(f".{path.name}.draft")
     try:

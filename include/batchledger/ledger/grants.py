@@ -55,6 +55,10 @@ RIGHTS_BY_TABLE: Mapping[str, str] = {
     "record_schema": "select, insert (pipeline, fingerprint, definition, first_batch_id, last_batch_id), update",
     "replacement": _ADD,
     "sequence": _REMOVE,
+    "watch": _REMOVE,
+    "watch_look": "select, insert (watch, looked_at, outcome, document), delete",
+    "watch_part": _REMOVE,
+    "watch_start": _CHANGE,
     "writer_schema": _ADD,
 }
 # A member may be without the rights of the other role until it says "set role".

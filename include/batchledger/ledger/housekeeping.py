@@ -49,7 +49,7 @@ RIGHTS_TO_JOIN = f"delete on {', '.join(TABLES_TO_JOIN)}"
 class LeftBehind:
     """What there is at ``now``, by the database's own clock.
 
-    ``open_planned_at`` says for each known pipeline when its open batches were planned.
+    ``open_planned_at`` says for each known pipeline when its open batches were planned. A watch has none.
     """
 
     now: datetime
@@ -77,7 +77,9 @@ class PostgresHousekeeping:
                 "and b.lane = 'live' and b.state not in ('published', 'discarded')) || "
                 "array(select b.planned_at from batchledger.batch b where b.pipeline = p.name "
                 "and b.lane = 'replay' and b.state not in ('published', 'discarded')) "
-                "from batchledger.pipeline p order by p.name"
+                "from batchledger.pipeline p "
+                "union all select w.watch, '{}' from batchledger.watch w "
+                "where not exists (select from batchledger.pipeline p where p.name = w.watch) order by 1"
             )
             return LeftBehind(now, tables, dict(cursor.fetchall()))
 

@@ -15,7 +15,7 @@ import psycopg
 from batchledger.database import transactions as database
 from batchledger.model.errors import ConfigurationError
 
-RELEASES: Mapping[str, str] = {"0020": "0.2.0", "0037": "0.3.0"}
+RELEASES: Mapping[str, str] = {"0020": "0.2.0", "0037": "0.3.0", "0038": "0.4.0"}
 """The number of each migration, and the version that it leads to: its SQL file has this name. The newest is the last.
 
 Part of the loaded code: the files may be replaced by a newer version's while this process runs.

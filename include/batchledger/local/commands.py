@@ -14,13 +14,15 @@ from batchledger.local.stack import commands
 
 
 def status(as_json: AsJson = False) -> None:
-    """Show the local services, the state of each pipeline, and the open incidents.
+    """Show the local services, the state of each pipeline, what each watch has said last, and the open incidents.
 
     It also names the connections whose login travels unencrypted to another
     machine.
     """
     from batchledger.config.exposure import warn_of_exposed
-    from batchledger.interfaces.surveys import list_open_incidents, survey_pipelines
+    from batchledger.config.pipeline_files import watch_files
+    from batchledger.interfaces.cli.display.watches import describe_watches
+    from batchledger.interfaces.surveys import list_open_incidents, survey_pipelines, survey_watches
 
     services, now = commands.look(), datetime.now(UTC)
     if not as_json:
@@ -28,16 +30,19 @@ def status(as_json: AsJson = False) -> None:
         show(services, as_json)
     surveyed = survey_pipelines(now)
     pipelines = describe_pipelines([each.health for each in surveyed], now)
-    incidents = describe_open(list_open_incidents(surveyed))
+    watched = survey_watches(*watch_files().read())
+    watches = describe_watches(watched)
+    incidents = describe_open(list_open_incidents([*surveyed, *watched]))
     warnings = warn_of_exposed()
     document = {
         **services.document,
         "pipelines": pipelines.document,
+        "watches": watches.document,
         "incidents": incidents.document,
         "warnings": warnings,
     }
     told = [Text(each, "yellow") for each in warnings]
-    show(Shown(document, [*pipelines.parts, *incidents.parts, *told]), as_json)
+    show(Shown(document, [*pipelines.parts, *watches.parts, *incidents.parts, *told]), as_json)
 
 
 def demo(pipeline: Annotated[str, typer.Argument(hidden=True)] = "flights") -> None:

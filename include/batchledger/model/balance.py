@@ -32,7 +32,7 @@ class HolePolicy(StrEnum):
 
 
 # A compacted topic may have either kind, so an unclear hole is allowed there.
-_DECLARED_CLASSES: Mapping[HolePolicy, frozenset[str]] = {
+DECLARED_CLASSES: Mapping[HolePolicy, frozenset[str]] = {
     HolePolicy.NONE: frozenset(),
     HolePolicy.TRANSACTIONAL: frozenset({"aborted", "markers"}),
     HolePolicy.COMPACTED: frozenset({"aborted", "markers", "compacted", "unclear"}),
@@ -216,7 +216,7 @@ def count_classes(
 
 def find_unexplained(by_class: Mapping[str, Sequence[OffsetRange]], policy: HolePolicy) -> list[OffsetRange]:
     """Return the holes of undeclared classes, in order: they fail the check."""
-    declared = _DECLARED_CLASSES[policy]
+    declared = DECLARED_CLASSES[policy]
     return merge_ranges(each for name, found in by_class.items() if name not in declared for each in found)
 
 
@@ -284,7 +284,7 @@ def balance_range(facts: RangeFacts, policy: HolePolicy, has_transform: bool) ->
     compacted topic may be transactional too.
     """
     missing = max(0, facts.visible - facts.quarantined - facts.tombstones - facts.distinct)
-    holes = {name: getattr(facts.holes, name) for name in _DECLARED_CLASSES[policy]}
+    holes = {name: getattr(facts.holes, name) for name in DECLARED_CLASSES[policy]}
     return Balance(
         range=facts.range,
         accepted=facts.staged - facts.duplicates,

@@ -179,6 +179,7 @@ class DecisionKind(StrEnum):
     DISCARD = "discard"
     REWIND = "rewind"
     ADOPT_TARGET = "adopt-target"
+    ADOPT_ROWS = "adopt-rows"
     PAUSE = "pause"
     RESUME = "resume"
     RETIRE = "retire"

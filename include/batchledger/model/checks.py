@@ -160,7 +160,10 @@ class Outcome(StrEnum):
 
 
 class Suite(StrEnum):
-    """Who asked for the check: the platform (for every batch), the pipeline's file, or the audit of the ledger."""
+    """Who asked for the check: the platform (for every batch), the pipeline's file, or the audit of the ledger.
+
+    A look at a watched table audits as the last one does.
+    """
 
     INTEGRITY = "integrity"
     PIPELINE = "pipeline"

@@ -113,6 +113,17 @@ def adopting(before: Target, after: Target) -> Effect:
     )
 
 
+def beginning(rows: int, given_up: int, ranges: Sequence[OffsetRange]) -> Effect:
+    """Rows that others have written are the pipeline's first batch, and its positions are behind them."""
+    losses = {"given_up": given_up} if given_up else {}
+    after = {"rows": rows, **losses, "next_offset": {str(each.partition): each.until for each in ranges}}
+    before = {
+        **dict.fromkeys({"rows": rows, **losses}, 0),
+        "next_offset": {str(each.partition): None for each in ranges},
+    }
+    return Effect(before, after)
+
+
 def proving(rows: int, batches: int, newest_found: int) -> Effect:
     """The adopted target holds these rows and batches."""
     return Effect({}, {"rows_found": rows, "batches_proved": batches, "newest_batch_found": newest_found})

@@ -117,6 +117,10 @@ class ServiceUnavailableError(BatchledgerError):
     retryable = True
 
 
+class LookOvertakenError(ServiceUnavailableError):
+    """Another look at the same table was stored meanwhile, so this one is not. Looking again is safe."""
+
+
 class AccessRefusedError(ServiceUnavailableError):
     """A service does not let this client in, or this client does not trust it. A person has to change something."""
 

@@ -1,4 +1,4 @@
-"""The catalogue of everything that can be wrong with a pipeline, with the words for it.
+"""The catalogue of everything that can be wrong with a pipeline or a watched table, with the words for it.
 
 A kind of incident is one row, with the state of a pipeline meanwhile. A check of the audit of the ledger is one row,
 with the kind that it opens. The names are stored and printed; nothing else relates them. Pure; no I/O.
@@ -13,15 +13,18 @@ from batchledger.model.checks import Severity
 
 _BATCH = "batchledger batch {batch_id}"
 _PLAN = "batchledger plan {pipeline}"
+_WATCH = "batchledger watch {pipeline}"
 
 
 class PipelineState(StrEnum):
-    """The state of a pipeline, the worst first. ``running`` is known only if Airflow can be asked."""
+    """The state of a pipeline or of a watch, the worst first. ``running`` is known only if Airflow can be asked."""
 
     LOSS = "loss"
     SOURCE_CHANGED = "source changed"
+    WRONG = "wrong"
     BLOCKED = "blocked"
     FAILING = "failing"
+    CANNOT_SAY = "cannot say"
     STUCK = "stuck transaction"
     FILE_GONE = "file gone"
     PAUSED = "paused"
@@ -29,8 +32,19 @@ class PipelineState(StrEnum):
     RUNNING = "running"
     UNREAD = "unread records"
     AWAITING = "waits for its topic"
+    NEVER_LOOKED = "never looked"
     CAUGHT_UP = "caught up"
+    PROVED = "proved"
     RETIRED = "retired"
+
+
+STATES_OF_WATCHES = (
+    PipelineState.WRONG,
+    PipelineState.CANNOT_SAY,
+    PipelineState.NEVER_LOOKED,
+    PipelineState.PROVED,
+)
+"""No pipeline has them. A watch may also be ``unknown``."""
 
 
 class Place(Enum):
@@ -44,6 +58,8 @@ class Place(Enum):
     AUDIT = auto()
     """The audit of the ledger alone. Its questions about the other places belong to these places."""
     CHANNELS = auto()
+    WATCH = auto()
+    """A look at a table that others write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +85,7 @@ class KindRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One check of the audit of the ledger.
+    """One check of the audit of the ledger, or of a look at a watched table.
 
     ``kind`` is the incident that it opens, ``promise`` what holds if it finds nothing. ``needs_person``: its findings
     contradict nothing, and wait for a decision. A proof of the history calls it ``invariant``; ``happened`` begins the
@@ -169,6 +185,8 @@ class IncidentKind(_Catalogued):
         "batchledger alerts test {subject}",
         Severity.WARNING,
     )
+    TABLE_WRONG = KindRow("table_wrong", Place.WATCH, "the table is wrong", _WATCH)
+    TABLE_UNPROVED = KindRow("table_unproved", Place.WATCH, "the table cannot be proved", _WATCH, Severity.WARNING)
 
 
 def list_kinds(*places: Place) -> frozenset[IncidentKind]:
@@ -282,4 +300,18 @@ class LedgerCheck(_Catalogued):
         "lag_is_within_its_deadline",
         IncidentKind.LAG,
         "The oldest unread record is younger than the deadline of the pipeline.",
+    )
+
+
+class WatchCheck(_Catalogued):
+    """The checks of a look at a watched table."""
+
+    row: CheckRow
+
+    GAPS = CheckRow("no_gaps", IncidentKind.TABLE_WRONG, "Each record that is due has a row.")
+    DUPLICATES = CheckRow("no_duplicates", IncidentKind.TABLE_WRONG, "No record has more than one row.")
+    WRONG_ROWS = CheckRow("no_wrong_rows", IncidentKind.TABLE_WRONG, "Each row has its record, and is as it was.")
+    FRESHNESS = CheckRow("freshness", IncidentKind.TABLE_WRONG, "The newest records that are due have their rows.")
+    VOLUME = CheckRow(
+        "volume", IncidentKind.TABLE_UNPROVED, "Each offset that is due is a row, or a hole with a cause."
     )

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from batchledger.model.batch import BatchState, Lane
 from batchledger.model.checks import CheckResult, Outcome
-from batchledger.model.findings import IncidentKind, LedgerCheck, Place, list_kinds
+from batchledger.model.findings import IncidentKind, LedgerCheck, Place, WatchCheck, list_kinds
 from batchledger.model.incidents import Condition, Findings
 from batchledger.monitoring.health import PipelineHealth
 from batchledger.proof.newest import Coverage
@@ -75,7 +75,7 @@ class Question:
     ``proved`` is what holds when nothing is found, if that is not the same for every pipeline.
     """
 
-    check: LedgerCheck
+    check: LedgerCheck | WatchCheck
     scope: str
     facts: tuple[Fact, ...] = ()
     limit: float = 0

@@ -16,9 +16,13 @@ LINE_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Pages about a batch; None if there is no Airflow whose address is known."""
+    """Pages about a batch; None if there is no Airflow whose address is known.
+
+    ``section`` is the part of the page that has them: ``pipelines``, or ``watches``.
+    """
 
     airflow_url: str | None = None
+    section: str = "pipelines"
 
     def to_run(self, pipeline: str, run: str | None) -> str | None:
         """Return the page of an Airflow run; None for a run of the command line."""
@@ -31,7 +35,7 @@ class Links:
         """Return the page of a batch, or of the pipeline if there is none; within Airflow's, so with its login."""
         if self.airflow_url is None:
             return None
-        page = f"{self.airflow_url.rstrip('/')}/plugin/batchledger/batchledger/pipelines/{quote(pipeline)}"
+        page = f"{self.airflow_url.rstrip('/')}/plugin/batchledger/batchledger/{self.section}/{quote(pipeline)}"
         return page if batch_id is None else f"{page}/batches/{batch_id}"
 
     def to_docs(self, pipeline: str, batch_id: int | None) -> str | None:

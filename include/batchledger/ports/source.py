@@ -33,6 +33,13 @@ class SourceLog(Protocol):
         costs without decoding. Takes as long as ``look_into`` at most, and raises ServiceUnavailableError as it does.
         """
 
+    def find_records(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+        """Return the offsets of the ranges that have a committed record, as the client of the stage step reads them.
+
+        What lies below the log start has none. Reads all records, without decoding. Takes as long as ``look_into`` at
+        most, and raises ServiceUnavailableError as it does.
+        """
+
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         """Commit group offsets so that lag tools show the pipeline. Nothing ever reads them back."""
 

@@ -11,6 +11,7 @@ hold 0..20 and 22..30, of which 25 is in quarantine. From 10 on that is: publish
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from batchledger.model.batch import PartitionLog, Position
 from batchledger.model.offsets import OffsetRange, find_gaps, intersect, merge_ranges
@@ -51,11 +52,14 @@ URGENCY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Neighbouring offsets of one kind."""
+Kind_co = TypeVar("Kind_co", bound=StrEnum, covariant=True)
 
-    kind: Kind
+
+@dataclass(frozen=True, slots=True)
+class Segment(Generic[Kind_co]):
+    """Neighbouring offsets of one kind, which is a ``Kind`` or, for a watch, an ``OffsetMark``."""
+
+    kind: Kind_co
     range: OffsetRange
 
 
@@ -87,7 +91,7 @@ def choose_frame(position: Position, log: PartitionLog | None) -> OffsetRange:
 
 def cover(
     frame: OffsetRange, position: Position, log: PartitionLog | None, accounted: Accounted
-) -> tuple[Segment, ...]:
+) -> tuple[Segment[Kind], ...]:
     """Return the segments of the frame in the order of offsets; together they are the frame.
 
     That takes a frame of which there is something to tell: the one of ``choose_frame``, a part of it, or offsets before
@@ -125,9 +129,9 @@ def find_missing(position: Position, accounted: Accounted) -> list[OffsetRange]:
     return find_gaps(merge_ranges([*accounted.held, *accounted.lost]), within=[passed])
 
 
-def count_by_kind(segments: Iterable[Segment]) -> dict[Kind, int]:
-    """Return how many offsets are of each kind that there is, in the order of ``Kind``."""
-    counts = dict.fromkeys(Kind, 0)
+def count_by_kind(segments: Iterable[Segment[Kind_co]], kinds: Iterable[Kind_co]) -> dict[Kind_co, int]:
+    """Return how many offsets are of each of these kinds that there is, in their order."""
+    counts = dict.fromkeys(kinds, 0)
     for each in segments:
         counts[each.kind] += len(each.range)
     return {kind: count for kind, count in counts.items() if count}

@@ -40,7 +40,8 @@ def written_as(pattern: str, words: str) -> AfterValidator:
     return _SchemaKeyword(check, "pattern", f"^({pattern})$")
 
 
-def _parse_duration(value: object) -> object:
+def parse_duration(value: object) -> float:
+    """Return the seconds of a duration as a file has it: ``30s``, ``5m``. Raises ValueError."""
     seconds: float | None = None
     if value == 0 and not isinstance(value, bool):
         seconds = 0.0
@@ -88,7 +89,7 @@ def write_duration(seconds: float) -> str:
 _WrittenDuration = Annotated[str, Field(pattern=f"^{_DURATION.pattern}$")] | Literal[0]
 Duration = Annotated[
     float,
-    BeforeValidator(_parse_duration, json_schema_input_type=_WrittenDuration),
+    BeforeValidator(parse_duration, json_schema_input_type=_WrittenDuration),
     PlainSerializer(write_duration, when_used="json"),
 ]
 Topic = Annotated[str, written_as(r"[A-Za-z0-9._-]{1,249}", "the name of a topic: letters, digits, . _ - only")]

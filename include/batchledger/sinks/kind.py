@@ -5,15 +5,16 @@ are parsed through it. ``kinds.py`` lists the kinds, and no other module outside
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args
 
 from pydantic import model_validator
 
 from batchledger.model.batch import Batch, DeliveryMode
 from batchledger.model.capabilities import Capabilities
+from batchledger.model.claims import TargetClaim
 from batchledger.model.datasets import Dataset
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
@@ -24,6 +25,35 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from batchledger.settings.connections import Connection
+
+
+class RowAdoption(Protocol):
+    """Makes rows that others have written the rows of one batch, in a transaction of the ledger.
+
+    Each method raises DecisionRefusedError if the table is not fit for it.
+    """
+
+    @property
+    def name(self) -> str:
+        """The target's name as people write it."""
+
+    def require_columns(self, cursor: Any) -> None:
+        """Require that the columns of the coordinates can become our own."""
+
+    def lock(self, cursor: Any) -> None:
+        """Let no row be written until the transaction ends."""
+
+    def list_rows(self, cursor: Any) -> Sequence[tuple[str, int, int, int]]:
+        """Return topic, number, first and last offset of each partition that has rows."""
+
+    def claim(self, cursor: Any) -> TargetClaim:
+        """Return the claim to the table."""
+
+    def take(self, cursor: Any, batch_id: int) -> None:
+        """Let all rows be of the batch."""
+
+    def explain(self, cursor: Any) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the statements of ``take``, and the ones that undo them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +147,13 @@ class SinkSection(Section):
     @property
     def ledger_table(self) -> tuple[str, str] | None:
         """Schema and name of the target, if it is a table of the ledger's database."""
+        return None
+
+    def adoption(self, places: Mapping[str, str], topic: str) -> "RowAdoption | None":  # noqa: ARG002
+        """Return what makes rows of others the target's own; None if the kind has none.
+
+        ``places`` are the columns of the coordinates by our own names; ``topic`` is the one of rows that name none.
+        """
         return None
 
     def list_connections(self) -> Iterable[NamedConnection]:

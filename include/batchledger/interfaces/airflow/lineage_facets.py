@@ -1,5 +1,7 @@
 """What OpenLineage hears of a published batch: topics with exact offsets, the target, and what the audit has found.
 
+A look that has proved a watched table names the topics and the table.
+
 Counts, coordinates and names; no value of a record. The provider calls this in a process beside the task, when Airflow
 has stored how the task has ended. Whatever goes wrong here is a warning in the log of the task.
 """
@@ -68,6 +70,16 @@ def describe_lineage(published: PublishedBatch) -> "OperatorLineage[Any, Any]":
         inputs=[_describe_topic(published, each) for each in published.sources],
         outputs=[_describe_target(published)],
     )
+
+
+def describe_proof(topics: Sequence[Dataset], table: Dataset | None) -> "OperatorLineage[Any, Any]":
+    """Return topics and table as inputs of a look that has proved the table; None if its name is not known."""
+    proof = data_quality_assertions_dataset.Assertion("each record has one row", success=True, severity="error")
+    proved = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet([proof], producer=PRODUCER)
+    inputs = [InputDataset(each.namespace, each.name) for each in topics]
+    if table is not None:
+        inputs.append(InputDataset(table.namespace, table.name, inputFacets={"dataQualityAssertions": proved}))
+    return OperatorLineage(inputs=inputs)
 
 
 def send_start(ti: "RuntimeTaskInstanceProtocol") -> None:

@@ -12,12 +12,13 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.observability.stats import Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from prometheus_client.core import Metric
 
     from batchledger.config.pipeline_file import PipelineConfig
     from batchledger.monitoring.health import PipelineHealth
+    from batchledger.proof.watching import TableLook
 
 
 logger = logging.getLogger(__name__)
@@ -28,12 +29,28 @@ def push_metrics(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
 
     Airflow sends it when the process of the task ends. A number that is not known is not sent.
     """
+    _try_to_push(pipeline.name, lambda: _push(pipeline, health))
+
+
+def push_look(look: "TableLook") -> None:
+    """Send what a look at a watched table has found. Raises nothing."""
+
+    def push() -> None:
+        from batchledger.interfaces.metrics.watches import build_watch_families
+        from batchledger.watching.history import summarise
+
+        send(build_watch_families({look.watch: summarise(look)}))
+
+    _try_to_push(look.watch, push)
+
+
+def _try_to_push(name: str, push: "Callable[[], None]") -> None:
     if not _are_on():
         return
     try:
-        _push(pipeline, health)
+        push()
     except Exception as error:  # noqa: BLE001 (numbers that are not sent are no reason to fail a batch or an audit)
-        logger.warning("the metrics of %s are not sent: %s", pipeline.name, type(error).__name__)
+        logger.warning("the metrics of %s are not sent: %s", name, type(error).__name__)
 
 
 def _push(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
@@ -49,10 +66,10 @@ def _push(pipeline: "PipelineConfig", health: "PipelineHealth") -> None:
 
 
 def send(families: "Iterable[Metric]") -> None:
-    """Give the samples of pipelines to Airflow; the others are about the page that Prometheus scrapes."""
+    """Give the samples of pipelines and watches to Airflow; others are about the page that Prometheus scrapes."""
     for family in families:
         for sample in family.samples:
-            if "pipeline" in sample.labels:
+            if not sample.labels.keys().isdisjoint(("pipeline", "watch")):
                 Stats.gauge(sample.name, sample.value, tags=dict(sample.labels))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from batchledger.books.starting import load_start_facts
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.config.pipeline_files import PipelineFiles
+from batchledger.config.pipeline_files import ConfigFiles, pipeline_files
 from batchledger.interfaces.airflow.troubles import Troubles
 from batchledger.looking import ledger_dsn
 from batchledger.model.errors import BatchledgerError
@@ -68,7 +68,7 @@ class RecordWatch:
     connection: str
     has_run: Callable[[str], bool]
     clock: Callable[[], float] = monotonic
-    _files: PipelineFiles = field(default_factory=PipelineFiles)
+    _files: ConfigFiles[PipelineConfig] = field(default_factory=pipeline_files)
     _cluster: _Cluster | None = None
     # The ends at which a pipeline had nothing to do; absent while it has.
     _settled: dict[str, list[int]] = field(default_factory=dict)

@@ -27,15 +27,19 @@ def choose_schedule(
     A bare cron expression would give intervals of length zero. All schedules are in UTC. A pipeline that starts on
     records waits for an asset of its own, whose events say in Airflow why a run began.
     """
-    schedule, start = pipeline.schedule, pipeline.start_on_records
-    if schedule in SCHEDULES_WITHOUT_INTERVAL:
-        return schedule
-    timetable = None if schedule is None else CronDataIntervalTimetable(schedule, timezone="UTC")
-    if start is None:
+    timetable, start = choose_timetable(pipeline.schedule), pipeline.start_on_records
+    if start is None or isinstance(timetable, str):
         return timetable
     trigger = RecordsTrigger(pipeline.name, pipeline.source.connection, start.check_every)
     waiting = Asset(name=f"{pipeline.name}_records", watchers=[AssetWatcher(name="records", trigger=trigger)])
     return [waiting] if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=[waiting])
+
+
+def choose_timetable(schedule: str | None) -> CronDataIntervalTimetable | str | None:
+    """Return the schedule of a file as Airflow takes it, with intervals where it has some."""
+    if schedule is None or schedule in SCHEDULES_WITHOUT_INTERVAL:
+        return schedule
+    return CronDataIntervalTimetable(schedule, timezone="UTC")
 
 
 def make_form() -> dict[str, Param]:

@@ -159,11 +159,26 @@ def find_ledger_of(pipeline: "PipelineConfig", login: str | None) -> str:
 
     Raises ConfigurationError if ``login`` leads to another database.
     """
-    from psycopg.conninfo import conninfo_to_dict
-
     from batchledger.looking import ledger_dsn
 
-    dsn = ledger_dsn(pipeline)
+    return _choose_login(pipeline.name, ledger_dsn(pipeline), login)
+
+
+def find_ledger_named(name: str, login: str | None) -> str:
+    """Return the connection string of the ledger of a pipeline or a watch, as ``find_ledger_of`` does."""
+    from batchledger.config.pipeline_file import is_watch
+
+    if not is_watch(name):
+        return find_ledger_of(load_pipeline(name), login)
+    from batchledger.config.watch_file import load_watch
+    from batchledger.looking import watch_ledger_dsn
+
+    return _choose_login(name, watch_ledger_dsn(load_watch(name)), login)
+
+
+def _choose_login(name: str, dsn: str, login: str | None) -> str:
+    from psycopg.conninfo import conninfo_to_dict
+
     if login is None:
         return dsn
     owners = find_ledger(login, "--login")
@@ -173,10 +188,10 @@ def find_ledger_of(pipeline: "PipelineConfig", login: str | None) -> str:
     )
     if found != wanted:
         raise ConfigurationError(
-            f"Connection {login!r} leads to another database than the ledger of {pipeline.name}. Nothing was changed.",
+            f"Connection {login!r} leads to another database than the ledger of {name}. Nothing was changed.",
             why=f"The ledger is in {wanted}, and the connection leads to {found}.",
             advice="Name a connection that differs in its login only.",
-            pipeline=pipeline.name,
+            pipeline=name,
         )
     return owners
 

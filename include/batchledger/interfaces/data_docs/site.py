@@ -15,9 +15,11 @@ from typing import Any
 
 from batchledger.books.figures import BatchFigures, load_figures
 from batchledger.books.history import BatchHistory, load_batch_history
-from batchledger.config.pipeline_file import PipelineConfig, find_pipeline_files, load_pipeline
+from batchledger.config.pipeline_file import PipelineConfig, find_files, is_watch, load_pipeline
+from batchledger.config.watch_file import load_watch
 from batchledger.interfaces.data_docs.folder import DocsFolder, write_page
 from batchledger.interfaces.data_docs.index import write_index
+from batchledger.interfaces.data_docs.watches import write_watch
 from batchledger.ledger.audits import StoredAudit, load_newest_audit
 from batchledger.looking import ledger_dsn
 from batchledger.model.counting import describe_count
@@ -43,20 +45,20 @@ class Built:
 
 
 def build_all_docs() -> tuple[Sequence[Built], Mapping[str, Exception]]:
-    """Bring the pages of all pipelines up to date; return the results, and the errors by pipeline.
+    """Bring the pages of all pipelines and watches up to date; return the results, and the errors by pipeline.
 
     An error in one pipeline, or in its own expectations, does not harm another. If the file of a pipeline is gone,
     its pages are removed. If there is no file at all, they stay: the folder may only be missing.
     """
     built: list[Built] = []
     failures: dict[str, Exception] = {}
-    folder, names = DocsFolder.of_environment(), [path.stem for path in find_pipeline_files()]
+    folder, names = DocsFolder.of_environment(), [path.stem for path in find_files()]
     if names and (gone := folder.drop_others(names)):
         logger.info("removed the pages of %s: no pipeline file has this name", ", ".join(gone))
         write_page(folder.index, write_index(folder.list_summaries()))
     for name in names:
         try:
-            built.append(build_docs(load_pipeline(name)))
+            built.append(build_named(name))
         except BatchledgerError as error:
             logger.warning("%s: %s", name, error)
             failures[name] = error
@@ -64,6 +66,15 @@ def build_all_docs() -> tuple[Sequence[Built], Mapping[str, Exception]]:
             logger.exception("the pages of %s could not be written", name)
             failures[name] = error
     return built, failures
+
+
+def build_named(name: str) -> Built:
+    """Bring the pages of a pipeline or of a watch up to date. Raises as ``build_docs``, and UnknownPipelineError."""
+    if not is_watch(name):
+        return build_docs(load_pipeline(name))
+    folder = DocsFolder.of_environment()
+    is_written = write_watch(folder, load_watch(name))
+    return Built(name, int(is_written), int(not is_written), 0, str(folder.history_of(name)))
 
 
 def build_docs(pipeline: PipelineConfig) -> Built:

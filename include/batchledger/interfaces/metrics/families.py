@@ -3,19 +3,21 @@
 Pure. A label holds a name or a word of a closed list: no offset, no error, no value of a record.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from batchledger.interfaces.metrics.watches import build_watch_families
 from batchledger.interfaces.surveys import Standing
 from batchledger.ledger.totals import PipelineTotals
 from batchledger.model.batch import PartitionHealth
 from batchledger.model.findings import PipelineState
 from batchledger.monitoring.health import Threats
+from batchledger.watching.history import LookSummary
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 
@@ -24,12 +26,13 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 class Look:
     """What the newest look at the pipelines has found, and when; ``found_at`` is None before the first one.
 
-    ``is_current``: no later look has failed.
+    ``is_current``: no later look has failed. ``watches`` has the newest look of each watch by its name.
     """
 
     pipelines: tuple[Standing, ...] = ()
     found_at: datetime | None = None
     is_current: bool = False
+    watches: Mapping[str, LookSummary] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ def build_families(look: Look, now: datetime) -> list[Metric]:
         _gauge("batchledger_look_timestamp_seconds", "When the newest look has ended, in Unix time.", (), found_at),
         *_of_health(look.pipelines, now),
         *_of_ledger(known, now),
+        *build_watch_families(look.watches),
     ]
 
 

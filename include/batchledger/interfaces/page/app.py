@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPError
 
-from batchledger.interfaces.page import acting, dag_views, data_docs, reading, requests
+from batchledger.interfaces.page import acting, dag_views, data_docs, reading, requests, watch_view
 from batchledger.interfaces.page.access import AS_TEXT, FROM_OWN_PAGE, TO_ACT, TO_ENTER, TO_READ
 from batchledger.interfaces.page.lookout import Lookout
 from batchledger.interfaces.page.metrics import show_metrics
@@ -45,6 +45,7 @@ def build_app() -> FastAPI:
     app.get("/static/{name}")(_send_static)
     app.get("/metrics")(show_metrics)
     app.get("/pipelines")(reading.show_pipelines)
+    app.get("/watches/{dag_id}", dependencies=of_pipeline)(watch_view.show_watch)
     app.get("/pipelines/{dag_id}", dependencies=of_pipeline)(reading.show_pipeline)
     app.get("/pipelines/{dag_id}/partitions/{topic}/{partition}", dependencies=of_pipeline)(reading.show_partition)
     app.get("/pipelines/{dag_id}/batches/{batch_id}", dependencies=of_pipeline)(reading.show_batch)

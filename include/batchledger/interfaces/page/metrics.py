@@ -1,4 +1,4 @@
-"""The metrics, for Prometheus: of the pipelines whose DAGs the account may read.
+"""The metrics, for Prometheus: of the pipelines and watches whose DAGs the account may read.
 
 A request asks the ledgers for their totals, and Kafka for nothing: it takes the newest look of the overview, and has
 the next one begin. So counters never go back, also if several workers of the API server answer in turn.
@@ -39,10 +39,15 @@ def show_metrics(request: Request, user: GetUserDep, *, partitions: bool = False
     sight = lookout.overview.look(0.0)
     if sight.value is None:
         sight = lookout.overview.look(FIRST_LOOK_SECONDS)
-    mine = [each for each in (sight.value.standings if sight.value else ()) if each.name in readable]
-    totals = ask_ledgers({each.name: each.dsn for each in mine if each.dsn}, CONNECT_SECONDS)
-    pipelines = tuple(replace(each, totals=totals.get(each.name)) for each in mine)
-    look = Look(pipelines, sight.found_at, is_current=sight.value is not None and sight.error is None)
+    standings = sight.value.standings if sight.value else ()
+    mine = [each for each in standings if each.name in readable]
+    pipelines = [each for each in mine if not each.is_watch]
+    totals = ask_ledgers({each.name: each.dsn for each in pipelines if each.dsn}, CONNECT_SECONDS)
+    counted = tuple(replace(each, totals=totals.get(each.name)) for each in pipelines)
+    is_current = sight.value is not None and sight.error is None
+    look = Look(
+        counted, sight.found_at, is_current, {each.name: each.current_look for each in mine if each.current_look}
+    )
     now = datetime.now(UTC)
     families = build_families(look, now) + (build_partition_families(look, now) if partitions else [])
     encode, content_type = choose_encoder(request.headers.get("accept", ""))

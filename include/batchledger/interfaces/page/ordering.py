@@ -113,6 +113,7 @@ def keep_fields(*parts: Mapping[str, str], without: str) -> dict[str, str]:
     return {name: value for part in parts for name, value in part.items() if name != without}
 
 
-def count_found(found: int, total: int, one: str) -> str:
+def count_found(found: int, total: int, one: str, many: str = "") -> str:
     """Return what a screen reader says after a change of the filter: ``3 of 340 pipelines``."""
-    return describe_count(total, one) if found == total else f"{found:,} of {describe_count(total, one)}"
+    counted = describe_count(total, one, many)
+    return counted if found == total else f"{found:,} of {counted}"

@@ -1,4 +1,4 @@
-"""How all pipelines stand, found in one go: a few statements for each ledger, a few requests for each Kafka cluster.
+"""How all pipelines and watches stand, found in one go: few statements for a ledger, few requests for a cluster.
 
 What cannot be asked harms only what depends on it: its pipelines are ``unknown``, with the error, and the page says
 which connection does not answer.
@@ -13,10 +13,11 @@ from time import monotonic
 
 from batchledger.books.overview import list_waiting_replays, load_books
 from batchledger.config.pipeline_file import PipelineConfig
-from batchledger.config.pipeline_files import PipelineFiles
+from batchledger.config.pipeline_files import ConfigFiles, pipeline_files, watch_files
+from batchledger.config.watch_file import WatchConfig
 from batchledger.database.sessions import keep_connections
 from batchledger.interfaces.page.airflow_state import find_active_runs, find_hosts, find_switched_off
-from batchledger.interfaces.surveys import Standing, find_left
+from batchledger.interfaces.surveys import Standing, find_left, survey_watches
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.looking import ledger_dsn
 from batchledger.model.batch import LogState, PartitionHealth, PartitionLog
@@ -35,7 +36,7 @@ _WANTED_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All pipelines, the worst first; ``problems`` are the errors of connections that do not answer."""
+    """All pipelines and watches, the worst first; ``problems`` are the errors of connections that do not answer."""
 
     standings: tuple[Standing, ...]
     problems: tuple[str, ...] = ()
@@ -56,7 +57,8 @@ def _spare_what_stays() -> None:
 class OverviewFinder:
     """Finds the overview; between two times it keeps what was read of files, and the moments of unread records."""
 
-    _files: PipelineFiles = field(default_factory=PipelineFiles)
+    _files: ConfigFiles[PipelineConfig] = field(default_factory=pipeline_files)
+    _watch_files: ConfigFiles[WatchConfig] = field(default_factory=watch_files)
     _moments: dict[str, Mapping[TopicPartition, PartitionHealth]] = field(default_factory=dict)
     _wanted: dict[str, float] = field(default_factory=dict)
 
@@ -71,6 +73,7 @@ class OverviewFinder:
         configs, refused = self._files.read()
         with keep_connections():
             ledgers = _read_ledgers(configs)
+            watches = survey_watches(*self._watch_files.read())
         logs, silent = _read_clusters(configs)
         books = note_runs(ledgers.books)
         self._date(configs, books, logs)
@@ -78,13 +81,14 @@ class OverviewFinder:
             ledgers=replace(ledgers, books=books, problems=ledgers.problems | silent),
             logs=logs,
             moments=self._moments,
-            switched_off=_find_switched_off([each.name for each in configs]),
+            switched_off=_find_switched_off([*(each.name for each in configs), *(each.name for each in watches)]),
             now=datetime.now(UTC),
         )
         left = find_left(ledgers.dsn_by_connection, {*refused, *(each.name for each in configs)})
         standings = [
             *(Standing(PipelineHealth(name, PipelineState.UNKNOWN, error, None)) for name, error in refused.items()),
             *(_stand(each, found) for each in configs),
+            *(replace(each, notes=_note_switch(each.name, found)) for each in watches),
             *left,
         ]
         return Overview(tuple(sorted(standings, key=_urgency)), tuple(dict.fromkeys(found.ledgers.problems.values())))
@@ -178,8 +182,12 @@ def _stand(config: PipelineConfig, found: _Found) -> Standing:
     book, log = ledgers.books[name], _choose(found.logs[source.connection], source.topics)
     health = judge(config.rules, book, log, found.moments.get(source.connection, {}), found.now)
     notes = [f"a replay waits for a person: batch {each}" for each in ledgers.waiting.get(name, ())]
-    notes += ["its DAG is switched off in Airflow"] if name in found.switched_off else []
+    notes += _note_switch(name, found)
     return Standing(for_page(health, book.open_batch), tuple(notes), ledgers.dsns[name], config.deadlines.rules)
+
+
+def _note_switch(name: str, found: _Found) -> tuple[str, ...]:
+    return ("its DAG is switched off in Airflow",) if name in found.switched_off else ()
 
 
 def _read_ledgers(configs: Sequence[PipelineConfig]) -> _Ledgers:

@@ -1,4 +1,4 @@
-"""The list of pipelines: filtered, sorted and paged over all pipelines that the user may see.
+"""The list of pipelines and watches: filtered, sorted and paged over all that the user may see.
 
 What the ledger knows of a line is read for the lines of one page. Two columns, the last batch and the rows of today,
 are read for all lines if the list is sorted by them.
@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from batchledger.books.overview import LastBatch, Volume, load_last_batches, load_volumes
 from batchledger.database.sessions import keep_connections
-from batchledger.interfaces.page.ordering import SortColumn, SortOrder, arrange, holds_text
+from batchledger.interfaces.page.ordering import SortColumn, SortOrder, arrange, count_found, holds_text
 from batchledger.interfaces.page.ribbon import draw_bars
 from batchledger.interfaces.surveys import Standing
 from batchledger.model.errors import ServiceUnavailableError
@@ -66,6 +67,8 @@ def sort_standings(standings: Sequence[Standing], order: SortOrder[PipelineColum
         return threats.oldest_unread.oldest_unread_at if threats and threats.oldest_unread else None
 
     def find_last(each: Standing) -> datetime | None:
+        if each.look is not None:
+            return each.look.looked_at
         last = facts.last.get(each.name)
         return (last.published_at or last.planned_at) if last else None
 
@@ -82,7 +85,7 @@ def sort_standings(standings: Sequence[Standing], order: SortOrder[PipelineColum
 
 def load_facts(standings: Iterable[Standing]) -> Facts:
     """Ask each ledger once for all of its pipelines."""
-    known = [each for each in standings if each.dsn]
+    known = [each for each in standings if each.dsn and not each.is_watch]
     last: dict[str, LastBatch] = {}
     volumes: dict[str, Volume] = {}
     with keep_connections():
@@ -112,7 +115,7 @@ def fill_rows(standings: Iterable[Standing], facts: Facts) -> list[dict[str, Any
         rows.append(
             {
                 "standing": each,
-                "has_page": each.health.state is not PipelineState.FILE_GONE,
+                "page": _find_page(each),
                 "threats": threats,
                 "notes": [_shorten(note) for note in notes if note],
                 "last": last,
@@ -121,6 +124,23 @@ def fill_rows(standings: Iterable[Standing], facts: Facts) -> list[dict[str, Any
             }
         )
     return rows
+
+
+def _find_page(each: Standing) -> str | None:
+    """Return where the page is, below the root of the pages. A pipeline whose file is gone has none."""
+    if each.health.state is PipelineState.FILE_GONE:
+        return None
+    return f"{'watches' if each.is_watch else 'pipelines'}/{quote(each.name)}"
+
+
+def count_standings(found: Sequence[Standing], standings: Sequence[Standing]) -> str:
+    """Return how many of these were found: ``3 of 340 pipelines, 2 watches``. Pure."""
+    counts = [
+        count_found(sum(each.is_watch is kind for each in found), total, *words)
+        for kind, words in ((False, ("pipeline",)), (True, ("watch", "watches")))
+        if (total := sum(each.is_watch is kind for each in standings))
+    ]
+    return ", ".join(counts) or "0 pipelines"
 
 
 def warn(threats: Threats | None, now: datetime) -> list[str]:

@@ -57,7 +57,7 @@ class Strip:
     log: PartitionLog | None
     health: PartitionHealth | None
     frame: OffsetRange
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment[Kind], ...]
     pieces: tuple[Piece, ...]
     counts: Mapping[Kind, int]
 
@@ -284,7 +284,7 @@ class _Seen:
     def _draw(self, position: Position, frame: OffsetRange, quarantined: QuarantinedOffsets) -> Strip:
         log, health = self.measure(position)
         segments = cover(frame, position, log, self.account(position, quarantined.ranges))
-        counts = count_by_kind(segments)
+        counts = count_by_kind(segments, Kind)
         # If very many are in quarantine, only some have a segment of their own. The others count as published there.
         shown, published = counts.get(Kind.QUARANTINED, 0), counts.get(Kind.PUBLISHED, 0)
         if quarantined.count > COLUMNS and (hidden := min(quarantined.count - shown, published)):

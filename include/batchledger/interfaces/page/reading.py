@@ -23,7 +23,7 @@ from batchledger.interfaces.page.batch_list import BATCHES_ARRANGED, COMPARED, N
 from batchledger.interfaces.page.dag_views import lead_from_dag, load
 from batchledger.interfaces.page.forms import OFFERS
 from batchledger.interfaces.page.lookout import Lookout
-from batchledger.interfaces.page.ordering import count_found, read_order, write_query
+from batchledger.interfaces.page.ordering import read_order, write_query
 from batchledger.interfaces.page.partition_list import BY_NUMBER, FILTERED_FROM, PartitionColumn, PartitionQuery
 from batchledger.interfaces.page.pipeline_list import (
     NEEDS_LEDGER,
@@ -31,6 +31,7 @@ from batchledger.interfaces.page.pipeline_list import (
     Facts,
     PipelineColumn,
     choose,
+    count_standings,
     count_states,
     fill_rows,
     load_facts,
@@ -91,7 +92,7 @@ def show_pipelines(
     page: Page = 1,
     dag: DagId = None,
 ) -> HTMLResponse:
-    """Show the pipelines that the user may see, the worst first unless another order is asked for.
+    """Show the pipelines and watches that the user may see, the worst first unless another order is asked for.
 
     ``dag`` asks for the pipelines that stand in a person's own DAG.
     """
@@ -120,7 +121,7 @@ def show_pipelines(
         found_at=sight.found_at,
         problems=problems,
         total=len(mine),
-        found=count_found(len(chosen), len(mine), "pipeline") + (f" in {dag}" if dag else ""),
+        found=count_standings(chosen, mine) + (f" in {dag}" if dag else ""),
         counts=count_states(named),
         named=len(named),
         rows=fill_rows(shown, facts),
@@ -149,7 +150,7 @@ def show_pipeline(
     partitions: Annotated[PartitionQuery, Depends(read_partitions)],
     wanted: Annotated[BatchQuery, Depends(read_batches)],
 ) -> Response:
-    """Show one pipeline. A DAG that is called like none has this tab, too, and leads to those that stand in it."""
+    """Show one pipeline. A DAG that is called like none has this tab, too, and leads to what stands in it."""
     try:
         config = load(dag_id)
     except HTTPException:

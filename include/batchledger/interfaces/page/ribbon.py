@@ -7,11 +7,12 @@ Worked example, 4 columns over offsets 0..8: published 0..5, a gap 5..6, publish
 published 3..4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from batchledger.model.offsets import OffsetRange
-from batchledger.proof.coverage import URGENCY, Kind, Segment
+from batchledger.proof.coverage import URGENCY, Segment
 
 COLUMNS = 400
 
@@ -20,7 +21,7 @@ COLUMNS = 400
 class Piece:
     """Neighbouring columns ``[left, right)`` of one kind."""
 
-    kind: Kind
+    kind: StrEnum
     left: int
     right: int
 
@@ -30,12 +31,17 @@ class Piece:
         return self.right - self.left
 
 
-def draw_ribbon(frame: OffsetRange, segments: Sequence[Segment], columns: int = COLUMNS) -> tuple[Piece, ...]:
-    """Return the pieces that fill the columns; none for an empty frame. ``segments`` are those that ``cover`` it."""
+def draw_ribbon(
+    frame: OffsetRange,
+    segments: Sequence[Segment[StrEnum]],
+    columns: int = COLUMNS,
+    worst_first: Iterable[StrEnum] = URGENCY,
+) -> tuple[Piece, ...]:
+    """Return the pieces that fill the columns; none for an empty frame. ``segments`` cover it."""
     if not frame:
         return ()
-    rank = {kind: at for at, kind in enumerate(URGENCY)}
-    chosen: list[Kind | None] = [None] * columns
+    rank = {kind: at for at, kind in enumerate(worst_first)}
+    chosen: list[StrEnum | None] = [None] * columns
     for each in segments:
         behind = -(-(each.range.until - frame.start) * columns // len(frame))
         for column in range(_column(frame, each.range.start, columns), behind):

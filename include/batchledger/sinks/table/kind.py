@@ -1,5 +1,6 @@
 """The section ``sink`` of a table in the database that holds the ledger, and how it is built."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, SQL_NAME, 
 from batchledger.model.records.rules import SinkMode, Upsert
 from batchledger.ports import Sink
 from batchledger.settings.values import ConnectionId, written_as
-from batchledger.sinks.kind import SinkContext
+from batchledger.sinks.kind import RowAdoption, SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
 from batchledger.sinks.table.alias import CONNECTION, name_alias
 from batchledger.sinks.table.capabilities import CAPABILITIES
@@ -94,6 +95,13 @@ class PostgresSinkConfig(TableSinkConfig):
         return schema or "public", table
 
     @override
+    def adoption(self, places: Mapping[str, str], topic: str) -> RowAdoption | None:
+        from batchledger.sinks.table.adoption import TableAdoption
+        from batchledger.sinks.table.target import TargetTable
+
+        return TableAdoption(TargetTable(self.ledger_table), places, topic) if self.upsert is None else None
+
+    @override
     def build(self, context: SinkContext) -> Sink:
         from batchledger.sinks.table.sink import PostgresSink
 
@@ -109,6 +117,6 @@ class PostgresSinkConfig(TableSinkConfig):
 
     @override
     def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, None]:
-        from batchledger.sinks.table.datasets import name_database_table
+        from batchledger.database.datasets import name_database_table
 
         return name_database_table(context.dsn, self.ledger_table), None

@@ -85,6 +85,13 @@ class KafkaLog(SourceLog):
         return time_search.search(self.options, ranges, span)
 
     @override
+    def find_records(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+        # Imported here because what only looks at a log reads no records.
+        from batchledger.source.kafka.first_read import find_records
+
+        return find_records(self.options, ranges)
+
+    @override
     def commit_courtesy(self, group: str, next_offset_by_partition: Mapping[TopicPartition, int]) -> None:
         with kafka_call(f"commit the offsets of group {group}", self.options):
             moved = [to_kafka(each, offset) for each, offset in next_offset_by_partition.items()]

@@ -111,14 +111,21 @@ class RangeReader:
 
     def chunks(self) -> Iterator[list[Any]]:
         """Iterate over the same messages, as many at a time as have arrived."""
+        for runs in self.rounds():
+            yield [message for _, run in runs for message in run]
+
+    def rounds(self) -> Iterator[list[tuple[TopicPartition, list[Any]]]]:
+        """Iterate over the same messages in runs of one partition, as many runs at a time as have arrived."""
         while self._ahead:
             reached: dict[TopicPartition, int] = {}
             polled = self._poll()
-            wanted: list[Any] = []
+            wanted: list[tuple[TopicPartition, list[Any]]] = []
             for partition, run in self._runs(self._take_errors(polled, reached)):
                 reached[partition] = max(reached.get(partition, 0), run[-1].offset() + 1)
                 # Unwanted records lie between ranges that are close to each other.
-                wanted += self._select_asked(partition, run)
+                selected = self._select_asked(partition, run)
+                if selected:
+                    wanted.append((partition, selected))
             if wanted:
                 yield wanted
             self._advance(reached or self._positions())

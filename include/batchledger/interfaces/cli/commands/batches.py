@@ -14,7 +14,7 @@ from batchledger.interfaces.cli.command_line import (
     decide,
     find_known,
     find_ledger,
-    find_ledger_of,
+    find_ledger_named,
     load_pipeline,
     run_name,
 )
@@ -33,7 +33,7 @@ def migrate(pipeline: Name, login: OwnersLogin = None) -> Shown:
     from batchledger.ledger.migrate import migrate as run_migrations
     from batchledger.settings.key_secret import find_key_secret
 
-    before, after = run_migrations(find_ledger_of(load_pipeline(pipeline), login), find_key_secret())
+    before, after = run_migrations(find_ledger_named(pipeline, login), find_key_secret())
     return Shown({"before": before, "after": after}, [display.describe_migrated(before, after)])
 
 

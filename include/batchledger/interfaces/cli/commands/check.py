@@ -20,6 +20,7 @@ def check(
     ] = None,
     *,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a pipeline file instead.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="With --schema: of a watch's file.")] = False,
 ) -> Shown:
     """Check pipeline files as every command and DAG reads them, without any service.
 
@@ -27,12 +28,15 @@ def check(
     An extra that is missing here is a note: the file is right.
     Exit code 2 if a file is refused.
     """
+    if watch and not schema:
+        raise typer.BadParameter("--watch belongs to --schema: files are checked whatever they are")
     if schema:
         if files:
             raise typer.BadParameter("--schema takes no FILE: there is one schema for all files")
         from batchledger.config.json_schema import make_schema
+        from batchledger.config.watch_file import WatchConfig
 
-        made = make_schema()
+        made = make_schema(WatchConfig, "watch file") if watch else make_schema()
         return Shown(made, [Text(json.dumps(made, indent=2), no_wrap=True)])
     looks = [_look(path) for path in dict.fromkeys(_list_files(files))]
     refused = [each for each in looks if each["mistakes"]]
@@ -47,13 +51,13 @@ def check(
 
 
 def _list_files(named: Iterable[Path] | None) -> Iterator[Path]:
-    from batchledger.config.pipeline_file import find_pipeline_files
+    from batchledger.config.pipeline_file import find_files
     from batchledger.config.places import PIPELINES_VARIABLE, pipelines_folder
 
     for each in named or [pipelines_folder()]:
         if named and not each.is_dir():
             yield each
-        elif found := find_pipeline_files(each):
+        elif found := find_files(each):
             yield from found
         else:
             raise ConfigurationError(
@@ -66,11 +70,12 @@ def _list_files(named: Iterable[Path] | None) -> Iterator[Path]:
 
 def _look(path: Path) -> dict[str, Any]:
     """Return what is to be said about a file, as a document."""
-    from batchledger.config.pipeline_file import read_pipeline_file
+    from batchledger.config.pipeline_file import is_watch_file, read_pipeline_file
+    from batchledger.config.watch_file import read_watch_file
 
     look: dict[str, Any] = {"file": str(path), "mistakes": [], "notes": [], "do": ""}
     try:
-        read_pipeline_file(path)
+        (read_watch_file if is_watch_file(path) else read_pipeline_file)(path)
     except FileRefusedError as error:
         look |= {"file": error.subject, "mistakes": list(map(asdict, error.faults)), "do": error.advice}
     except ConfigurationError as missing:

@@ -96,7 +96,7 @@ def _import_pipelines(path: Path) -> "Iterator[Pipeline]":
 
 def _settle(pipeline: "Pipeline", dag_file: Path, *, check: bool, replace: bool) -> dict[str, Any]:
     """Write the file if it is due; return what became of it, as a document."""
-    from batchledger.config.python_pipelines import find_file, list_differences, says_the_same, write_file
+    from batchledger.config.python_pipelines import export_file, find_file, list_differences, says_the_same
     from batchledger.config.refusals import write_path
 
     look: dict[str, Any] = {"pipeline": pipeline.name, "file": str(pipeline.file), "dag_file": write_path(dag_file)}
@@ -110,7 +110,7 @@ def _settle(pipeline: "Pipeline", dag_file: Path, *, check: bool, replace: bool)
     is_there = pipeline.file.exists()
     if check or (is_there and not replace):
         return look | {"outcome": "differs" if is_there else "missing", "differences": differences}
-    write_file(pipeline, dag_file.name)
+    export_file(pipeline, dag_file.name)
     return look | {"outcome": "replaced" if is_there else "written", "differences": differences}
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import Name, OwnersLogin, find_ledger_of, load_pipeline
+from batchledger.interfaces.cli.command_line import Name, OwnersLogin, find_ledger_named, load_pipeline
 from batchledger.interfaces.cli.printing import Shown
 
 Role = Annotated[str, typer.Option("--role", metavar="ROLE", help="A role of PostgreSQL that is there already.")]
@@ -30,16 +30,16 @@ def grant(
     is_applied: Apply = False,
     login: OwnersLogin = None,
 ) -> Shown:
-    """Print what a role needs to run a pipeline, and to see no other one; execute it with --apply."""
+    """Print what a role needs to run a pipeline or a watch, and to see no other one; execute it with --apply."""
+    from batchledger.config.pipeline_file import is_watch
     from batchledger.ledger.grants import grant_all, grant_role
 
-    config = load_pipeline(pipeline)
-    dsn = find_ledger_of(config, login)
+    dsn = find_ledger_named(pipeline, login)
     if is_all:
         granted, statements = None, grant_all(dsn, role, is_applied=is_applied)
     else:
-        target, name = config.sink.ledger_table, config.name
-        granted, statements = name, grant_role(dsn, name, role, target, is_applied=is_applied)
+        target = None if is_watch(pipeline) else load_pipeline(pipeline).sink.ledger_table
+        granted, statements = pipeline, grant_role(dsn, pipeline, role, target, is_applied=is_applied)
     document = {"pipeline": granted, "role": role, "applied": is_applied, "statements": statements}
     # A comment of SQL, so that the output stays what psql can execute.
     done = f"-- Granted to {role}." if is_applied else "-- Nothing was executed. To execute it: repeat with --apply."

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import Name, find_actor, load_pipeline
+from batchledger.interfaces.cli.command_line import Name, find_actor, find_ledger_named
 from batchledger.interfaces.cli.printing import Shown, new_table
 from batchledger.model.actors import PayloadLook
 from batchledger.model.offsets import TopicPartition
@@ -17,12 +17,10 @@ def looks(
     *,
     limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
 ) -> Shown:
-    """List who has looked at keys and values of a pipeline's records, and at errors in full."""
+    """List who has looked at keys and values of a pipeline's or watch's records, and at errors in full."""
     from batchledger.ledger.looks import list_looks
-    from batchledger.looking import ledger_dsn
 
-    found = list_looks(ledger_dsn(load_pipeline(pipeline)), pipeline, limit)
-    return describe_looks(pipeline, found)
+    return describe_looks(pipeline, list_looks(find_ledger_named(pipeline, None), pipeline, limit))
 
 
 def note_look(

@@ -58,13 +58,16 @@ def metrics(
 
 def _look(names: Sequence[str]) -> "Look":
     """Look at these pipelines, or at all. Raises UnknownPipelineError and ConfigurationError for a name."""
+    from batchledger.config.pipeline_files import watch_files
     from batchledger.interfaces.metrics.families import Look
     from batchledger.interfaces.metrics.totals import ask_ledgers
-    from batchledger.interfaces.surveys import survey_pipelines
+    from batchledger.interfaces.surveys import survey_pipelines, survey_watches
 
     for name in names:
         load_pipeline(name)
     surveyed = survey_pipelines(datetime.now(UTC), names)
     totals = ask_ledgers({each.name: each.dsn for each in surveyed if each.dsn})
     found = (replace(each, totals=totals.get(each.name)) for each in surveyed)
-    return Look(tuple(found), datetime.now(UTC), is_current=True)
+    watched = () if names else survey_watches(*watch_files().read())
+    looks = {each.name: each.current_look for each in watched if each.current_look}
+    return Look(tuple(found), datetime.now(UTC), is_current=True, watches=looks)

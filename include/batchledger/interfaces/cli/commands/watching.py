@@ -1,0 +1,124 @@
+"""``batchledger watch``: prove a table that others wrote."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from batchledger.interfaces.cli.command_line import logger
+from batchledger.interfaces.cli.commands.watch_orders import (
+    Adopt,
+    Apply,
+    AsPipeline,
+    Limit,
+    Missing,
+    Reason,
+    Records,
+    Schema,
+    list_missing,
+    require_order,
+    show_records,
+    take_over,
+    write_pipeline,
+)
+from batchledger.interfaces.cli.printing import Shown
+from batchledger.interfaces.wording import name_ranges
+from batchledger.proof.watching import Discrepancy, Found, TableLook, WatchOutcome
+
+RANGES_SHOWN = 8
+_ALWAYS = (Discrepancy.MISSING, Discrepancy.TWICE, Discrepancy.EXPIRED)
+_EXIT_CODES = {WatchOutcome.PROVED: 0, WatchOutcome.WRONG: 3, WatchOutcome.CANNOT_SAY: 3}
+
+
+def watch(  # noqa: PLR0913 -- one an option
+    name: Annotated[
+        str | None, typer.Argument(metavar="WATCH", help="One watch; otherwise all watches of the folder.")
+    ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Prove also again all that is proved.")] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Forget what was proved; the next look is a first one.")
+    ] = False,
+    missing: Missing = False,
+    records: Records = False,
+    limit: Limit = None,
+    as_pipeline: AsPipeline = None,
+    schema: Schema = None,
+    adopt: Adopt = None,
+    apply: Apply = False,
+    reason: Reason = None,
+) -> Iterator[Shown]:
+    """Prove a table that others wrote: each record of Kafka has one row, each row has its record.
+
+    Reads only, except for --adopt with --apply. Ends with 3 if a table is wrong, or if that cannot be said.
+    """
+    from batchledger.config.pipeline_file import find_watch_files
+    from batchledger.config.watch_file import load_watch
+    from batchledger.watching.building import build_store
+    from batchledger.watching.telling import look_and_tell
+
+    require_order(
+        {
+            "WATCH": name,
+            "--all": everything,
+            "--forget": forget,
+            "--missing": missing,
+            "--records": records,
+            "--limit": limit,
+            "--as-pipeline": as_pipeline,
+            "--schema": schema,
+            "--adopt": adopt,
+            "--apply": apply,
+            "--reason": reason,
+        }
+    )
+    for each in [path.stem for path in find_watch_files()] if name is None else [name]:
+        config = load_watch(each)
+        if forget:
+            had = build_store(config).forget(each)
+            yield Shown(
+                {"watch": each, "forgotten": had}, [f"{each}: {'forgotten' if had else 'nothing was proved yet'}."]
+            )
+            continue
+        if adopt is not None:
+            yield take_over(config, adopt, reason, apply=apply)
+            continue
+        look = look_and_tell(config, everything=everything, tell=logger.info)
+        if records:
+            shown = show_records(config, look, limit)
+        elif as_pipeline is not None and look.lacking:
+            shown = write_pipeline(config, as_pipeline, schema, look.lacking)
+        else:
+            shown = list_missing(look) if missing else show_look(look)
+        yield replace(shown, exit_code=_EXIT_CODES[look.outcome])
+
+
+def show_look(look: TableLook) -> Shown:
+    """Show what a look says: one line for each difference, with the first offsets."""
+    from batchledger.ledger.watches import write_look
+
+    lines = list(_describe(look))
+    return Shown(write_look(look), [Text("\n".join(lines), no_wrap=True)])
+
+
+def _describe(look: TableLook) -> Iterable[str]:
+    partitions = len(look.partitions)
+    of = f"{partitions:,} partition{'' if partitions == 1 else 's'}"
+    yield f"{look.watch}: {look.outcome}. {look.offsets:,} offsets in Kafka, {look.rows:,} rows, {of}"
+    found = {each.difference: each for each in look.found}
+    shown = [kind for kind in Discrepancy if kind in found or kind in _ALWAYS]
+    width, column = len(f"{look.offsets:,}"), max(map(len, shown)) + 1
+    for kind in shown:
+        each = found.get(kind, Found(kind, 0))
+        told = "      ".join(filter(None, [name_ranges(each.ranges, RANGES_SHOWN), kind.meaning]))
+        yield f"  {kind:<{column}}{each.count:>{width},}{f'  {told}' if each.count else ''}"
+    holes = ", ".join(f"{name} {count:,}" for name, count in look.holes.items() if count)
+    yield f"  {'holes':<{column}}{sum(look.holes.values()):>{width},}  {holes}".rstrip()
+    if look.late:
+        yield f"  {'late':<{column}}{look.late:>{width},}  too young to be missing"
+    yield f"  {'proved':<{column}}{look.proved:>{width},}" + (
+        f"  {look.rechecked:,} of them again" if look.rechecked else ""
+    )
+    yield from look.notes

@@ -1,0 +1,1 @@
+"""Proves tables that others wrote: the offsets of a topic on one side, rows with their coordinates on the other."""

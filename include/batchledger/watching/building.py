@@ -1,0 +1,126 @@
+"""Builds a watch from its file."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+from batchledger.config.pipeline_file import PipelineConfig
+from batchledger.config.watch_file import WatchConfig
+from batchledger.database.datasets import name_database_table
+from batchledger.ledger.watches import WatchStore
+from batchledger.looking import watch_ledger_dsn
+from batchledger.model.datasets import Dataset, name_topic
+from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
+from batchledger.reading import make_column_decoder
+from batchledger.settings.connections import kafka_options, load_connection, postgres_dsn, require_type, spark_server
+from batchledger.source.kafka.log import KafkaLog
+from batchledger.source.kafka.records import read_share
+from batchledger.watching.by_key import KeyedTable
+from batchledger.watching.keyed import KeyRule
+from batchledger.watching.look import TableWatch, WatchRules
+from batchledger.watching.postgres import PostgresTable
+from batchledger.watching.postgres_keys import PostgresKeys
+from batchledger.watching.relation import Relation
+from batchledger.watching.table import RowCoordinates, WatchedTable
+
+
+def build_watch(config: WatchConfig, tell: Callable[[str], None] = lambda _: None) -> TableWatch:
+    """Build what a look works with. Opens nothing yet. Raises ConfigurationError."""
+    source = load_connection(config.source.connection, ("kafka",), f"{config.file}: source.connection")
+    log = KafkaLog(kafka_options(source))
+    table = build_table(config) if config.key is None else build_keyed_table(config, log, tell)
+    return TableWatch(make_rules(config), log, table, build_store(config), tell)
+
+
+def make_rules(config: WatchConfig) -> WatchRules:
+    """Return the part of the file that the steps need."""
+    return WatchRules(
+        name=config.watch,
+        subject=config.subject,
+        topics=tuple(config.source.topics),
+        holes=config.source.holes,
+        lateness=timedelta(seconds=config.lateness),
+        since=config.since_moment,
+        # A row of an upserted table follows the newest record of its key, which may lie anywhere.
+        recheck=0 if config.compare else config.recheck / 100,
+        fingerprint=bool(config.fingerprint),
+    )
+
+
+def build_store(config: WatchConfig) -> WatchStore:
+    """Build what keeps the looks of the watch."""
+    return WatchStore(watch_ledger_dsn(config))
+
+
+def build_table(config: WatchConfig) -> WatchedTable:
+    """Build what reads the table."""
+    places = config.places
+    coordinates = RowCoordinates(places.partition, places.offset, places.topic)
+    topics, bounds = tuple(config.source.topics), config.limits
+    if config.table.catalog is not None:
+        return _build_lake_table(config, config.table.catalog, coordinates)
+    connection = load_connection(config.table.connection or "", ("postgres",), f"{config.file}: table.connection")
+    return PostgresTable(
+        postgres_dsn(connection),
+        config.table.name,
+        coordinates,
+        topics,
+        bounds.max_rows,
+        bounds.timeout,
+        tuple(config.fingerprint),
+    )
+
+
+def name_datasets(config: WatchConfig) -> tuple[list[Dataset], Dataset | None]:
+    """Return what the topics and the table are called outside of Batchledger; None for a table of a lake."""
+    place = f"{config.file}: "
+    servers = kafka_options(load_connection(config.source.connection, ("kafka",), place))["bootstrap.servers"]
+    topics = [name_topic(servers, topic) for topic in config.source.topics]
+    if config.table.connection is None:
+        return topics, None
+    schema, _, table = config.table.name.rpartition(".")
+    dsn = postgres_dsn(load_connection(config.table.connection, ("postgres",), place))
+    return topics, name_database_table(dsn, (schema or "public", table))
+
+
+def _build_lake_table(config: WatchConfig, catalog: str, coordinates: RowCoordinates) -> WatchedTable:
+    # Imported here because both take seconds, and other tables do without them.
+    from batchledger.watching.iceberg import open_lake_table
+
+    topics, bounds, spark = tuple(config.source.topics), config.limits, config.table.spark
+    of_table = (config.table.name, coordinates, topics, bounds.max_rows, bounds.timeout)
+    lake = open_lake_table(catalog, f"{config.file}: table.catalog", *of_table)
+    if spark is None:
+        return lake
+    from batchledger.source.spark.session import open_connect_session
+    from batchledger.watching.spark_counting import SparkTable
+
+    asked_by = f"{config.file}: table.spark"
+    server = load_connection(spark, ("spark-connect",), asked_by)
+    require_type(server, "spark-connect", asked_by=asked_by)
+    url, tls = spark_server(server)
+    # A session keeps the first catalog that it sees under a name, and its login.
+    return SparkTable(lake, partial(open_connect_session, url, f"{spark}/watch/{catalog}", tls=tls))
+
+
+def build_keyed_table(config: WatchConfig, log: KafkaLog, tell: Callable[[str], None]) -> KeyedTable:
+    """Build what asks the table by key. Records are decoded as the ones of a pipeline with such a key."""
+    rule = KeyRule(tuple(config.key or ()), *((config.compare.version, config.compare.names) if config.compare else ()))
+    changes: dict[str, object] = {"unknown_fields": UnknownFieldPolicy.IGNORE}
+    if config.deletes:
+        changes["tombstones"] = TombstonePolicy.DELETE
+    pipeline = PipelineConfig.model_validate(
+        {
+            "name": config.watch,
+            "source": config.source.model_copy(update=changes),
+            "sink": {"table": config.watch, "mode": "upsert", "key": config.key},
+        },
+        context={"folder": config.file.parent},
+    )
+    connection = load_connection(config.table.connection or "", ("postgres",), f"{config.file}: table.connection")
+    relation = Relation(
+        postgres_dsn(connection), config.table.name, config.limits.timeout, "Create an index on the key"
+    )
+    decoder = make_column_decoder(pipeline, watch_ledger_dsn(config), rule.needed)
+    rows = PostgresKeys(relation, rule, config.limits.max_rows)
+    return KeyedTable(rows, rule, decoder, partial(read_share, log.options), tell)

@@ -1,0 +1,118 @@
+"""A table or view in PostgreSQL, as a role that may only read finds it: its columns, and sessions that end in time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from batchledger.database.sessions import connect
+from batchledger.database.transactions import is_right_missing, read_sql, translate_errors
+from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
+
+
+class Described(NamedTuple):
+    """What the catalog says: its number, its kind, and whether the role may read all of its columns."""
+
+    number: int
+    kind: str
+    may_read_all: bool
+
+
+@dataclass(frozen=True)
+class Relation:
+    """``name`` is the table, with or without its schema. ``advice`` says what makes statements of its reader faster."""
+
+    dsn: str = field(repr=False)
+    name: str
+    timeout_seconds: float = 600
+    advice: str = "Create an index"
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The name as a part of a statement."""
+        return sql.Identifier(*self.name.split(".", 1))
+
+    def find_moment(self) -> datetime | None:
+        """Return the moment that a replica has reached; None if it is none."""
+        with self.session("look at the server") as cursor:
+            cursor.execute(read_sql(__package__, "find_replica_moment"))
+            ((is_replica, moment),) = cursor.fetchall()
+        if is_replica and moment is None:
+            raise ServiceUnavailableError(
+                f"The replica of {self.name} does not say yet how far it is. Nothing was looked at.",
+                advice="Look again when it has replayed a transaction.",
+            )
+        return moment if is_replica else None
+
+    def describe(self, cursor: psycopg.Cursor[Any]) -> Described:
+        """Return what it is. Raises ConfigurationError if it is not there, or shows the role not all of its rows."""
+        name = sql.Literal(self.identifier.as_string(cursor))
+        cursor.execute(read_sql(__package__, "describe_watched").format(name=name))
+        described = cursor.fetchone()
+        if described is None:
+            raise self.refuse("is not there", "Write its name as schema.table.")
+        number, kind, is_filtered, may_read_all, may_read = described
+        if is_filtered:
+            raise self.refuse(
+                "shows this role only some of its rows, by row security",
+                "Rows that a policy hides would count as missing. Log in as a role that sees all rows.",
+            )
+        if not may_read:
+            raise self.refuse("may not be read", f"Grant it: grant select on {self.name} to ROLE")
+        return Described(number, kind, may_read_all)
+
+    def find_type(self, cursor: psycopg.Cursor[Any], number: int, column: str) -> tuple[str, int] | None:
+        """Return the type of a column, below domains, and the number of the parts of it; None if there is none."""
+        statement = read_sql(__package__, "describe_part").as_string(cursor).encode()
+        cursor.execute(statement, {"relation": number, "column": column})
+        found: tuple[str, int] | None = cursor.fetchone()
+        return found
+
+    def refuse(self, fault: str, advice: str) -> ConfigurationError:
+        """Return the error that says so."""
+        return ConfigurationError(f"Table {self.name} {fault}. Nothing was proved.", advice=advice, subject=self.name)
+
+    @contextmanager
+    def session(self, action: str) -> Iterator[psycopg.Cursor[Any]]:
+        """Open a session that only reads, in one state of the table, and whose statements end in time."""
+        settings = {
+            "statement_timeout": f"{self.timeout_seconds * 1000:.0f}ms",
+            "default_transaction_read_only": "on",
+        }
+        try:
+            with (
+                translate_errors(f"{action} of {self.name}"),
+                connect(self.dsn, **settings) as one,
+                one.cursor() as cursor,
+            ):
+                yield cursor
+                one.rollback()
+        except ConfigurationError as error:
+            cause = error.__cause__
+            if isinstance(cause, psycopg.Error) and is_right_missing(cause):
+                raise self.refuse("may not be read", f"Grant it: grant select on {self.name} to ROLE") from cause
+            if isinstance(cause, psycopg.errors.QueryCanceled):
+                raise self.refuse(
+                    f"could not be read within {self.timeout_seconds:g} s",
+                    f"{self.advice}, let the watch begin later (since), or raise timeout.",
+                ) from cause
+            raise
+
+
+def list_scans(plan: Any) -> Iterator[Any]:
+    """Yield the steps of a plan that read a relation."""
+    if "Relation Name" in plan:
+        yield plan
+    for each in plan.get("Plans", ()):
+        yield from list_scans(each)
+
+
+def describe_scan(step: Any) -> str:
+    """Return in words how a step reads."""
+    indexes = [each["Index Name"] for each in (step, *step.get("Plans", ())) if "Index Name" in each]
+    where = f"by {indexes[0]}" if indexes else f"of {step['Relation Name']}"
+    return f"{step['Node Type'].lower()} {where}"

@@ -1,0 +1,334 @@
+"""The counting of offsets and the judgement of a look, as properties over tables and logs that chance makes."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import xor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchledger.config.watch_file import WatchConfig, read_watch_file
+from batchledger.ledger.watches import read_look, write_look
+from batchledger.model.balance import HoleEvidence, HolePolicy
+from batchledger.model.errors import ConfigurationError, FileRefusedError
+from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges, single_offset
+from batchledger.proof.parts import Fingerprint, Part
+from batchledger.proof.watching import (
+    Discrepancy,
+    Frame,
+    Judgement,
+    PartitionStanding,
+    TableCount,
+    TableLook,
+    WatchedPartition,
+    WatchOutcome,
+    judge_look,
+    lay_frame,
+    name_outcome,
+)
+from batchledger.watching.counting import MOST_OFFSETS, OffsetCounter, pack
+from batchledger.watching.fingerprints import compare
+from batchledger.watching.look import choose_again, coarsen
+from tests.conftest import ROOT
+
+ORDERS = TopicPartition("orders", 0)
+END = 200
+OFFSETS = st.integers(0, END - 1)
+KINDS = st.sampled_from(["record", "aborted", "marker"])
+
+
+def ranges_of(offsets: Sequence[int]) -> list[OffsetRange]:
+    return merge_ranges(single_offset("orders", 0, each) for each in offsets)
+
+
+def offsets_of(ranges: Sequence[OffsetRange]) -> set[int]:
+    return {offset for each in ranges for offset in range(each.start, each.until)}
+
+
+def count(rows: Sequence[int]) -> TableCount:
+    counter = OffsetCounter([OffsetRange(ORDERS, 0, END)])
+    counter.add(pack("orders", np.zeros(len(rows), int), np.array(rows, int)))
+    doubtful = offsets_of(counter.find_doubtful())
+    repeated = [each for each, times in Counter(rows).items() if times > 1]
+    assert set(repeated) <= doubtful
+    return counter.finish(ranges_of(repeated), {ORDERS: END})
+
+
+@given(st.lists(OFFSETS), st.integers(1, 5))
+def test_counter_finds_exactly_the_offsets_of_the_rows_however_they_come(rows: list[int], parts: int) -> None:
+    counter = OffsetCounter([OffsetRange(ORDERS, 0, END)])
+    for part in range(parts):
+        some = rows[part::parts]
+        counter.add(pack("orders", np.zeros(len(some), int), np.array(some, int)))
+    assert offsets_of(counter.finish((), {ORDERS: END}).held) == set(rows)
+    doubled = {each for each, times in Counter(rows).items() if times > 1}
+    assert doubled <= offsets_of(counter.find_doubtful())
+    assert not counter.find_doubtful() or doubled
+
+
+@given(st.lists(KINDS, min_size=END, max_size=END), st.lists(OFFSETS, max_size=300))
+def test_everything_is_proved_but_what_a_naive_comparison_finds(log: list[str], rows: list[int]) -> None:
+    times = Counter(rows)
+    records = {offset for offset, kind in enumerate(log) if kind == "record"}
+    aborted = {offset for offset, kind in enumerate(log) if kind == "aborted"}
+    wanted = {
+        Discrepancy.MISSING: records - set(rows),
+        Discrepancy.TWICE: {each for each, found in times.items() if found > 1},
+        Discrepancy.UNCOMMITTED: aborted & set(rows),
+        Discrepancy.UNKNOWN: set(rows) - records - aborted,
+    }
+    evidence = HoleEvidence(
+        tuple(ranges_of(list(records))), tuple(ranges_of(list(records | aborted))), {ORDERS: 0}, frozenset()
+    )
+    known = WatchedPartition(ORDERS, "id", 0)
+    frame = lay_frame(known, END, END, ())
+    judged = judge_look([frame], [known], count(rows), evidence, HolePolicy.TRANSACTIONAL)
+    found = {each.difference: offsets_of(each.ranges) for each in judged.found}
+    assert found == {kind: offsets for kind, offsets in wanted.items() if offsets}
+    assert {each.difference: each.count for each in judged.found} == {kind: len(each) for kind, each in found.items()}
+    assert offsets_of(judged.proved) == set(range(END)) - set().union(*wanted.values())
+    assert name_outcome(judged.found) is (WatchOutcome.WRONG if found else WatchOutcome.PROVED)
+
+
+@given(st.sets(OFFSETS), st.sets(OFFSETS), st.sets(OFFSETS))
+def test_row_that_was_seen_once_is_deleted_and_never_explained(
+    seen: set[int], rows: set[int], proved: set[int]
+) -> None:
+    """Whatever Kafka has of it by now: here nothing at all."""
+    known = WatchedPartition(ORDERS, "id", 0, tuple(ranges_of(list(proved | seen))), tuple(ranges_of(list(seen))))
+    frame = lay_frame(known, END, END, known.proved)
+    nothing = HoleEvidence((), (), {ORDERS: END}, frozenset())
+    judged = judge_look([frame], [known], count(list(rows)), nothing, HolePolicy.NONE)
+    found = {each.difference: offsets_of(each.ranges) for each in judged.found}
+    assert found.get(Discrepancy.DELETED, set()) == seen - rows
+    assert found.get(Discrepancy.UNKNOWN, set()) == (rows - seen) & (proved | seen)
+    assert offsets_of(judged.withdrawn) == (seen - rows) | ((rows - seen) & proved)
+    assert offsets_of(judged.proved).isdisjoint(seen - rows)
+
+
+@given(st.sets(OFFSETS), st.integers(0, END))
+def test_row_whose_record_is_gone_before_it_was_proved_is_not_proved(rows: set[int], log_start: int) -> None:
+    """If the topic may have aborted records, the row may be of one."""
+    known = WatchedPartition(ORDERS, "id", 0)
+    left = [each for each in range(log_start, END) if each in rows]
+    evidence = HoleEvidence(tuple(ranges_of(left)), tuple(ranges_of(left)), {ORDERS: log_start}, frozenset())
+    frame = lay_frame(known, END, END, ())
+    judged = judge_look([frame], [known], count(list(rows)), evidence, HolePolicy.TRANSACTIONAL)
+    found = {each.difference: offsets_of(each.ranges) for each in judged.found}
+    assert found.get(Discrepancy.EXPIRED, set()) == set(range(log_start))
+    declared = judge_look([frame], [known], count(list(rows)), evidence, HolePolicy.NONE)
+    assert {each for each in rows if each < log_start} <= offsets_of(declared.proved)
+
+
+def judge(
+    known: WatchedPartition, rows: Sequence[int], evidence: HoleEvidence, policy: HolePolicy = HolePolicy.TRANSACTIONAL
+) -> dict[Discrepancy, set[int]]:
+    """What a look at all of the partition finds."""
+    frame = lay_frame(known, END, END, ())
+    judged = judge_look([frame], [known], count(list(rows)), evidence, policy)
+    found = {each.difference: offsets_of(each.ranges) for each in judged.found}
+    assert offsets_of(judged.proved).isdisjoint(set().union(*found.values()))
+    return found
+
+
+GONE = HoleEvidence((), (), {ORDERS: END}, frozenset())
+COMPACTED_AWAY = HoleEvidence((), (), {ORDERS: 0}, frozenset({"orders"}))
+UNREADABLE = HoleEvidence((), (), {ORDERS: 0}, frozenset(), frozenset({"orders"}))
+
+
+@given(st.sets(OFFSETS), st.sets(OFFSETS), st.sampled_from([GONE, COMPACTED_AWAY, UNREADABLE]))
+def test_what_was_wrong_once_stays_wrong_when_kafka_has_removed_what_it_had_there(
+    missing: set[int], rows: set[int], evidence: HoleEvidence
+) -> None:
+    known = WatchedPartition(ORDERS, "id", 0, (), (), tuple(ranges_of(list(missing))), tuple(ranges_of(list(rows))))
+    found = judge(known, sorted(rows), evidence)
+    assert found.get(Discrepancy.MISSING, set()) == missing - rows
+    assert found.get(Discrepancy.UNKNOWN, set()) == rows
+    # The rows have come, or gone: what was known of these offsets is enough.
+    frame = lay_frame(known, END, END, ())
+    mended = judge_look([frame], [known], count(sorted(missing - rows)), evidence, HolePolicy.TRANSACTIONAL)
+    assert missing - rows <= offsets_of(mended.proved)
+    assert rows - missing <= offsets_of(mended.proved)
+
+
+def test_compaction_explains_nothing_of_a_topic_that_is_not_declared_as_compacted() -> None:
+    known = WatchedPartition(ORDERS, "id", 0)
+    everything = set(range(END))
+    assert judge(known, [], COMPACTED_AWAY) == {Discrepancy.UNDECLARED: everything}
+    assert judge(known, sorted(everything), COMPACTED_AWAY) == {Discrepancy.UNDECLARED: everything}
+    assert judge(known, [], COMPACTED_AWAY, HolePolicy.COMPACTED) == {}
+    assert judge(known, sorted(everything), COMPACTED_AWAY, HolePolicy.COMPACTED) == {}
+
+
+def test_rows_at_no_record_of_a_topic_whose_settings_may_not_be_read_are_not_proved() -> None:
+    known = WatchedPartition(ORDERS, "id", 0)
+    assert judge(known, range(5, 9), UNREADABLE)[Discrepancy.UNCLEAR] == set(range(END))
+    assert judge(known, range(5, 9), UNREADABLE, HolePolicy.COMPACTED) == {}
+
+
+class HashedRows:
+    """Rows by their offsets, with a value each, as a table that can hash them."""
+
+    def __init__(self, values: dict[int, int]) -> None:
+        self.values = values
+
+    def fingerprint(self, ranges: Sequence[OffsetRange]) -> list[int]:
+        return [
+            reduce(xor, (hash((at, self.values[at])) for at in offsets_of([each]) & self.values.keys()), 0)
+            for each in ranges
+        ]
+
+
+@given(
+    st.dictionaries(OFFSETS, st.integers(0, 3)),
+    st.lists(st.tuples(st.sampled_from(["change", "delete", "restore", "add"]), OFFSETS), max_size=12),
+)
+def test_rows_count_as_changed_exactly_while_they_are_not_as_they_were_proved(
+    first: dict[int, int], acts: list[tuple[str, int]]
+) -> None:
+    """Also if rows of the same part go and come back meanwhile."""
+    proved_as, rows, prints = dict[int, int](), dict(first), dict[Part, Fingerprint]()
+    for act, at in [("look", 0), *acts]:
+        if act == "change" and at in rows:
+            rows[at] += 1
+        elif act == "delete":
+            rows.pop(at, None)
+        elif act == "restore" and at in proved_as:
+            rows[at] = proved_as[at]
+        elif act == "add" and at not in proved_as:
+            rows[at] = 7
+        held = ranges_of(list(proved_as))
+        judgement = Judgement(
+            asked=(OffsetRange(ORDERS, 0, END),), proved=(), held=tuple(ranges_of(list(rows))), withdrawn=(), found=()
+        )
+        gone = ranges_of(list(proved_as.keys() - rows.keys()))
+        found, changed = compare(HashedRows(rows), prints, held, gone, judgement)  # type: ignore[arg-type]
+        prints |= found
+        is_whole = proved_as.keys() <= rows.keys()
+        if is_whole:
+            assert bool(changed) == any(rows[each] != value for each, value in proved_as.items())
+        proved_as |= {each: value for each, value in rows.items() if each not in proved_as}
+
+
+def test_offsets_are_exact_above_the_whole_numbers_of_a_double() -> None:
+    largest = 2**63 - 1
+    counter = OffsetCounter([OffsetRange(ORDERS, 2**53, 2**53 + 10)])
+    counter.add(pack("orders", np.zeros(3, int), np.array([2**53, 2**53 + 1, largest])))
+    counted = counter.finish((), {ORDERS: 2**53 + 10})
+    assert counted.held == (OffsetRange(ORDERS, 2**53, 2**53 + 2),)
+    assert counted.beyond == (OffsetRange(ORDERS, largest - 1, largest),) or counted.beyond[0].start == largest
+
+
+def test_rows_of_other_partitions_and_without_coordinates_are_counted_apart() -> None:
+    counter = OffsetCounter([OffsetRange(ORDERS, 0, 10)])
+    counter.add(pack("orders", np.array([0, 7, -1, 0]), np.array([3, 3, 3, -1])))
+    counted = counter.finish((), {ORDERS: 10})
+    assert (counted.held, counted.foreign, counted.stray) == ((OffsetRange(ORDERS, 3, 4),), 1, 2)
+
+
+def test_counter_refuses_more_offsets_than_memory_is_for() -> None:
+    with pytest.raises(ConfigurationError, match="too many for one look"):
+        OffsetCounter([OffsetRange(ORDERS, 0, MOST_OFFSETS + 1)])
+
+
+@given(st.lists(st.tuples(OFFSETS, st.integers(1, 20))), st.floats(0, 1), st.randoms())
+def test_what_is_proved_again_is_a_part_of_what_is_proved(
+    pieces: list[tuple[int, int]], share: float, chance: object
+) -> None:
+    proved = merge_ranges(OffsetRange(ORDERS, start * 2**18, (start + length) * 2**18) for start, length in pieces)
+    again = choose_again(proved, share, chance)  # type: ignore[arg-type] # A random of hypothesis.
+    assert count_offsets(again) <= count_offsets(proved)
+    assert count_offsets([*again, *proved]) - count_offsets(merge_ranges([*again, *proved])) == count_offsets(again)
+    if share and proved:
+        assert again[-1].until == proved[-1].until, "the newest part is always proved again"
+    if share == 1:
+        assert again == proved
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 10**6))))
+def test_coarser_spans_lose_no_offset(pieces: list[tuple[int, int]]) -> None:
+    ranges = merge_ranges(OffsetRange(ORDERS, start, start + length) for start, length in pieces)
+    coarse = coarsen(ranges)
+    assert merge_ranges([*coarse, *ranges]) == coarse
+    assert len(coarse) <= len(ranges)
+
+
+def test_look_is_the_same_after_it_was_stored() -> None:
+    frame = Frame(ORDERS, 0, 10, 12, ())
+    known = WatchedPartition(ORDERS, "id", 0)
+    judged = judge_look(
+        [frame], [known], TableCount((), stray=2), HoleEvidence((), (), {}, frozenset()), HolePolicy.TRANSACTIONAL
+    )
+    look = TableLook(
+        "orders", datetime(2026, 11, 20, tzinfo=UTC), WatchOutcome.CANNOT_SAY,
+        (PartitionStanding(ORDERS, 0, 10, 12, 3, 2),), judged.found, {"markers": 1}, 5, ("a note",),
+    )  # fmt: skip
+    assert read_look(write_look(look)) == look
+    assert (look.offsets, look.rows, look.proved, look.late) == (10, 2, 3, 2)
+
+
+WHOLE = """\
+watch: payments
+source: {connection: kafka_default, topics: [payments]}
+table: {connection: warehouse, name: public.payments}
+coordinates: {topic: __kafka_topic, partition: __kafka_partition, offset: meta.offset}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "payments.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_file_of_a_watch_is_read(tmp_path: Path) -> None:
+    watch = read_watch_file(write(tmp_path, f"{WHOLE}since: 30d\nlateness: 2m\nrecheck: 5\n"))
+    assert (watch.name, watch.since_moment, watch.lateness, watch.recheck) == ("payments", timedelta(days=30), 120, 5)
+    assert "payments" in watch.subject
+
+
+def test_preset_stands_for_coordinates(tmp_path: Path) -> None:
+    text = WHOLE.replace("{topic: __kafka_topic, partition: __kafka_partition, offset: meta.offset}", "redpanda")
+    places = read_watch_file(write(tmp_path, text)).coordinates
+    assert (places.topic, places.partition, places.offset) == (None, "redpanda.partition", "redpanda.offset")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("__kafka_topic, ", "topic with space, ", "name of a column"),
+        ("connection: warehouse, ", "", "one of connection"),
+        ("connection: warehouse, ", "connection: warehouse, catalog: lake, ", "one of connection"),
+        ("[payments]", "[payments, refunds]", None),
+        ("coordinates: {", "coordinates: snowflakes #", "no preset"),
+        ("topic: __kafka_topic, ", "", None),
+        ("watch: payments", "watch: orders", "differs from the file name"),
+        ("watch: payments", "watch: payments\nsince: yesterday", "allowed are earliest"),
+        ("watch: payments", "watch: payments\nrecheck: 101", "100"),
+    ],
+)
+def test_mistake_in_the_file_is_named_with_its_line(tmp_path: Path, old: str, new: str, word: str | None) -> None:
+    path = write(tmp_path, WHOLE.replace(old, new))
+    if word is None:
+        read_watch_file(path)
+    else:
+        with pytest.raises(FileRefusedError, match=word) as refused:
+            read_watch_file(path)
+        assert "payments.yaml:" in str(refused.value)
+
+
+def test_several_topics_need_a_column_that_tells_them_apart(tmp_path: Path) -> None:
+    text = WHOLE.replace("[payments]", "[payments, refunds]").replace("topic: __kafka_topic, ", "")
+    with pytest.raises(FileRefusedError, match="several topics"):
+        read_watch_file(write(tmp_path, text))
+
+
+def test_guide_names_every_key_of_the_file() -> None:
+    page = (ROOT / "docs" / "guides" / "watch.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"watch:(\w+)", page)) == WatchConfig.model_fields.keys()
