@@ -18,7 +18,7 @@ from batchledger.local.stack.jars import fetch_jars
 from bench import report
 from bench.about import About
 from bench.bench import RECORDS, ROUNDS, Bench, Say
-from bench.contenders import available_now, batchledger, debezium, hand_written_loop, limits
+from bench.contenders import available_now, batchledger, debezium, hand_written_loop, iceberg_sink, limits
 from bench.contenders.contender import Contender
 from bench.figures import Figure, Figures
 from bench.orders import Sink
@@ -36,14 +36,16 @@ from bench.parts import (
     starts,
     throughput,
     types,
+    watched,
 )
-from bench.records import write_topic
+from bench.records import Topic, write_topic
 from bench.services import run_services
 
 RECORDS_IF_SMALL = 100_000
 ROUNDS_IF_SMALL = 1
 WARM_UP_RECORDS, WARM_UP_RECORDS_IF_SMALL = 200_000, 20_000
 KILLED_RECORDS, KILLED_RECORDS_IF_SMALL = 200_000, 50_000
+LOOP_RECORDS, TRIGGER_RECORDS = 100, 10_000
 
 
 class Scale(StrEnum):
@@ -87,9 +89,21 @@ def list_pairs(records: int) -> list[Contender]:
     return [each for sink in ours for each in (ours[sink], available_now.describe(sink))]
 
 
+def list_watched() -> list[Contender]:
+    """Writers of others. Small commits let more kills fall between two of them."""
+    return [
+        hand_written_loop.describe().with_settings({"records_per_commit": str(LOOP_RECORDS)}),
+        hand_written_loop.describe_offsets_first().with_settings({"records_per_commit": str(LOOP_RECORDS)}),
+        available_now.describe().with_settings({"records_per_commit": str(TRIGGER_RECORDS)}),
+        debezium.describe(),
+        iceberg_sink.describe(),
+        iceberg_sink.describe_from_earliest(),
+    ]
+
+
 def list_titles() -> dict[str, str]:
     """The titles of all contenders and limits."""
-    contenders = [each.subject for each in (*list_contenders(1), *list_pairs(1))]
+    contenders = [each.subject for each in (*list_contenders(1), *list_pairs(1), *list_watched())]
     return {each.name: each.title for each in (*contenders, *limits.describe())}
 
 
@@ -109,10 +123,22 @@ def measure_latency(bench: Bench) -> Iterator[Figure]:
     return latency.measure(bench, list_without_modes(bench.topic.records))
 
 
-def measure_kills(bench: Bench) -> Iterator[Figure]:
-    """All contenders, on a topic that is large enough for kills and small enough to compare."""
+def write_killed_topic(bench: Bench, name: str) -> Topic:
+    """Write a topic that is large enough for kills and small enough to compare."""
     records = KILLED_RECORDS_IF_SMALL if bench.is_small else KILLED_RECORDS
-    topic = write_topic(bench.services, min(records, bench.topic.records), kills.PART)
+    return write_topic(bench.services, min(records, bench.topic.records), name)
+
+
+def measure_watched(bench: Bench) -> Iterator[Figure]:
+    """All writers of others. Iceberg's sink commits all that it has read in a second: it gets the whole topic."""
+    topic, seed = write_killed_topic(bench, watched.PART), time.time_ns() % 1_000_000
+    for each in list_watched():
+        yield from watched.measure(bench, each, bench.topic if each.subject.sink is Sink.ICEBERG else topic, seed)
+
+
+def measure_kills(bench: Bench) -> Iterator[Figure]:
+    """All contenders."""
+    topic = write_killed_topic(bench, kills.PART)
     contenders = [kills.in_batches(each, topic.records) for each in list_without_modes(topic.records)]
     return kills.measure(bench, contenders, topic, seed=time.time_ns() % 1_000_000)
 
@@ -122,6 +148,7 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
     throughput.SINKS: measure_sinks,
     latency.PART: measure_latency,
     kills.PART: measure_kills,
+    watched.PART: measure_watched,
     audit_cost.PART: audit_cost.measure,
     backlog.PART: backlog.measure,
     scaling.PART: scaling.measure,
@@ -134,7 +161,7 @@ MEASURE_BY_PART: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
 }
 ROUNDS_TOGETHER = (throughput.PART, throughput.LIMITS)
 PARTS = (*ROUNDS_TOGETHER, *MEASURE_BY_PART, demo.PART)
-PARTS_WITH_DEBEZIUM = frozenset({throughput.PART, latency.PART, kills.PART})
+PARTS_WITH_CONNECT = frozenset({throughput.PART, latency.PART, kills.PART, watched.PART})
 # The other parts take longer than the five minutes of the small scale.
 PARTS_IF_SMALL = (*ROUNDS_TOGETHER, throughput.SINKS, latency.PART)
 
@@ -148,9 +175,11 @@ def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[F
         say(f"[bold]{part}[/]; to come: {', '.join(pending) or 'nothing'}")
 
     if set(pending) - {demo.PART}:
-        if not PARTS_WITH_DEBEZIUM.isdisjoint(chosen):
-            say("fetching the jars of Debezium; the first time it takes a minute")
+        if not PARTS_WITH_CONNECT.isdisjoint(chosen):
+            say("fetching the jars of Kafka Connect; the first time it takes a minute")
             fetch_jars(Home.of_project(), "connect")
+        if watched.PART in chosen:
+            fetch_jars(Home.of_project(), "connect_iceberg")
         say("starting the services")
         with run_services() as services:
             topic = write_topic(services, settings.records)

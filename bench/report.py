@@ -59,6 +59,7 @@ def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, a
         _latency_table(figures, titles),
         _starts_table(figures),
         _kills_table(figures, titles),
+        _watched_table(figures, titles),
         _steps_table(figures, "throughput", "exactly_once", "where the time of a batch goes"),
         _steps_table(figures, "sinks", "into_kafka", "where the time of a batch into Kafka goes"),
         _steps_table(figures, "sinks", "into_iceberg", "where the time of a batch into Iceberg goes"),
@@ -185,6 +186,17 @@ def _kills_table(figures: Figures, titles: Titles) -> str:
         counts = (figures.total("kills", subject, measure) or 0 for measure in ("kills", "lost", "doubled"))
         rows.append([titles.get(subject, subject), *(f"{count:,.0f}" for count in counts)])
     return table(["killed with kill -9 while it writes", "kills", "rows lost", "rows doubled"], rows)
+
+
+def _watched_table(figures: Figures, titles: Titles) -> str:
+    rows = []
+    for subject in figures.subjects("watched"):
+        measures = ("kills", "records", "missing", "twice", "named_wrongly")
+        counts = [figures.total("watched", subject, measure) or 0 for measure in measures]
+        seconds = figures.median("watched", subject, "look_seconds")
+        rows.append([titles.get(subject, subject), *(f"{count:,.0f}" for count in counts), to_text(seconds, "s")])
+    headings = ["killed, then watched", "kills", "records", "offsets missing", "twice", "named wrongly", "a look"]
+    return table(headings, rows)
 
 
 def _steps_table(figures: Figures, part: str, subject: str, heading: str) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
 
 from bench.orders import Done, Order, Sink
 from bench.services import Services
@@ -49,3 +49,7 @@ class Contender:
 
     subject: Subject
     start: Callable[[Services], AbstractContextManager[Running]]
+
+    def with_settings(self, more: Mapping[str, str]) -> Self:
+        """Return the contender with more settings of its orders."""
+        return replace(self, subject=replace(self.subject, settings={**self.subject.settings, **more}))

@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
 from time import perf_counter
@@ -21,7 +20,8 @@ from bench.figures import Figure, describe
 from bench.orders import Order
 from bench.process import ProgramEndedError
 from bench.records import Topic
-from bench.taking import new_order
+from bench.services import Services
+from bench.taking import find_target, new_order
 from bench.targets.table import Copies, compare, count_rows, fresh_table
 
 PART = "kills"
@@ -43,7 +43,7 @@ def measure(bench: Bench, contenders: Sequence[Contender], topic: Topic, seed: i
     bench.say(f"killing at random moments, seed {seed}")
     for contender in contenders:
         # The first time may be slow for a reason that does not come back: Spark's server is cold.
-        seconds = min(_time_undisturbed(bench, contender, topic) for _ in range(2))
+        seconds = min(time_undisturbed(bench, contender, topic) for _ in range(2))
         for _ in range(min(bench.rounds, ROUNDS_AT_MOST)):
             copies = _take_one_round(bench, contender, topic, partial(chance.uniform, 0.0), seconds)
             bench.say(f"{contender.subject.title}, killed {KILLS} times: {tell(copies)}")
@@ -57,16 +57,16 @@ def tell(copies: Copies) -> str:
 
 def in_batches(contender: Contender, records: int) -> Contender:
     """Make a batch a part of the topic, so that kills also fall between batches."""
-    settings = {**contender.subject.settings, "max_records": str(-(-records // BATCHES))}
-    return replace(contender, subject=replace(contender.subject, settings=settings))
+    return contender.with_settings({"max_records": str(-(-records // BATCHES))})
 
 
-def _time_undisturbed(bench: Bench, contender: Contender, topic: Topic) -> float:
+def time_undisturbed(bench: Bench, contender: Contender, topic: Topic) -> float:
     """Return how long a fresh process writes without a kill."""
     order = new_order(contender.subject, topic)
-    with fresh_table(bench.services.dsn, order.target), contender.start(bench.services) as running:
+    target = find_target(bench.services, order.sink)
+    with target.fresh(order.target), contender.start(bench.services) as running:
         running.prepare(order)
-        growth = _Growth(bench.services.dsn)
+        growth = _Growth(bench.services)
         running.begin(order)
         growth.wait()
         started = perf_counter()
@@ -82,7 +82,7 @@ def _take_one_round(
         order = new_order(contender.subject, topic)
         with fresh_table(bench.services.dsn, order.target):
             if _kill_three_times(bench, contender, order, choose, seconds * HASTE**tries):
-                _take_to_the_end(bench, contender, order)
+                take_to_the_end(bench, contender, order)
                 return compare(bench.services.dsn, order.target, topic.records)
     raise RuntimeError(f"{contender.subject.title} was done before each kill, {TRIES_AT_MOST} times")
 
@@ -95,12 +95,12 @@ def _kill_three_times(
         share_left = max(0.0, 1 - count_rows(bench.services.dsn, order.target) / order.records)
         with contender.start(bench.services) as running:
             running.prepare(order)
-            if not _kill_while_writing(bench, running, order, choose(seconds * share_left)):
+            if not kill_while_writing(bench, running, order, choose(seconds * share_left)):
                 return False
     return True
 
 
-def _take_to_the_end(bench: Bench, contender: Contender, order: Order) -> None:
+def take_to_the_end(bench: Bench, contender: Contender, order: Order) -> None:
     """Start until an order is carried out: the rest of a killed process may fail the first start."""
     for _ in range(STARTS_AT_MOST):
         with contender.start(bench.services) as running, suppress(ProgramEndedError):
@@ -111,7 +111,7 @@ def _take_to_the_end(bench: Bench, contender: Contender, order: Order) -> None:
     raise RuntimeError(f"{contender.subject.title} was not done after {STARTS_AT_MOST} starts")
 
 
-def _kill_while_writing(bench: Bench, running: Running, order: Order, delay: float) -> bool:
+def kill_while_writing(bench: Bench, running: Running, order: Order, delay: float) -> bool:
     """Kill a process so many seconds after it has begun to write; whether it was still at work."""
     finished = Event()
 
@@ -120,7 +120,7 @@ def _kill_while_writing(bench: Bench, running: Running, order: Order, delay: flo
             running.finish()
             finished.set()
 
-    growth = _Growth(bench.services.dsn)
+    growth = _Growth(bench.services)
     running.begin(order)
     waiting = Thread(target=finish, daemon=True)
     waiting.start()
@@ -135,11 +135,11 @@ def _kill_while_writing(bench: Bench, running: Running, order: Order, delay: flo
 
 
 class _Growth:
-    """Notices writes: the log or a file of the database gets longer."""
+    """Notices writes: the log or a file of the database gets longer, or the lake's files do."""
 
-    def __init__(self, dsn: str) -> None:
-        self.dsn = dsn
-        with psycopg.connect(dsn, autocommit=True) as connection:
+    def __init__(self, services: Services) -> None:
+        self.dsn, self.lake = services.dsn, services.home.lake
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
             self.before = self._measure(connection)
 
     def wait(self, otherwise: Event | None = None) -> None:
@@ -147,12 +147,12 @@ class _Growth:
         deadline = perf_counter() + SECONDS_UNTIL_GROWTH
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             while perf_counter() < deadline and not (otherwise and otherwise.is_set()):
-                log, size = self._measure(connection)
-                if log - self.before[0] > GROWTH_BYTES or size - self.before[1] > GROWTH_BYTES:
+                now = self._measure(connection)
+                if any(size - before > GROWTH_BYTES for size, before in zip(now, self.before, strict=True)):
                     return
                 time.sleep(SECONDS_BETWEEN_LOOKS)
 
-    @staticmethod
-    def _measure(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[int, int]:
-        row = connection.execute(SIZE).fetchone()
-        return (int(str(row[0])), int(str(row[1]))) if row else (0, 0)
+    def _measure(self, connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[int, int, int]:
+        row = connection.execute(SIZE).fetchone() or (0, 0)
+        files = [each for each in self.lake.rglob("*.parquet") if each.is_file()]
+        return int(str(row[0])), int(str(row[1])), sum(each.stat().st_size for each in files)

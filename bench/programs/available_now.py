@@ -59,6 +59,8 @@ def drain(order: Order) -> Mapping[str, float]:
 
 def _read(order: Order) -> DataFrame:
     source = {**_broker_options(), "subscribe": order.topic, **KAFKA_OPTIONS}
+    if "records_per_commit" in order.settings:
+        source["maxOffsetsPerTrigger"] = order.settings["records_per_commit"]
     read = _session().readStream.format("kafka").options(startingOffsets="earliest", **source).load()
     return read.select(
         _decode(order.settings).alias("record"),

@@ -1,7 +1,7 @@
 """What a competent engineer writes by hand: one process, one consumer, COPY in binary. At least once, no audit.
 
-The rows are committed before the offsets, so a process that is killed in between writes its last rows twice. Partitions
-are assigned: the only consumer need not wait for a group to form.
+The rows are committed before the offsets, so a process that is killed in between writes its last rows twice. An order
+may turn that round: then it loses them. Partitions are assigned: the only consumer need not wait for a group to form.
 """
 
 import json
@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 
 import orjson
 import psycopg
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from psycopg import sql
 
 from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, Order, serve
 from bench.targets.table import identify
 
 RECORDS_PER_COMMIT = 10_000
+OFFSETS = "offsets"
+"""In an order's setting ``first``: they are committed before the rows."""
 TYPES = ("text", "int4", "int8", "float8", "text", "text", "int4", "int8", "timestamptz", "int8")
 COPY = sql.SQL("copy {} from stdin (format binary)")
 OPTIONS = {
@@ -32,24 +34,39 @@ OPTIONS = {
 
 def drain(order: Order) -> Mapping[str, float]:
     """Consume, parse, copy, commit, until every partition is at its end."""
+    records_at_once = int(order.settings.get("records_per_commit", RECORDS_PER_COMMIT))
+    is_offsets_first = order.settings.get("first") == OFFSETS
     consumer = Consumer({**OPTIONS, **json.loads(os.environ[KAFKA_VARIABLE]), "group.id": order.name})
     try:
         # A negative offset means that the group has committed nothing: begin at the beginning.
-        committed = consumer.committed([TopicPartition(order.topic, each) for each in order.end_by_partition], 30)
-        next_offsets = {each.partition: each.offset for each in committed}
+        next_offsets = {each.partition: each.offset for each in _read_committed(consumer, order)}
         # Otherwise the client may learn a second later which brokers lead the partitions.
         consumer.list_topics(order.topic, timeout=30)
         consumer.assign([TopicPartition(order.topic, each, max(0, start)) for each, start in next_offsets.items()])
         with psycopg.connect(os.environ[DSN_VARIABLE]) as connection:
             while any(next_offsets[each] < end for each, end in order.end_by_partition.items()):
-                messages = consumer.consume(RECORDS_PER_COMMIT, timeout=0.1)
-                if messages:
-                    next_offsets |= _copy(connection, order, messages)
-                    connection.commit()
+                messages = consumer.consume(records_at_once, timeout=0.1)
+                if not messages:
+                    continue
+                if is_offsets_first:
+                    consumer.commit(asynchronous=False)
+                next_offsets |= _copy(connection, order, messages)
+                connection.commit()
+                if not is_offsets_first:
                     consumer.commit(asynchronous=False)
     finally:
         consumer.close()
     return {}
+
+
+def _read_committed(consumer: Consumer, order: Order) -> list[TopicPartition]:
+    """Ask again while a broker makes the topic of its first group."""
+    while True:
+        try:
+            return consumer.committed([TopicPartition(order.topic, each) for each in order.end_by_partition], 30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                raise
 
 
 def _copy(
