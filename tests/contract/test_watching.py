@@ -144,6 +144,7 @@ def test_records_younger_than_the_lateness_are_late_and_not_missing(shop: Watche
     assert shop.look(watch).outcome is WatchOutcome.WRONG
     late = shop.look(replace(watch, rules=replace(watch.rules, lateness=timedelta(hours=1))))
     assert late.late == 25
+    assert "nothing was compared" in late.notes[0]
 
 
 def test_watch_of_another_table_does_not_build_on_what_was_proved(shop: WatchedTopic) -> None:

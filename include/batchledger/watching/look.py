@@ -347,11 +347,13 @@ def _tell(
         for each, *counts in zip(frames, proved, rows, behind, strict=True)
     )
     old = [part for each in frames for part in each.old]
+    is_young = not any(map(len, whole)) and any(each.end > each.until for each in frames)
+    young = ["No record is older than the lateness yet: nothing was compared."] if is_young else []
     return replace(
         look,
         partitions=tuple(standings),
         found=judgement.found,
         holes=judgement.holes,
         rechecked=sum(count_covered(judgement.proved, old)),
-        notes=(*note_losses(frames, known, counted), *counted.notes),
+        notes=(*young, *note_losses(frames, known, counted), *counted.notes),
     )
