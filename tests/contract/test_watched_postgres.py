@@ -153,6 +153,8 @@ def test_look_that_would_read_more_rows_than_allowed_is_refused_before_it_begins
     with pytest.raises(ConfigurationError, match="max_rows allows 5,000"):
         database.table("o", max_rows=5000).estimate(None)
     assert database.table("o", max_rows=50_000).estimate(None).rows == pytest.approx(10_000, rel=0.1)
+    with pytest.raises(ConfigurationError, match="max_rows allows 5,000"):
+        database.table("o", max_rows=5000).estimate([OffsetRange(ORDERS, 9_990, ENDLESS)])
 
 
 def test_statement_that_takes_too_long_is_ended_and_says_which_bound(database: Database) -> None:

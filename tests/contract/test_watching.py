@@ -277,6 +277,14 @@ def test_row_that_was_changed_after_it_was_proved_is_found_until_it_is_as_it_was
     assert shop.look(watch, everything=True).outcome is WatchOutcome.PROVED
 
 
+def test_replica_that_stands_still_proves_nothing_of_what_it_does_not_have(
+    shop: WatchedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresTable, "find_moment", lambda _: datetime.now(UTC) - timedelta(minutes=10))
+    look = shop.look()
+    assert (look.outcome, look.count_by_difference) == (WatchOutcome.CANNOT_SAY, {Discrepancy.BEHIND: 20})
+
+
 def test_row_that_is_replaced_by_the_row_of_another_offset_is_a_change(shop: WatchedTopic) -> None:
     watch = shop.watch(hashed=("note",))
     shop.look(watch)

@@ -31,6 +31,7 @@ from batchledger.proof.watching import (
     judge_look,
     lay_frame,
     name_outcome,
+    tell,
 )
 from batchledger.watching.counting import MOST_OFFSETS, OffsetCounter, pack
 from batchledger.watching.fingerprints import compare
@@ -204,11 +205,10 @@ def test_rows_count_as_changed_exactly_while_they_are_not_as_they_were_proved(
         elif act == "add" and at not in proved_as:
             rows[at] = 7
         held = ranges_of(list(proved_as))
-        judgement = Judgement(
-            asked=(OffsetRange(ORDERS, 0, END),), proved=(), held=tuple(ranges_of(list(rows))), withdrawn=(), found=()
-        )
-        gone = ranges_of(list(proved_as.keys() - rows.keys()))
-        found, changed = compare(HashedRows(rows), prints, held, gone, judgement)  # type: ignore[arg-type]
+        gone = tell(Discrepancy.DELETED, ranges_of(list(proved_as.keys() - rows.keys())))
+        asked, present = (OffsetRange(ORDERS, 0, END),), tuple(ranges_of(list(rows)))
+        judgement = Judgement(asked=asked, proved=(), held=present, withdrawn=(), found=(gone,))
+        found, changed = compare(HashedRows(rows), prints, held, judgement)  # type: ignore[arg-type]
         prints |= found
         is_whole = proved_as.keys() <= rows.keys()
         if is_whole:

@@ -20,7 +20,7 @@ from batchledger.config.documents import LARGEST_BYTES
 from batchledger.config.extras import find_extras, require_extra
 from batchledger.config.faults import list_faults
 from batchledger.config.places import PIPELINES_VARIABLE, default_pipelines_folder, pipelines_folder
-from batchledger.config.refusals import read_keys, refuse, write_path
+from batchledger.config.refusals import read_keys, refuse, require_file_name, write_path
 from batchledger.config.schedules import SCHEDULES_WITHOUT_INTERVAL, StartOnRecordsConfig, check_cron
 from batchledger.config.sections import (
     AuditConfig,
@@ -38,7 +38,7 @@ from batchledger.config.transforms import TransformEntry, find_transform
 from batchledger.lifecycle.platform import PipelineRules
 from batchledger.model.batch import DeliveryMode
 from batchledger.model.checks import OnFailure, RequestedCheck
-from batchledger.model.errors import FileFault, UnknownPipelineError
+from batchledger.model.errors import UnknownPipelineError
 from batchledger.model.records.contract import fingerprint
 from batchledger.model.records.identifiers import explain_columns
 from batchledger.model.records.quarantine import QuarantineLimit
@@ -382,9 +382,7 @@ def read_pipeline_file(path: Path) -> PipelineConfig:
         pipeline = PipelineConfig.model_validate(document.content, context=context)
     except ValidationError as error:
         refuse(path, list_faults(error, document, PipelineConfig, context[ENTRY_BY_CHECK]), _ALL_KEYS)
-    if path.name != f"{pipeline.name}.yaml":
-        differs = f"name: {pipeline.name!r} differs from the file name; call the file {pipeline.name}.yaml"
-        refuse(path, [FileFault(*document.locate(["name"]), f"{differs}, or correct the name in it")], _ALL_KEYS)
+    require_file_name(path, document, "name", pipeline.name, _ALL_KEYS)
     for key, word in find_extras(document.content).items():
         line, column = document.locate(key.split("."))
         require_extra(word, f"{write_path(path)}:{line}:{column}: {key}: {word}")

@@ -33,6 +33,13 @@ def refuse(path: Path, faults: Iterable[FileFault], advice: str) -> NoReturn:
     ) from None
 
 
+def require_file_name(path: Path, document: Document, key: str, name: str, advice: str) -> None:
+    """Raise FileRefusedError unless the file is called as its ``key`` says."""
+    if path.name != f"{name}.yaml":
+        differs = f"{key}: {name!r} differs from the file name; call the file {name}.yaml"
+        refuse(path, [FileFault(*document.locate([key]), f"{differs}, or correct the name in it")], advice)
+
+
 def write_path(path: Path) -> str:
     """Return the path as text: a name that is not UTF-8 could be neither printed nor sent."""
     return str(path).encode("utf-8", "backslashreplace").decode()

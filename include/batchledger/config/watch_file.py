@@ -20,11 +20,11 @@ from batchledger.config.dags import DagConfig
 from batchledger.config.faults import list_faults
 from batchledger.config.pipeline_file import check_name, find_watch_files
 from batchledger.config.places import pipelines_folder
-from batchledger.config.refusals import read_keys, refuse
+from batchledger.config.refusals import read_keys, refuse, require_file_name
 from batchledger.config.schedules import check_cron
 from batchledger.config.sections import Channels, SourceConfig
 from batchledger.model.balance import HolePolicy
-from batchledger.model.errors import ConfigurationError, FileFault, UnknownPipelineError
+from batchledger.model.errors import ConfigurationError, UnknownPipelineError
 from batchledger.model.records.rules import TombstonePolicy
 from batchledger.settings.column_rules import nearest, require_scalar
 from batchledger.settings.values import (
@@ -356,7 +356,5 @@ def read_watch_file(path: Path) -> WatchConfig:
         watch = WatchConfig.model_validate(document.content, context={"folder": path.parent})
     except ValidationError as error:
         refuse(path, list_faults(error, document, WatchConfig, []), _ALL_KEYS)
-    if path.name != f"{watch.watch}.yaml":
-        differs = f"watch: {watch.watch!r} differs from the file name; call the file {watch.watch}.yaml"
-        refuse(path, [FileFault(*document.locate(["watch"]), f"{differs}, or correct the name in it")], _ALL_KEYS)
+    require_file_name(path, document, "watch", watch.watch, _ALL_KEYS)
     return watch

@@ -118,15 +118,13 @@ class WatchStore:
 
         Raises LookOvertakenError if another look was stored since ``before`` was loaded.
         """
-        found = {each.difference: each.ranges for each in judgement.found}
-        surplus = intersect([part for kind in SURPLUS for part in found.get(kind, ())], judgement.asked)
         kinds = {
             "proved": judgement.proved,
             "held": judgement.held,
             "withdrawn": judgement.withdrawn,
             "asked": judgement.asked,
-            "lacking": found.get(Discrepancy.MISSING, ()),
-            "surplus": surplus,
+            "lacking": judgement.list_ranges(Discrepancy.MISSING),
+            "surplus": intersect(judgement.list_ranges(*SURPLUS), judgement.asked),
         }
         changes = [(kind, each) for kind, ranges in kinds.items() for each in ranges]
         with transaction(self.dsn, f"store a look of watch {look.watch}") as cursor:

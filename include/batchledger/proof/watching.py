@@ -168,6 +168,10 @@ class Judgement:
     found: tuple[Found, ...]
     holes: Mapping[str, int] = field(default_factory=dict)
 
+    def list_ranges(self, *differences: Discrepancy) -> list[OffsetRange]:
+        """Return the offsets of these differences, as the fewest ranges."""
+        return merge_ranges(part for each in self.found if each.difference in differences for part in each.ranges)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionStanding:
@@ -216,7 +220,7 @@ class TableLook:
     @property
     def lacking(self) -> Sequence[OffsetRange]:
         """The offsets that have no row and ought to have one."""
-        return find_lacking(self.found)
+        return merge_ranges(part for each in self.found if each.difference in LACKING for part in each.ranges)
 
     @property
     def count_by_difference(self) -> Mapping[Discrepancy, int]:
@@ -227,11 +231,6 @@ class TableLook:
     def late(self) -> int:
         """How many offsets are too young to be missing."""
         return sum(each.end - each.until for each in self.partitions)
-
-
-def find_lacking(found: Sequence[Found]) -> list[OffsetRange]:
-    """Return the offsets that have no row and ought to have one: missing ones, and ones whose rows are gone."""
-    return merge_ranges(part for each in found if each.difference in LACKING for part in each.ranges)
 
 
 def lay_frame(known: WatchedPartition, until: int, end: int, recheck: Sequence[OffsetRange]) -> Frame:
@@ -359,13 +358,11 @@ def name_outcome(found: Sequence[Found]) -> WatchOutcome:
     return next((each for each in WatchOutcome if each in outcomes), WatchOutcome.PROVED)
 
 
-def note_losses(frames: Sequence[Frame], known: Sequence[WatchedPartition], counted: TableCount) -> list[str]:
+def note_losses(known: Sequence[WatchedPartition], counted: TableCount, gone: Sequence[OffsetRange]) -> list[str]:
     """Say it if the table is empty that once had rows, or ends before rows that an earlier look has seen."""
     seen = [part for each in known for part in each.held]
-    asked = [part for each in frames for part in (*each.due, *each.old)]
-    if intersect(seen, asked) and not counted.held:
+    if gone and not counted.held:
         return ["The table has no row where earlier looks have seen rows: it was emptied, or is another one."]
-    gone = find_gone(frames, known, counted)
     last_seen = {each.partition: each.until for each in merge_ranges(seen)}
     ends = [each for each in gone if each.until == last_seen.get(each.partition)]
     if not ends:

@@ -19,15 +19,14 @@ def compare(
     table: WatchedTable,
     known: Mapping[Part, Fingerprint],
     held: Sequence[OffsetRange],
-    gone: Sequence[OffsetRange],
     judgement: Judgement,
 ) -> tuple[Mapping[Part, Fingerprint], list[Found]]:
     """Return the fingerprints that a look changes, and where rows have changed.
 
     The hash of a part is about ``held``, the rows that were proved before. It is compared if the look has seen all of
-    them; ``gone`` are rows that are not there now.
+    them.
     """
-    before, lost = _group(held), _group(gone)
+    before, lost = _group(held), _group(judgement.list_ranges(Discrepancy.DELETED))
     asked = _group(intersect(held, judgement.asked))
     of_whole = _hash(table, {part: all_ for part, all_ in asked.items() if all_ == before[part] and part not in lost})
     of_more = _hash(table, _group(find_gaps(held, within=judgement.held)))

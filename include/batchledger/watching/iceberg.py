@@ -16,13 +16,12 @@ from pyiceberg.table import FileScanTask, Table
 from typing_extensions import override
 
 from batchledger.model.counting import describe_count
-from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.settings.connections import load_connection
 from batchledger.sinks.iceberg.catalog import LakeCatalog, open_catalog, spark_settings, translate_errors
 from batchledger.watching.counting import RepeatCounter, Words, pack
 from batchledger.watching.iceberg_files import CoordinateColumns, Rows, choose_files, find_columns, open_files
-from batchledger.watching.table import ReadCost, RepeatedRows, RowCoordinates, WatchedTable, refuse_table
+from batchledger.watching.table import ReadCost, RepeatedRows, RowCoordinates, WatchedTable, refuse_table, require_bound
 
 PLACES_SHOWN = 4
 
@@ -78,14 +77,7 @@ class LakeTable(WatchedTable):
 
     def require_bound(self, cost: ReadCost) -> ReadCost:
         """Return the cost. Raises ConfigurationError if it is above ``max_rows``."""
-        if self.max_rows is not None and cost.rows > self.max_rows:
-            raise ConfigurationError(
-                f"A look at {self.name} would read {describe_count(cost.rows, 'row')}. Nothing was read.",
-                why=f"max_rows allows {self.max_rows:,}. The plan: {cost.how}.",
-                advice="Let the watch begin later (since), or raise max_rows.",
-                subject=self.name,
-            )
-        return cost
+        return require_bound(self.name, cost, self.max_rows, "Let the watch begin later (since), or raise max_rows.")
 
     @override
     def count(self, spans: Sequence[OffsetRange] | None) -> Iterator[Words]:

@@ -26,6 +26,7 @@ from batchledger.model.offsets import (
 from batchledger.ports import SourceLog
 from batchledger.proof.parts import Fingerprint, Part, split_parts
 from batchledger.proof.watching import (
+    LACKING,
     Discrepancy,
     Found,
     Frame,
@@ -34,9 +35,7 @@ from batchledger.proof.watching import (
     TableCount,
     TableLook,
     WatchedPartition,
-    find_gone,
     find_holes,
-    find_lacking,
     judge_look,
     lay_frame,
     name_outcome,
@@ -125,20 +124,20 @@ def look(
     prints: Mapping[Part, Fingerprint] = {}
     changed: list[Found] = []
     if watch.rules.fingerprint and not isinstance(watch.table, KeyedTable):
-        held, gone = [part for each in partitions for part in each.held], find_gone(frames, partitions, counted)
-        prints, changed = compare(watch.table, before.fingerprints, held, gone, judgement)
+        held = [part for each in partitions for part in each.held]
+        prints, changed = compare(watch.table, before.fingerprints, held, judgement)
     changed += _find_behind(watch, frames, now, replayed)
     judgement = replace(judgement, found=(*judgement.found, *changed, *recreated))
-    said = TableLook(watch.rules.name, now, name_outcome(judgement.found), (), (), {})
+    outcome, places = name_outcome(judgement.found), tuple(_name_places(watch, judgement))
+    said = TableLook(watch.rules.name, now, outcome, (), judgement.found, judgement.holes, notes=places)
     said = _tell(said, frames, partitions, counted, judgement)
-    said = replace(said, notes=(*said.notes, *_name_places(watch, judgement)))
     watch.store.save(said, before, partitions, judgement, prints, since=str(watch.rules.since))
     return said
 
 
 def _name_places(watch: TableWatch, judgement: Judgement) -> list[str]:
     """Say of the first doubled offsets where their rows are."""
-    twice = [part for each in judgement.found if each.difference is Discrepancy.TWICE for part in each.ranges]
+    twice = judgement.list_ranges(Discrepancy.TWICE)
     if not twice or isinstance(watch.table, KeyedTable):
         return []
     found = watch.table.find_repeated(twice[:PLACES_NAMED], PLACES_NAMED)
@@ -271,7 +270,7 @@ def count_within(watch: TableWatch, room: Sequence[OffsetRange], asked: Sequence
     repeated: list[OffsetRange] = []
     doubtful = coarsen(counter.find_doubtful())
     if doubtful:
-        again = OffsetCounter(room)
+        again = OffsetCounter(doubtful)
         for words in table.count_repeated(doubtful):
             again.add(words)
         repeated = list(again.finish((), {}).held)
@@ -331,17 +330,17 @@ def _tell(
     counted: TableCount,
     judgement: Judgement,
 ) -> TableLook:
-    """Return the look with what it has found."""
+    """Return the look with how its partitions stand, and with notes before its own."""
     whole = [OffsetRange(each.partition, each.start, each.until) for each in frames]
     was_proved = [part for each in known for part in each.proved]
     was_held = [part for each in known for part in each.held]
     proved = count_covered(find_gaps(judgement.withdrawn, within=merge_ranges([*was_proved, *judgement.proved])), whole)
-    gone = find_gone(frames, known, counted)
+    gone = judgement.list_ranges(Discrepancy.DELETED)
     held = find_gaps(gone, within=merge_ranges([*was_held, *counted.held]))
     rows = count_covered(held, whole)
     newest = {each.partition: each.until for each in held}
     tails = (OffsetRange(each.partition, newest.get(each.partition, each.start), ENDLESS) for each in whole)
-    behind = count_covered(find_lacking(judgement.found), [*tails])
+    behind = count_covered(judgement.list_ranges(*LACKING), [*tails])
     standings = (
         PartitionStanding(each.partition, each.start, each.until, each.end, *counts)
         for each, *counts in zip(frames, proved, rows, behind, strict=True)
@@ -352,8 +351,6 @@ def _tell(
     return replace(
         look,
         partitions=tuple(standings),
-        found=judgement.found,
-        holes=judgement.holes,
         rechecked=sum(count_covered(judgement.proved, old)),
-        notes=(*young, *note_losses(frames, known, counted), *counted.notes),
+        notes=(*young, *note_losses(known, counted, gone), *counted.notes, *look.notes),
     )

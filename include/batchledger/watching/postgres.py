@@ -13,12 +13,10 @@ from psycopg import sql
 from typing_extensions import override
 
 from batchledger.database.transactions import ranges_as_arrays, read_sql
-from batchledger.model.counting import describe_count
-from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.watching.counting import Words
-from batchledger.watching.relation import Relation, describe_scan, list_scans
-from batchledger.watching.table import ReadCost, RepeatedRows, RowCoordinates, WatchedTable
+from batchledger.watching.relation import Relation
+from batchledger.watching.table import ReadCost, RepeatedRows, RowCoordinates, WatchedTable, require_bound
 
 PLACES_SHOWN = 4
 FEW_SPANS = 100
@@ -58,26 +56,13 @@ class PostgresTable(WatchedTable):
 
     @override
     def estimate(self, spans: Sequence[OffsetRange] | None) -> ReadCost:
-        query = self._fill("count_words", spans).as_string(None)
-        select = query.removeprefix("copy (").removesuffix(") to stdout (format binary)")
-        with self._relation.session("estimate the cost") as cursor:
-            cursor.execute(sql.SQL("explain (format json) ") + sql.SQL(select))
-            ((plan,),) = cursor.fetchall()
-        scans = list(list_scans(plan[0]["Plan"]))
-        rows = sum(int(each["Plan Rows"] * max(1, each.get("Workers Planned", 1))) for each in scans)
-        if spans is not None and any(each["Node Type"] == "Seq Scan" for each in scans):
-            # A scan of the whole table: what it plans is what is left of the rows.
-            rows = self.estimate(None).rows
-        how = ", ".join(dict.fromkeys(describe_scan(each) for each in scans))
-        cost = ReadCost(rows, how)
-        if self.max_rows is not None and cost.rows > self.max_rows:
-            raise ConfigurationError(
-                f"A look at {self.table} would read {describe_count(cost.rows, 'row')}. Nothing was read.",
-                why=f"max_rows allows {self.max_rows:,}. PostgreSQL plans: {how}.",
-                advice="Create an index on the coordinates, let the watch begin later (since), or raise max_rows.",
-                subject=self.table,
-            )
-        return cost
+        text = self._fill("count_words", spans).as_string(None)
+        select = text.removeprefix("copy (").removesuffix(") to stdout (format binary)")
+        cost, has_whole = self._relation.explain(sql.SQL(select))
+        if spans is not None and has_whole:
+            cost = ReadCost(self.estimate(None).rows, cost.how)
+        advice = "Create an index on the coordinates, let the watch begin later (since), or raise max_rows."
+        return require_bound(self.table, cost, self.max_rows, advice)
 
     @override
     def count(self, spans: Sequence[OffsetRange] | None) -> Iterator[Words]:

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from batchledger.database.transactions import read_sql
-from batchledger.model.counting import describe_count
 from batchledger.model.records.types import UUID_FORM
 from batchledger.watching.keyed import PORTION_RECORDS, KeyAnswer, KeyRule
-from batchledger.watching.relation import Relation, describe_scan, list_scans
-from batchledger.watching.table import ReadCost
+from batchledger.watching.relation import Relation
+from batchledger.watching.table import ReadCost, require_bound
 
 _BITS = {"int2": 15, "int4": 31, "int8": 63}
 _TEXTS = frozenset({"text", "varchar", "bpchar"})
@@ -58,21 +57,11 @@ class PostgresKeys:
 
     def estimate(self, texts: Sequence[pa.StringArray], keys: int) -> ReadCost:
         """Return what asking for so many keys will cost, in portions such as this one. Reads no rows."""
-        with self.relation.session("estimate the cost") as cursor:
-            cursor.execute(sql.SQL("explain (format json) ") + self._statement, self._bind(texts))
-            ((plan,),) = cursor.fetchall()
-        scans = list(list_scans(plan[0]["Plan"]))
+        planned = self.relation.explain(self._statement, self._bind(texts)).cost
         portions = -(-keys // PORTION_RECORDS)
-        rows = max(keys, portions * sum(int(each["Plan Rows"]) for each in scans))
-        how = ", ".join(dict.fromkeys(map(describe_scan, scans)))
-        if portions > 1:
-            how += f", {portions:,} times"
-        if self.max_rows is not None and rows > self.max_rows:
-            raise self.relation.refuse(
-                f"would have to show {describe_count(rows, 'row')}, and max_rows allows {self.max_rows:,} ({how})",
-                "Create an index on the key, let the watch begin later (since), or raise max_rows.",
-            )
-        return ReadCost(rows, how)
+        how = planned.how + (f", {portions:,} times" if portions > 1 else "")
+        advice = "Create an index on the key, let the watch begin later (since), or raise max_rows."
+        return require_bound(self.name, ReadCost(max(keys, portions * planned.rows), how), self.max_rows, advice)
 
     def ask(self, texts: Sequence[pa.StringArray]) -> KeyAnswer:
         """Return what the table says of keys, given as texts, one array for each of ``KeyRule.needed``."""

@@ -1,6 +1,6 @@
 """A table or view in PostgreSQL, as a role that may only read finds it: its columns, and sessions that end in time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,6 +12,7 @@ from psycopg import sql
 from batchledger.database.sessions import connect
 from batchledger.database.transactions import is_right_missing, read_sql, translate_errors
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
+from batchledger.watching.table import ReadCost, refuse_table
 
 
 class Described(NamedTuple):
@@ -20,6 +21,13 @@ class Described(NamedTuple):
     number: int
     kind: str
     may_read_all: bool
+
+
+class PlannedScans(NamedTuple):
+    """What a statement will read; ``has_whole``: a whole relation, of which the rows are what a filter leaves."""
+
+    cost: ReadCost
+    has_whole: bool
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,16 @@ class Relation:
             raise self.refuse("may not be read", f"Grant it: grant select on {self.name} to ROLE")
         return Described(number, kind, may_read_all)
 
+    def explain(self, statement: sql.Composable, values: Mapping[str, Any] | None = None) -> PlannedScans:
+        """Return what PostgreSQL plans to read for a statement. Reads no rows."""
+        with self.session("estimate the cost") as cursor:
+            cursor.execute(sql.Composed([sql.SQL("explain (format json) "), statement]), values)
+            ((plan,),) = cursor.fetchall()
+        scans = list(_list_scans(plan[0]["Plan"]))
+        how = ", ".join(dict.fromkeys(_describe_scan(each) for each, _ in scans))
+        is_whole = any(each["Node Type"] == "Seq Scan" for each, _ in scans)
+        return PlannedScans(ReadCost(int(sum(rows for _, rows in scans)), how), is_whole)
+
     def find_type(self, cursor: psycopg.Cursor[Any], number: int, column: str) -> tuple[str, int] | None:
         """Return the type of a column, below domains, and the number of the parts of it; None if there is none."""
         statement = read_sql(__package__, "describe_part").as_string(cursor).encode()
@@ -74,7 +92,7 @@ class Relation:
 
     def refuse(self, fault: str, advice: str) -> ConfigurationError:
         """Return the error that says so."""
-        return ConfigurationError(f"Table {self.name} {fault}. Nothing was proved.", advice=advice, subject=self.name)
+        return refuse_table(self.name, fault, advice)
 
     @contextmanager
     def session(self, action: str) -> Iterator[psycopg.Cursor[Any]]:
@@ -103,15 +121,17 @@ class Relation:
             raise
 
 
-def list_scans(plan: Any) -> Iterator[Any]:
-    """Yield the steps of a plan that read a relation."""
+def _list_scans(plan: Any, share: float = 1) -> Iterator[tuple[Any, float]]:
+    """Yield the steps that read a relation, with its rows: a step of several workers plans the rows of one."""
+    workers = plan.get("Workers Planned", 0)
+    share *= workers + max(0, 1 - 0.3 * workers) if workers else 1
     if "Relation Name" in plan:
-        yield plan
+        yield plan, plan["Plan Rows"] * share
     for each in plan.get("Plans", ()):
-        yield from list_scans(each)
+        yield from _list_scans(each, share)
 
 
-def describe_scan(step: Any) -> str:
+def _describe_scan(step: Any) -> str:
     """Return in words how a step reads."""
     indexes = [each["Index Name"] for each in (step, *step.get("Plans", ())) if "Index Name" in each]
     where = f"by {indexes[0]}" if indexes else f"of {step['Relation Name']}"

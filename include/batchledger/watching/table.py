@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from batchledger.model.counting import describe_count
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.watching.counting import Words
@@ -77,3 +78,15 @@ class WatchedTable(Protocol):
 def refuse_table(name: str, fault: str, advice: str) -> ConfigurationError:
     """Return the error about a table that cannot be proved as it is."""
     return ConfigurationError(f"Table {name} {fault}. Nothing was proved.", advice=advice, subject=name)
+
+
+def require_bound(name: str, cost: ReadCost, max_rows: int | None, advice: str) -> ReadCost:
+    """Return the cost. Raises ConfigurationError if it is above ``max_rows``."""
+    if max_rows is not None and cost.rows > max_rows:
+        raise ConfigurationError(
+            f"A look at {name} would read {describe_count(cost.rows, 'row')}. Nothing was read.",
+            why=f"max_rows allows {max_rows:,}. The plan: {cost.how}.",
+            advice=advice,
+            subject=name,
+        )
+    return cost
