@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from batchledger.interfaces.airflow.hooks import HttpHook, KafkaHook
+from batchledger.ledger.schema import NEWEST_MIGRATION, RELEASES
 from batchledger.settings.connections import load_connection
 from tests.conftest import SERVICES, Kafka
 from tests.endpoints import free_port, serve_mail, serve_webhook
@@ -57,7 +58,7 @@ def test_each_connection_that_pipelines_name_is_listed_once_with_its_place_and_w
         "kafka_default": "Kafka", "warehouse": "PostgreSQL", "spark_default": "Spark", "submit": "spark-submit",
         "registry_default": "A", "batchledger_keys": "A", "post": "Mail", "pager": "Not",
     }  # fmt: skip
-    assert found["warehouse"]["words"].endswith(", ledger 0.3.0")
+    assert found["warehouse"]["words"].endswith(f", ledger {RELEASES[NEWEST_MIGRATION]}")
     assert found["registry_default"]["words"] == f"A schema registry at {registry_url}"
     assert {name for name, each in found.items() if each["milliseconds"] is None} == {"pager", "batchledger_keys"}
     assert {name: each["found_in"] for name, each in found.items() if each["found_in"] != LOCAL_FILE} == {
