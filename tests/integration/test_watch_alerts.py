@@ -91,6 +91,21 @@ def test_table_that_does_not_answer_is_an_incident_that_ends_with_the_next_look(
     assert [each.condition.kind for each in incidents.list_open(shop.name)] == ["table_wrong"]
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["with its file", "its file is gone"])
+def test_incident_of_a_watch_that_is_forgotten_is_over(shop: WatchedTopic, folder: Path, *, is_there: bool) -> None:
+    path = write_watch_file(folder, shop)
+    watch(shop, 3)
+    if not is_there:
+        path.unlink()
+    assert watch(shop, 0, "--forget")["forgotten"]
+    assert not PostgresIncidents(shop.dsn).list_open(shop.name)
+    again = batchledger("watch", shop.name, "--forget")
+    assert ("nothing was proved yet" in again.stdout, f"no watch '{shop.name}'" in again.stderr) == (
+        is_there,
+        not is_there,
+    )
+
+
 def test_metrics_have_the_newest_look_of_each_watch(shop: WatchedTopic, folder: Path) -> None:
     write_watch_file(folder, shop)
     assert "batchledger_watch_outcome{" not in batchledger("metrics").stdout

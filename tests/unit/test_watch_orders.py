@@ -12,6 +12,7 @@ from tests.forked import run_command
     [
         ("--missing", "--missing belongs to one watch: name it"),
         ("--adopt p", "--adopt belongs to one watch: name it"),
+        ("--forget", "--forget belongs to one watch: name it"),
         ("w --records", "--records belongs to --missing"),
         ("w --as-pipeline p", "--as-pipeline belongs to --missing"),
         ("w --missing --limit 20", "--limit belongs to --records"),

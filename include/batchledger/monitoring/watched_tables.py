@@ -50,6 +50,12 @@ def find_unreachable(watch: str, error: BatchledgerError, run: str | None = None
     return Findings((told,), frozenset({kind}))
 
 
+def end_all(watch: str) -> Findings:
+    """Return that all incidents of a watch end, because it is forgotten."""
+    asked = list_kinds(Place.WATCH) | {IncidentKind.UNREACHABLE}
+    return Findings((), asked, endings={(watch, kind, ""): "the watch was forgotten" for kind in asked})
+
+
 def ask_look(look: TableLook) -> list[Question]:
     """Return the questions of a look with its facts: no gaps, no duplicates, no wrong rows, freshness, volume."""
     others = [each for each in Discrepancy if each.outcome is WatchOutcome.WRONG]

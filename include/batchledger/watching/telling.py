@@ -1,14 +1,15 @@
 """Looks at a table, and tells people what that has begun or ended: for Airflow and the command line."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from batchledger.config.watch_file import WatchConfig
+from batchledger.ledger.watches import WatchStore
 from batchledger.model.errors import BatchledgerError, LookOvertakenError
 from batchledger.monitoring import alerting
-from batchledger.monitoring.watched_tables import find_conditions, find_unreachable
+from batchledger.monitoring.watched_tables import end_all, find_conditions, find_unreachable
 from batchledger.proof.watching import TableLook
 from batchledger.watching.building import build_store, build_watch
 from batchledger.watching.look import look
@@ -45,3 +46,13 @@ def look_and_tell(
         raise
     alerting.tell(told, find_conditions(found, run), now)
     return found
+
+
+def forget(watch: str, dsn: str, channels: Sequence[str]) -> bool:
+    """Remove what the ledger ``dsn`` has of a watch, end its incidents, tell ``channels``; return if there was any.
+
+    A watch whose file is gone can be forgotten, too. Raises the errors of the ledger.
+    """
+    had = WatchStore(dsn).forget(watch)
+    alerting.tell(build_alerting_of(watch, dsn, channels), end_all(watch), datetime.now(UTC))
+    return had

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from batchledger.interfaces.cli.command_line import decide, load_pipeline, logger
+from batchledger.interfaces.cli.command_line import decide, find_ledger, load_pipeline, logger
 from batchledger.interfaces.cli.commands.looks import note_look
 from batchledger.interfaces.cli.commands.records import describe_records
 from batchledger.interfaces.cli.display.decisions import describe_decided
 from batchledger.interfaces.cli.printing import Shown
 from batchledger.model.batch import DecisionKind
 from batchledger.model.counting import describe_count
+from batchledger.model.errors import UnknownPipelineError
 from batchledger.model.offsets import OffsetRange, count_offsets
+from batchledger.monitoring.health import DEFAULT_LEDGER
 from batchledger.proof.watching import LACKING, TableLook
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ Reason = Annotated[str | None, typer.Option(help="With --adopt --apply: why. The
 _BELONGS = {
     "--missing": "WATCH",
     "--adopt": "WATCH",
+    "--forget": "WATCH",
     "--records": "--missing",
     "--as-pipeline": "--missing",
     "--limit": "--records",
@@ -75,6 +78,23 @@ def require_order(options: Mapping[str, object]) -> None:
             raise typer.BadParameter(f"{one} and {other} do not go together: choose one")
     if "--apply" in written and not str(options["--reason"] or "").strip():
         raise typer.BadParameter("give a --reason; others will read it in the ledger")
+
+
+def forget_watch(name: str) -> Shown:
+    """Forget what was proved of a watch. If its file is gone, the usual ledger is asked for it."""
+    from batchledger.config.watch_file import load_watch
+    from batchledger.looking import watch_ledger_dsn
+    from batchledger.watching.telling import forget
+
+    try:
+        config = load_watch(name)
+    except UnknownPipelineError:
+        if not forget(name, find_ledger(DEFAULT_LEDGER), ()):
+            raise
+        had = True
+    else:
+        had = forget(name, watch_ledger_dsn(config), config.alerts)
+    return Shown({"watch": name, "forgotten": had}, [f"{name}: {'forgotten' if had else 'nothing was proved yet'}."])
 
 
 def take_over(config: "WatchConfig", pipeline: str, reason: str | None, *, apply: bool) -> Shown:

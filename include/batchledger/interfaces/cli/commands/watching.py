@@ -17,6 +17,7 @@ from batchledger.interfaces.cli.commands.watch_orders import (
     Reason,
     Records,
     Schema,
+    forget_watch,
     list_missing,
     require_order,
     show_records,
@@ -56,7 +57,6 @@ def watch(  # noqa: PLR0913 -- one an option
     """
     from batchledger.config.pipeline_file import find_watch_files
     from batchledger.config.watch_file import load_watch
-    from batchledger.watching.building import build_store
     from batchledger.watching.telling import look_and_tell
 
     require_order(
@@ -74,14 +74,11 @@ def watch(  # noqa: PLR0913 -- one an option
             "--reason": reason,
         }
     )
+    if forget and name is not None:
+        yield forget_watch(name)
+        return
     for each in [path.stem for path in find_watch_files()] if name is None else [name]:
         config = load_watch(each)
-        if forget:
-            had = build_store(config).forget(each)
-            yield Shown(
-                {"watch": each, "forgotten": had}, [f"{each}: {'forgotten' if had else 'nothing was proved yet'}."]
-            )
-            continue
         if adopt is not None:
             yield take_over(config, adopt, reason, apply=apply)
             continue
