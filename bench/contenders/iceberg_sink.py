@@ -51,6 +51,10 @@ def connector_settings(services: Services, order: Order) -> Mapping[str, str]:
         **connect.common_settings(order),
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "transforms.place.partition.field": "_kafka_partition",
+        # The sink's own transform, whose columns a watch reads; the bench's own count reads the ones of Connect's.
+        "transforms": "place,number,metadata",
+        "transforms.metadata.type": "org.apache.iceberg.connect.transforms.KafkaMetadataTransform",
+        "iceberg.tables.evolve-schema-enabled": "true",
         "iceberg.tables": f"{NAMESPACE}.{order.target}",
         "iceberg.catalog": CATALOG,
         **{f"iceberg.catalog.{name.removeprefix(prefix)}": value for name, value in catalog.items()},

@@ -77,7 +77,10 @@ def test_page_names_each_difference_with_its_offsets_and_the_commands(shop: Watc
     shop.insert([0])
     shop.look()
     told = page_of(desk, shop)
-    assert f"missing Kafka has records there, read just now or earlier wrong 3 {shop.name}[1] 3, 7..8" in told
+    assert (
+        f"missing Kafka has records there, read just now or earlier wrong 3 {shop.name}[1] 3..4, {shop.name}[1] 7..9"
+        in told
+    )
     assert "The table is wrong: missing 3, twice 1." in told
     assert f"twice more than one row has this offset wrong 1 {shop.name}[0] 0" in told
     assert "aborted 3, markers 1" in told
@@ -158,7 +161,7 @@ def test_data_docs_have_a_page_of_the_looks_which_is_written_again_after_a_look(
     shop.look()
     assert (build(), build()) == ([1], [0])
     told = words(desk.get(f"/{shop.name}/index.html", below="/docs"))
-    assert f"wrong 2 {shop.name}[0] 3..4" in told
+    assert f"wrong 2 {shop.name}[0] 3..5" in told
     desk.airflow.own.append(("nightly", shop.name))
     assert "a watch wrong" in words(desk.get("/index.html", OWNER, "/docs"))
     assert shop.name not in words(desk.get("/index.html", OTHER, "/docs"))

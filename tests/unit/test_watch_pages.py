@@ -12,7 +12,6 @@ from batchledger.interfaces.page.ordering import SortOrder
 from batchledger.interfaces.page.pipeline_list import choose, count_standings, count_states
 from batchledger.interfaces.page.watch_view import BY_NUMBER, WatchedColumn, arrange_watched, describe_file, draw_strips
 from batchledger.interfaces.surveys import Standing
-from batchledger.interfaces.wording import name_ranges
 from batchledger.ledger.watches import read_look, write_look
 from batchledger.model.findings import PipelineState
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
@@ -109,19 +108,6 @@ def test_partitions_are_sorted_by_what_is_not_proved_and_filtered_by_a_part_of_t
     worst = arrange_watched(found, "", SortOrder(WatchedColumn.UNPROVED, is_descending=True))
     assert [each.partition.partition for each in worst] == [2, 1, 10]
     assert [str(each.partition) for each in arrange_watched(found, "[1]", BY_NUMBER)] == ["payments[1]"]
-
-
-@pytest.mark.parametrize(
-    ("texts", "most", "named"),
-    [
-        ((), 3, ""),
-        (("a[0] 7..8",), 3, "a[0] 7"),
-        (("a[0] 7..8", "a[0] 9..13", "a[1] 0..1"), 3, "a[0] 7, 9..12, a[1] 0"),
-        (("a[0] 7..8", "a[0] 9..13"), 1, "a[0] 7, and 1 more"),
-    ],
-)
-def test_ranges_are_named_by_first_and_last_offset(texts: tuple[str, ...], most: int, named: str) -> None:
-    assert name_ranges([OffsetRange.parse(each) for each in texts], most) == named
 
 
 def test_list_counts_watches_beside_pipelines_and_chooses_both_by_state() -> None:

@@ -1,12 +1,12 @@
 """What terminal and page say in the same words: sentences, bytes, outcomes, and the changes of a decision. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from batchledger.model.batch import DecisionKind, DecisionRecord
 from batchledger.model.checks import Outcome
-from batchledger.model.offsets import OffsetRange, count_offsets
+from batchledger.model.offsets import count_offsets, describe_ranges
 from batchledger.proof.watching import Discrepancy, TableLook
 
 CHANGES_SHOWN = 4
@@ -25,21 +25,6 @@ def as_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def name_ranges(ranges: Sequence[OffsetRange], most: int) -> str:
-    """Return the first ranges with first and last offset, each partition named once.
-
-    Example: ``payments[1] 7, 9..12, and 3 more``.
-    """
-    parts: list[str] = []
-    partition = None
-    for each in ranges[:most]:
-        prefix = "" if each.partition == partition else f"{each.partition} "
-        parts.append(f"{prefix}{each.start}" if len(each) == 1 else f"{prefix}{each.start}..{each.until - 1}")
-        partition = each.partition
-    more = len(ranges) - most
-    return ", ".join([*parts, *([f"and {more:,} more"] if more > 0 else [])])
-
-
 def list_differences(look: TableLook) -> list[tuple[Discrepancy, int, str, str]]:
     """Return each difference with its number of offsets or rows, where they are, and what it says; wrong ones first."""
     order = list(Discrepancy)
@@ -48,7 +33,7 @@ def list_differences(look: TableLook) -> list[tuple[Discrepancy, int, str, str]]
         meaning = each.difference.meaning
         if each.ranges and each.count > count_offsets(each.ranges):
             meaning += f"; the look has kept the first {len(each.ranges):,} ranges"
-        told.append((each.difference, each.count, name_ranges(each.ranges, RANGES_SHOWN), meaning))
+        told.append((each.difference, each.count, describe_ranges(each.ranges, RANGES_SHOWN), meaning))
     return told
 
 

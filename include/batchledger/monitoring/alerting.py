@@ -184,7 +184,8 @@ def _settle(alerting: Alerting, findings: Findings, now: datetime) -> Settlement
     for condition in settlement.opened:
         logger.warning("%s: %s", condition.pipeline, condition.title)
     for incident in settlement.ended:
-        logger.info("%s: %s: over %s", incident.condition.pipeline, incident.condition.title, incident.ending)
+        title, how = incident.condition.title, f" ({incident.ending})" if incident.ending else ""
+        logger.info("%s: over: %s%s", incident.condition.pipeline, title, how)
     return settlement
 
 

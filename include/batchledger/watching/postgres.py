@@ -181,9 +181,9 @@ class PostgresTable(WatchedTable):
     def _describe(self, cursor: psycopg.Cursor[Any], relation: int, what: str, path: str, name: str) -> tuple[str, int]:
         found = self._relation.find_type(cursor, relation, name)
         if found is None:
-            raise self._relation.refuse(
-                f"has no {path} for the {what}", f"Write in coordinates what the column {name} is called."
-            )
+            hint = self._relation.explain_columns(cursor, relation, name)
+            advice = f"Write in coordinates what its column is called; {hint}"
+            raise self._relation.refuse(f"has no {path} for the {what}", advice)
         return found
 
     @cached_property

@@ -101,15 +101,16 @@ class PostgresKeys:
         """The types of the columns by name."""
         with self.relation.session("look at its columns") as cursor:
             described = self.relation.describe(cursor)
-            found = {name: self.relation.find_type(cursor, described.number, name) for name in self.rule.needed}
-        types = {}
-        for name, each in found.items():
-            if each is None:
-                raise self.relation.refuse(
-                    f"has no column {name}",
-                    f"Call the column of source.schema as the table does: path.to.field as {name} TYPE.",
-                )
-            types[name] = each[0]
+            types = {}
+            for name in self.rule.needed:
+                found = self.relation.find_type(cursor, described.number, name)
+                if found is None:
+                    hint = self.relation.explain_columns(cursor, described.number, name)
+                    raise self.relation.refuse(
+                        f"has no column {name}",
+                        f"Call the column of source.schema as the table does: path.to.field as COLUMN TYPE; {hint}",
+                    )
+                types[name] = found[0]
         return types
 
 

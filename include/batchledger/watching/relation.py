@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from batchledger.database.sessions import connect
 from batchledger.database.transactions import is_right_missing, read_sql, translate_errors
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
+from batchledger.settings.column_rules import nearest
 from batchledger.watching.table import ReadCost, refuse_table
 
 
@@ -62,7 +64,10 @@ class Relation:
         cursor.execute(read_sql(__package__, "describe_watched").format(name=name))
         described = cursor.fetchone()
         if described is None:
-            raise self.refuse("is not there", "Write its name as schema.table.")
+            cursor.execute(read_sql(__package__, "list_relations"))
+            hint = nearest(self.name, [each for (each,) in cursor])
+            fault = f"is not there, in database {cursor.connection.info.dbname}"
+            raise self.refuse(fault, f"Write its name as schema.table; {hint}")
         number, kind, is_filtered, may_read_all, may_read = described
         if is_filtered:
             raise self.refuse(
@@ -70,7 +75,7 @@ class Relation:
                 "Rows that a policy hides would count as missing. Log in as a role that sees all rows.",
             )
         if not may_read:
-            raise self.refuse("may not be read", f"Grant it: grant select on {self.name} to ROLE")
+            raise self._refuse_reading()
         return Described(number, kind, may_read_all)
 
     def explain(self, statement: sql.Composable, values: Mapping[str, Any] | None = None) -> PlannedScans:
@@ -84,11 +89,21 @@ class Relation:
         return PlannedScans(ReadCost(int(sum(rows for _, rows in scans)), how), is_whole)
 
     def find_type(self, cursor: psycopg.Cursor[Any], number: int, column: str) -> tuple[str, int] | None:
-        """Return the type of a column, below domains, and the number of the parts of it; None if there is none."""
+        """Return the type of a column, below domains, and the number of the parts of it; None if it is not there."""
         statement = read_sql(__package__, "describe_part").as_string(cursor).encode()
         cursor.execute(statement, {"relation": number, "column": column})
         found: tuple[str, int] | None = cursor.fetchone()
         return found
+
+    def explain_columns(self, cursor: psycopg.Cursor[Any], number: int, column: str) -> str:
+        """Return in words which column of the relation was probably meant."""
+        cursor.execute(read_sql(__package__, "list_columns"), [number])
+        return nearest(column, [each for (each,) in cursor])
+
+    def _refuse_reading(self) -> ConfigurationError:
+        schema, role = self.name.rpartition(".")[0] or "public", conninfo_to_dict(self.dsn).get("user", "ROLE")
+        statements = f"grant usage on schema {schema} to {role}; grant select on {self.name} to {role};"
+        return self.refuse("may not be read", f"Let its owner grant it: {statements}")
 
     def refuse(self, fault: str, advice: str) -> ConfigurationError:
         """Return the error that says so."""
@@ -112,7 +127,7 @@ class Relation:
         except ConfigurationError as error:
             cause = error.__cause__
             if isinstance(cause, psycopg.Error) and is_right_missing(cause):
-                raise self.refuse("may not be read", f"Grant it: grant select on {self.name} to ROLE") from cause
+                raise self._refuse_reading() from cause
             if isinstance(cause, psycopg.errors.QueryCanceled):
                 raise self.refuse(
                     f"could not be read within {self.timeout_seconds:g} s",

@@ -18,3 +18,17 @@ where t.typtype <> 'd'
 
 -- name: find_replica_moment
 select pg_catalog.pg_is_in_recovery(), pg_catalog.pg_last_xact_replay_timestamp()
+
+-- name: list_relations
+select n.nspname || '.' || c.relname
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname !~ '^(pg_|information_schema$|batchledger)'
+order by 1
+limit 10000
+
+-- name: list_columns
+select a.attname::text
+from pg_catalog.pg_attribute a
+where a.attrelid = %s and a.attnum > 0 and not a.attisdropped
+order by a.attnum

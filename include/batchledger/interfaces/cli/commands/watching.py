@@ -25,10 +25,9 @@ from batchledger.interfaces.cli.commands.watch_orders import (
     write_pipeline,
 )
 from batchledger.interfaces.cli.printing import Shown
-from batchledger.interfaces.wording import name_ranges
+from batchledger.model.offsets import describe_ranges
 from batchledger.proof.watching import Discrepancy, Found, TableLook, WatchOutcome
 
-RANGES_SHOWN = 8
 _ALWAYS = (Discrepancy.MISSING, Discrepancy.TWICE, Discrepancy.EXPIRED)
 _EXIT_CODES = {WatchOutcome.PROVED: 0, WatchOutcome.WRONG: 3, WatchOutcome.CANNOT_SAY: 3}
 
@@ -109,7 +108,7 @@ def _describe(look: TableLook) -> Iterable[str]:
     width, column = len(f"{look.offsets:,}"), max(map(len, shown)) + 1
     for kind in shown:
         each = found.get(kind, Found(kind, 0))
-        told = "      ".join(filter(None, [name_ranges(each.ranges, RANGES_SHOWN), kind.meaning]))
+        told = "      ".join(filter(None, [describe_ranges(each.ranges), kind.meaning]))
         yield f"  {kind:<{column}}{each.count:>{width},}{f'  {told}' if each.count else ''}"
     holes = ", ".join(f"{name} {count:,}" for name, count in look.holes.items() if count)
     yield f"  {'holes':<{column}}{sum(look.holes.values()):>{width},}  {holes}".rstrip()

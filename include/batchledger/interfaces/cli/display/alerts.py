@@ -48,7 +48,7 @@ def describe_told(told_by_pipeline: "Mapping[str, Told]", failures: Mapping[str,
 
 def describe_open(incidents: Sequence[Incident]) -> Shown:
     """Show the open incidents; people see one line each."""
-    table = new_table("Open incidents: batchledger alerts PIPELINE", "pipeline", "what", "since UTC")
+    table = new_table("Open incidents: batchledger alerts NAME", "pipeline", "what", "since UTC")
     for each in incidents:
         title = Text(each.condition.title, _STYLE_BY_SEVERITY[each.condition.severity])
         table.add_row(each.condition.pipeline, title, f"{each.opened_at:%m-%d %H:%M}")
