@@ -2,12 +2,11 @@
 
 import os
 import signal
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 from uuid import uuid4
 
@@ -17,51 +16,55 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg import sql
+from typing_extensions import override
 
 from batchledger.ledger.watches import WatchStore
 from batchledger.model.balance import HolePolicy
 from batchledger.model.offsets import OffsetRange
-from batchledger.proof.watching import Discrepancy, TableLook
+from batchledger.proof.watching import Discrepancy, Found, TableLook
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.source.kafka.requests import Isolation
 from batchledger.watching.look import TableWatch, WatchRules, look
 from batchledger.watching.postgres import PostgresTable
+from batchledger.watching.relation import Relation
 from batchledger.watching.table import RowCoordinates
 from tests.runner import let_run
-from tests.support import delete_records, wait_until
+from tests.support import delete_records, delete_topic, wait_until
 from tests.topics import find_ends
 
 SECONDS = 30.0
 
 
 @dataclass
-class WatchedTopic:
-    """A topic of its own, and the table ``name`` with a row for each of its committed records."""
+class ForeignTable:
+    """A topic of its own, and the table ``name`` that another program makes of it."""
 
     options: Mapping[str, str] = field(repr=False)
     dsn: str = field(repr=False)
     partitions: int = 1
     name: str = field(default_factory=lambda: f"watched_{uuid4().hex[:10]}")
     settings: Mapping[str, str] = field(default_factory=dict)
+    columns: str = "kafka_partition int, kafka_offset bigint, note text"
 
     def __post_init__(self) -> None:
         """Create the topic, and an empty table."""
         self.create_topic()
-        with self.connect() as connection:
-            connection.execute(
-                sql.SQL("create table {} (kafka_partition int, kafka_offset bigint, note text)").format(self.table)
-            )
+        self.run(f"create table {{table}} ({self.columns})")
 
     @property
     def table(self) -> sql.Identifier:
         """The table."""
         return sql.Identifier(self.name)
 
-    @contextmanager
-    def connect(self) -> Iterator[psycopg.Connection[Any]]:
-        """A connection that commits."""
+    @property
+    def source(self) -> KafkaLog:
+        """The log of the topic."""
+        return KafkaLog(self.options)
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Run a statement, which names the table as ``{table}``."""
         with psycopg.connect(self.dsn) as connection:
-            yield connection
+            connection.execute(sql.SQL(statement).format(table=self.table), values or None)
 
     def create_topic(self) -> None:
         """Create the topic, also again after ``delete_topic``."""
@@ -69,25 +72,23 @@ class WatchedTopic:
         admin = AdminClient(dict(self.options))
         admin.create_topics([topic])[self.name].result(SECONDS)
         # The broker answers before all of it knows the topic, and its new id.
-        wait_until(lambda: len(self.watch().source.read_log([self.name]).log_by_partition) == self.partitions)
+        wait_until(lambda: len(self.source.read_log([self.name]).log_by_partition) == self.partitions)
 
     def delete_topic(self) -> None:
         """Delete the topic, and wait until it is gone."""
-        admin = AdminClient(dict(self.options))
-        admin.delete_topics([self.name])[self.name].result(SECONDS)
-        wait_until(lambda: not self.watch().source.read_log([self.name]).identity_by_topic)
+        delete_topic(self.options, self.name)
+        wait_until(lambda: not self.source.read_log([self.name]).identity_by_topic)
 
     def produce(self, count: int, partition: int = 0, **more: Any) -> None:
         """Write so many records."""
+        self.write([str(number) for number in range(count)], partition, **more)
+
+    def write(self, values: Iterable[str | None], partition: int = 0, **more: Any) -> None:
+        """Write records with these values."""
         producer, refused = Producer(dict(self.options)), list[object]()
-        for number in range(count):
-            producer.produce(
-                self.name,
-                b"%d" % number,
-                partition=partition,
-                on_delivery=lambda error, _: refused.append(error) if error else None,
-                **more,
-            )
+        for each in values:
+            told = {"on_delivery": lambda error, _: refused.append(error) if error else None, **more}
+            producer.produce(self.name, each, partition=partition, **told)
         assert producer.flush(SECONDS) == 0
         assert refused == []
 
@@ -111,37 +112,44 @@ class WatchedTopic:
         """Let Kafka remove what lies before an offset of the first partition."""
         delete_records(self.options, self.name, 0, before)
 
-    def insert(self, offsets: Iterable[int], partition: int = 0) -> None:
-        """Write rows of these offsets."""
-        with self.connect() as connection, connection.cursor() as cursor:
-            cursor.executemany(
-                sql.SQL("insert into {} values (%s, %s, %s)").format(self.table),
-                [(partition, each, f"row {each}") for each in offsets],
-            )
-
-    def delete(self, offsets: Sequence[int], partition: int = 0) -> None:
-        """Delete rows."""
-        with self.connect() as connection:
-            statement = sql.SQL("delete from {} where kafka_partition = %s and kafka_offset = any(%s)")
-            connection.execute(statement.format(self.table), [partition, list(offsets)])
-
-    def watch(self, hashed: tuple[str, ...] = (), **rules: Any) -> TableWatch:
+    def watch(self) -> TableWatch:
         """A watch of the table, without lateness."""
-        rules["fingerprint"] = bool(hashed)
-        return TableWatch(
-            WatchRules(
-                self.name, f"{self.name} as it is", (self.name,), HolePolicy.TRANSACTIONAL, timedelta(), **rules
-            ),
-            KafkaLog(self.options),
-            PostgresTable(
-                self.dsn, self.name, RowCoordinates("kafka_partition", "kafka_offset"), (self.name,), hashed=hashed
-            ),
-            WatchStore(self.dsn),
-        )
+        raise NotImplementedError
 
     def look(self, watch: TableWatch | None = None, **asked: Any) -> TableLook:
         """Look once; a moment ahead, so that records of this very millisecond count."""
         return look(watch or self.watch(), datetime.now(UTC) + timedelta(seconds=5), **asked)
+
+
+@dataclass
+class WatchedTopic(ForeignTable):
+    """A topic, and a table with the coordinates of its committed records."""
+
+    def insert(self, offsets: Iterable[int], partition: int = 0) -> None:
+        """Write rows of these offsets."""
+        rows = "insert into {table} select %s, at, 'row ' || at from unnest(%s::bigint[]) at"
+        self.run(rows, [partition, list(offsets)])
+
+    def delete(self, offsets: Sequence[int], partition: int = 0) -> None:
+        """Delete rows."""
+        rows = "delete from {table} where kafka_partition = %s and kafka_offset = any(%s)"
+        self.run(rows, [partition, list(offsets)])
+
+    @override
+    def watch(self, hashed: tuple[str, ...] = (), dsn: str = "", **rules: Any) -> TableWatch:
+        """A watch of the table, without lateness; the role of ``dsn`` reads the table."""
+        usual: dict[str, Any] = {
+            "holes": HolePolicy.TRANSACTIONAL,
+            "lateness": timedelta(),
+            "fingerprint": bool(hashed),
+        }
+        coordinates = RowCoordinates("kafka_partition", "kafka_offset")
+        return TableWatch(
+            WatchRules(self.name, f"{self.name} as it is", (self.name,), **{**usual, **rules}),
+            self.source,
+            PostgresTable(Relation(dsn or self.dsn, self.name), coordinates, (self.name,), hashed=hashed),
+            WatchStore(self.dsn),
+        )
 
 
 def open_shop(options: Mapping[str, str], dsn: str, lacking: Container[int] = (), partitions: int = 1) -> WatchedTopic:
@@ -153,14 +161,13 @@ def open_shop(options: Mapping[str, str], dsn: str, lacking: Container[int] = ()
     return shop
 
 
-def look_and_die(topic: WatchedTopic, module: str, owner: str, name: str) -> None:
+def look_and_die(topic: WatchedTopic, owner: str, name: str) -> None:
     """In a process of its own: look, and be killed when a step of the look begins."""
 
     def die(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    loaded = import_module(f"batchledger.{module}")
-    setattr(getattr(loaded, owner) if owner else loaded, name, die)
+    setattr(resolve_name(f"batchledger.{owner}"), name, die)
     topic.look()
 
 
@@ -185,14 +192,22 @@ def write_watch(folder: Path, dsn: str, name: str, topic: str, table: str, /, **
     return path
 
 
-def declare(watch: TableWatch, holes: HolePolicy) -> TableWatch:
-    """The same watch with another word about holes."""
-    return replace(watch, rules=replace(watch.rules, holes=holes))
+def pass_a_moment() -> datetime:
+    """A moment behind all that is written so far, and before what comes: timestamps of Kafka count milliseconds."""
+    moment = datetime.now(UTC) + timedelta(milliseconds=10)
+    wait_until(lambda: datetime.now(UTC) > moment + timedelta(milliseconds=10), every=0)
+    return moment
 
 
 def offsets_of(look: TableLook, difference: Discrepancy) -> list[str]:
     """The ranges of a difference, as texts without the topic: ``0: 3..5``."""
     return [_short(part) for each in look.found if each.difference is difference for part in each.ranges]
+
+
+def first_of(found: Found, count: int) -> list[OffsetRange]:
+    """The first offsets of a difference, each as a range."""
+    offsets = [(each.partition, at) for each in found.ranges for at in range(each.start, each.until)]
+    return [OffsetRange(partition, at, at + 1) for partition, at in offsets[:count]]
 
 
 def _short(part: OffsetRange) -> str:

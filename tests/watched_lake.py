@@ -77,6 +77,11 @@ class WatchedLake:
         rows["note"] = [f"row {each}" for each in offsets]
         self.table.append(pa.table(rows, schema=self.schema))
 
+    def fill(self) -> None:
+        """Commit a file with the row of each record, for each partition."""
+        for partition in range(2):
+            self.append(range(10), partition)
+
     def append_again(self, task: FileScanTask) -> None:
         """Commit a file once more that the table has."""
         with self.table.transaction() as change, change.update_snapshot().fast_append() as added:

@@ -1,40 +1,42 @@
 """What a watch reads of tables in PostgreSQL: coordinates of every kind, bounds, and a role that may only read."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.watching.counting import OffsetCounter
 from batchledger.watching.postgres import PostgresTable
+from batchledger.watching.relation import Relation
 from batchledger.watching.table import ENDLESS, RowCoordinates
-from tests.conftest import as_superuser
+from tests.contract.warehouses import create_role, role_of
 
 ORDERS = TopicPartition("orders", 0)
 
 
+@dataclass
 class Database:
     """A database, and a name for a table of this test."""
 
-    def __init__(self, dsn: str) -> None:
-        self.dsn = dsn
-        self.name = f"foreign_{uuid4().hex[:10]}"
+    dsn: str
+    name: str = field(default_factory=lambda: f"foreign_{uuid4().hex[:10]}")
 
     def run(self, statement: str) -> None:
         """Run statements, in which ``{t}`` is the table."""
         with psycopg.connect(self.dsn) as connection:
             connection.execute(statement.replace("{t}", self.name).encode())
 
-    def table(self, offset: str, **more: object) -> PostgresTable:
-        """The table, read by its offsets."""
-        coordinates = RowCoordinates("p", offset, more.pop("topic", None))  # type: ignore[arg-type]
-        topics = more.pop("topics", ("orders",))
-        return PostgresTable(self.dsn, self.name, coordinates, topics, **more)  # type: ignore[arg-type]
+    def table(
+        self, offset: str, max_rows: int | None = None, seconds: float = 600, topics: tuple[str, ...] = ()
+    ) -> PostgresTable:
+        """The table, read by its offsets; with topics, column t names them."""
+        coordinates = RowCoordinates("p", offset, "t" if topics else None)
+        return PostgresTable(Relation(self.dsn, self.name, seconds), coordinates, topics or ("orders",), max_rows)
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ def test_the_same_offset_in_two_topics_is_two_records(database: Database) -> Non
         "create table {t} (t text, p int, o bigint); "
         "insert into {t} values ('orders', 0, 3), ('refunds', 0, 3), ('others', 0, 3), (null, 0, 3)"
     )
-    table = database.table("o", topic="t", topics=("orders", "refunds"))
+    table = database.table("o", topics=("orders", "refunds"))
     assert read(table) == (["orders[0] 3..4", "refunds[0] 3..4"], 1)
     assert read(table, [OffsetRange(ORDERS, 0, 50)]) == (["orders[0] 3..4"], 0)
     assert not list(table.count_repeated([OffsetRange(ORDERS, 0, 50)]))
@@ -113,10 +115,9 @@ def test_rows_that_are_there_twice_are_named_with_their_place(database: Database
     database.run(
         "create table {t} (p int, o bigint); insert into {t} values (0, 3), (0, 3), (0, 4), (0, 2), (0, 2), (0, 2)"
     )
-    found = database.table("o").find_repeated([OffsetRange(ORDERS, 0, 50)], limit=10)
+    found = database.table("o").locate([OffsetRange(ORDERS, at, at + 1) for at in (2, 3)])
     assert [(str(each.offsets), each.rows) for each in found] == [("orders[0] 2..3", 3), ("orders[0] 3..4", 2)]
     assert found[1].places == ("(0,1)", "(0,2)")
-    assert len(database.table("o").find_repeated([OffsetRange(ORDERS, 0, 50)], limit=1)) == 1
 
 
 def test_view_is_read_too_and_its_rows_have_no_place(database: Database) -> None:
@@ -124,11 +125,8 @@ def test_view_is_read_too_and_its_rows_have_no_place(database: Database) -> None
         "create table {t} (p int, o bigint); insert into {t} values (0, 3), (0, 3); "
         "create view {t}_view as select * from {t}"
     )
-    database.name += "_view"
-    found = database.table("o").find_repeated([OffsetRange(ORDERS, 0, 50)], limit=10)
+    found = replace(database, name=f"{database.name}_view").table("o").locate([OffsetRange(ORDERS, 3, 4)])
     assert [(each.rows, each.places) for each in found] == [(2, ())]
-    database.run("drop view {t}")
-    database.name = database.name.removesuffix("_view")
 
 
 def test_index_is_used_when_there_is_one_and_the_plan_says_so(database: Database) -> None:
@@ -160,7 +158,7 @@ def test_look_that_would_read_more_rows_than_allowed_is_refused_before_it_begins
 def test_statement_that_takes_too_long_is_ended_and_says_which_bound(database: Database) -> None:
     database.run("create table {t} (p int, o bigint); insert into {t} select 0, 1 from generate_series(1, 3000000)")
     with pytest.raises(ConfigurationError, match=r"could not be read within 0.01 s"):
-        read(database.table("o", timeout_seconds=0.01))
+        read(database.table("o", seconds=0.01))
 
 
 def test_table_that_is_not_there_and_column_that_is_not_there_are_named(database: Database) -> None:
@@ -174,26 +172,17 @@ def test_table_that_is_not_there_and_column_that_is_not_there_are_named(database
 def test_role_that_may_only_read_the_table_is_enough_and_the_session_writes_nothing(
     database: Database, warehouse_dsn: str
 ) -> None:
-    role, password = f"reader_{uuid4().hex[:10]}", uuid4().hex
     database.run("create table {t} (p int, o bigint); insert into {t} values (0, 3)")
-    with psycopg.connect(as_superuser(warehouse_dsn), autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("create role {} login password {}").format(sql.Identifier(role), sql.Literal(password))
-        )
-        database.dsn = make_conninfo(as_superuser(warehouse_dsn), user=role, password=password)
-        try:
-            with pytest.raises(ConfigurationError, match=f"grant select on {database.name}"):
-                read(database.table("o"))
-            table = sql.Identifier(database.name)
-            connection.execute(sql.SQL("grant select (p, o) on {} to {}").format(table, sql.Identifier(role)))
-            assert read(database.table("o"))[0] == ["orders[0] 3..4"]
-            refused = pytest.raises(psycopg.errors.ReadOnlySqlTransaction)
-            with database.table("o")._relation.session("write") as cursor, refused:
-                cursor.execute(sql.SQL("insert into {} values (0, 4)").format(table))
-            # Rows that a policy hides would count as missing.
-            connection.execute(sql.SQL("alter table {} enable row level security").format(table))
-            with pytest.raises(ConfigurationError, match="row security"):
-                read(database.table("o"))
-        finally:
-            database.dsn = warehouse_dsn
-            connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
+    with create_role(warehouse_dsn) as dsn:
+        reader = Database(dsn, database.name)
+        with pytest.raises(ConfigurationError, match=f"grant select on {database.name}"):
+            read(reader.table("o"))
+        database.run(f"grant select (p, o) on {{t}} to {role_of(dsn)}")
+        assert read(reader.table("o"))[0] == ["orders[0] 3..4"]
+        refused = pytest.raises(psycopg.errors.ReadOnlySqlTransaction)
+        with reader.table("o").relation.session("write") as cursor, refused:
+            cursor.execute(sql.SQL("insert into {} values (0, 4)").format(sql.Identifier(database.name)))
+        # Rows that a policy hides would count as missing.
+        database.run("alter table {t} enable row level security")
+        with pytest.raises(ConfigurationError, match="row security"):
+            read(reader.table("o"))

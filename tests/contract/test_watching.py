@@ -2,12 +2,12 @@
 
 import multiprocessing
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from psycopg import sql
 
 from batchledger.model.balance import HolePolicy
 from batchledger.model.errors import ConfigurationError, LookOvertakenError
@@ -16,14 +16,26 @@ from batchledger.watching.history import load_summaries
 from batchledger.watching.look import look as look_at
 from batchledger.watching.postgres import PostgresTable
 from tests.conftest import Kafka
-from tests.support import add_partitions, wait_until
-from tests.watched import WatchedTopic, declare, look_and_die, offsets_of, open_shop
+from tests.support import add_partitions
+from tests.watched import WatchedTopic, look_and_die, offsets_of, open_shop, pass_a_moment
 
 
 @pytest.fixture
 def shop(kafka: Kafka, warehouse_dsn: str) -> WatchedTopic:
     """Ten records in each of two partitions, and a row for each."""
     return open_shop(kafka.options, warehouse_dsn, partitions=2)
+
+
+def at_the_next_count(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen within the next look, before it reads the table."""
+    count = PostgresTable.count
+
+    def act_and_count(self: PostgresTable, spans: Any) -> Any:
+        monkeypatch.setattr(PostgresTable, "count", count)
+        act()
+        return count(self, spans)
+
+    monkeypatch.setattr(PostgresTable, "count", act_and_count)
 
 
 def test_table_with_one_row_a_record_is_proved(shop: WatchedTopic) -> None:
@@ -95,7 +107,7 @@ def test_rows_of_aborted_records_are_found_and_not_without_reading_kafka(shop: W
     assert look.outcome is WatchOutcome.WRONG
     assert offsets_of(look, Discrepancy.UNCOMMITTED) == ["0: 11..12"]
     shop.watch().store.forget(shop.name)
-    undeclared = shop.look(declare(shop.watch(), HolePolicy.NONE))
+    undeclared = shop.look(shop.watch(holes=HolePolicy.NONE))
     assert undeclared.outcome is WatchOutcome.CANNOT_SAY
     assert offsets_of(undeclared, Discrepancy.UNDECLARED) == ["0: 10..11", "0: 12..14"]
 
@@ -112,17 +124,13 @@ def test_row_of_an_offset_that_kafka_never_had_is_unknown(shop: WatchedTopic) ->
 
 
 def test_row_without_coordinates_cannot_be_judged(shop: WatchedTopic) -> None:
-    with shop.connect() as connection:
-        statement = sql.SQL("insert into {} values (null, 3), (0, null), (0, -2)")
-        connection.execute(statement.format(shop.table))
+    shop.run("insert into {table} values (null, 3), (0, null), (0, -2)")
     look = shop.look()
     assert (look.outcome, look.found[0].difference, look.found[0].count) == (
         WatchOutcome.CANNOT_SAY, Discrepancy.STRAY, 3,
     )  # fmt: skip
     assert shop.look().outcome is WatchOutcome.CANNOT_SAY, "a later look does not read these rows again"
-    with shop.connect() as connection:
-        statement = sql.SQL("delete from {} where kafka_partition is null or coalesce(kafka_offset, -1) < 0")
-        connection.execute(statement.format(shop.table))
+    shop.run("delete from {table} where kafka_partition is null or coalesce(kafka_offset, -1) < 0")
     assert shop.look().outcome is WatchOutcome.CANNOT_SAY
     assert shop.look(everything=True).outcome is WatchOutcome.PROVED
     assert shop.look().outcome is WatchOutcome.PROVED
@@ -140,58 +148,49 @@ def test_topic_that_was_created_again_is_no_proof(shop: WatchedTopic) -> None:
 
 def test_records_younger_than_the_lateness_are_late_and_not_missing(shop: WatchedTopic) -> None:
     shop.produce(5)
-    watch = shop.watch()
-    assert shop.look(watch).outcome is WatchOutcome.WRONG
-    late = shop.look(replace(watch, rules=replace(watch.rules, lateness=timedelta(hours=1))))
+    assert shop.look().outcome is WatchOutcome.WRONG
+    late = shop.look(shop.watch(lateness=timedelta(hours=1)))
     assert late.late == 25
     assert "nothing was compared" in late.notes[0]
 
 
 def test_watch_of_another_table_does_not_build_on_what_was_proved(shop: WatchedTopic) -> None:
     shop.look()
-    watch = shop.watch()
+    another = shop.watch()
+    another = replace(another, rules=replace(another.rules, subject="another table"))
     with pytest.raises(ConfigurationError, match="something else"):
-        shop.look(replace(watch, rules=replace(watch.rules, subject="another table")))
-    assert watch.store.forget(shop.name)
-    assert shop.look(replace(watch, rules=replace(watch.rules, subject="another table"))).outcome is WatchOutcome.PROVED
+        shop.look(another)
+    assert another.store.forget(shop.name)
+    assert shop.look(another).outcome is WatchOutcome.PROVED
 
 
 def test_of_two_looks_at_once_one_is_not_stored(shop: WatchedTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = shop.watch()
-    shop.look(watch)
-    table = type(watch.table)
-    count = table.count
-
-    def count_while_another_looks(self: object, spans: object) -> object:
-        monkeypatch.setattr(table, "count", count)
-        shop.look(watch)
-        return count(self, spans)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(table, "count", count_while_another_looks)
+    shop.look()
+    at_the_next_count(monkeypatch, shop.look)
     shop.produce(1)
     with pytest.raises(LookOvertakenError, match="not stored"):
-        shop.look(watch)
+        shop.look()
 
 
 @pytest.mark.parametrize(
-    ("module", "owner", "step"),
+    ("owner", "step"),
     [
-        ("source.kafka.log", "KafkaLog", "read_log"),
-        ("watching.postgres", "PostgresTable", "count"),
-        ("source.kafka.log", "KafkaLog", "find_records"),
-        ("source.kafka.log", "KafkaLog", "look_into"),
-        ("ledger.watches", "WatchStore", "save"),
-        ("ledger.watches", "", "write_look"),
+        ("source.kafka.log:KafkaLog", "read_log"),
+        ("watching.postgres:PostgresTable", "count"),
+        ("source.kafka.log:KafkaLog", "find_records"),
+        ("source.kafka.log:KafkaLog", "look_into"),
+        ("ledger.watches:WatchStore", "save"),
+        ("ledger.watches", "write_look"),
     ],
 )
 def test_look_that_is_killed_at_a_step_leaves_what_the_next_one_begins_with(
-    shop: WatchedTopic, module: str, owner: str, step: str
+    shop: WatchedTopic, owner: str, step: str
 ) -> None:
     """The last step is within the transaction that stores the look."""
     shop.look()
     shop.produce_in_transaction(2, is_committed=True)
     shop.insert([10])
-    process = multiprocessing.get_context("spawn").Process(target=look_and_die, args=(shop, module, owner, step))
+    process = multiprocessing.get_context("spawn").Process(target=look_and_die, args=(shop, owner, step))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
@@ -202,18 +201,13 @@ def test_look_that_is_killed_at_a_step_leaves_what_the_next_one_begins_with(
 
 
 def test_table_that_grows_while_it_is_read_is_not_wrong(shop: WatchedTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = shop.watch()
-    count = PostgresTable.count
-
-    def grow_and_count(self: PostgresTable, spans: Any) -> Any:
+    def grow() -> None:
         shop.produce(5)
         shop.insert(range(10, 15))
-        return count(self, spans)
 
-    monkeypatch.setattr(PostgresTable, "count", grow_and_count)
-    assert shop.look(watch).outcome is WatchOutcome.PROVED
-    monkeypatch.undo()
-    look = shop.look(watch)
+    at_the_next_count(monkeypatch, grow)
+    assert shop.look().outcome is WatchOutcome.PROVED
+    look = shop.look()
     assert (look.outcome, look.rows) == (WatchOutcome.PROVED, 25)
 
 
@@ -252,9 +246,7 @@ def test_expired_offsets_are_not_proved_until_the_watch_begins_later(kafka: Kafk
 
 
 def change_note(shop: WatchedTopic, offset: int, note: str) -> None:
-    with shop.connect() as connection:
-        statement = sql.SQL("update {} set note = %s where kafka_partition = 0 and kafka_offset = %s")
-        connection.execute(statement.format(shop.table), [note, offset])
+    shop.run("update {table} set note = %s where kafka_partition = 0 and kafka_offset = %s", [note, offset])
 
 
 def test_row_that_was_changed_after_it_was_proved_is_found_until_it_is_as_it_was(shop: WatchedTopic) -> None:
@@ -315,9 +307,7 @@ def test_wrong_row_and_missing_row_stay_wrong_when_kafka_has_removed_their_recor
 
 
 def test_moment_from_which_a_watch_proves_may_be_moved_both_ways(shop: WatchedTopic) -> None:
-    moment = datetime.now(UTC) + timedelta(milliseconds=50)
-    # A timestamp of Kafka is cut to milliseconds.
-    wait_until(lambda: datetime.now(UTC) > moment + timedelta(milliseconds=5))
+    moment = pass_a_moment()
     shop.produce(3)
     shop.insert([10, 11, 12])
     shop.delete([4])
@@ -340,34 +330,24 @@ def test_window_of_days_stands_still_while_a_clock_is_wrong(shop: WatchedTopic) 
 def test_partition_that_is_added_while_the_table_is_read_is_no_foreign_one(
     shop: WatchedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = shop.watch()
-    count = PostgresTable.count
-
-    def grow_and_count(self: PostgresTable, spans: Any) -> Any:
+    def grow() -> None:
         add_partitions(shop.options, shop.name, 3)
         shop.produce(2, partition=2)
         shop.insert([0, 1], partition=2)
-        return count(self, spans)
 
-    monkeypatch.setattr(PostgresTable, "count", grow_and_count)
-    assert shop.look(watch).outcome is WatchOutcome.PROVED
-    monkeypatch.undo()
-    assert shop.look(watch).rows == 22
+    at_the_next_count(monkeypatch, grow)
+    assert shop.look().outcome is WatchOutcome.PROVED
+    assert shop.look().rows == 22
 
 
 def test_look_that_began_before_everything_was_forgotten_is_not_stored(
     shop: WatchedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = shop.watch()
-    shop.look(watch)
-    count = PostgresTable.count
+    def forget_and_look() -> None:
+        shop.watch().store.forget(shop.name)
+        shop.look()
 
-    def forget_and_count(self: PostgresTable, spans: Any) -> Any:
-        monkeypatch.setattr(PostgresTable, "count", count)
-        watch.store.forget(shop.name)
-        shop.look(watch)
-        return count(self, spans)
-
-    monkeypatch.setattr(PostgresTable, "count", forget_and_count)
+    shop.look()
+    at_the_next_count(monkeypatch, forget_and_look)
     with pytest.raises(LookOvertakenError):
-        shop.look(watch)
+        shop.look()

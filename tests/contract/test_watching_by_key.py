@@ -1,66 +1,41 @@
 """Watches by key: real Kafka, real tables, each verdict with what it would be without its cause."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import psycopg
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from psycopg import sql
+from typing_extensions import override
 
 from batchledger.config.watch_file import WatchConfig
 from batchledger.model.errors import ConfigurationError
-from batchledger.proof.watching import Discrepancy, TableLook, WatchOutcome
+from batchledger.proof.watching import Discrepancy, WatchOutcome
 from batchledger.watching.building import build_watch
 from batchledger.watching.by_key import KeyedTable
 from batchledger.watching.look import TableWatch, look
 from tests.conftest import Kafka
-from tests.support import create_topic
-from tests.watched import offsets_of
+from tests.watched import ForeignTable, offsets_of, pass_a_moment
 
 SCHEMA = "id string, status string, version bigint"
-SECONDS = 30.0
 
 
 @dataclass
-class KeyedShop:
+class KeyedShop(ForeignTable):
     """A topic and the table that another program makes of it, with columns id, status and version."""
 
-    kafka: Kafka
-    dsn: str
+    partitions: int = 2
     columns: str = "id text, status text, version bigint"
-    settings: dict[str, str] = field(default_factory=dict)
-    name: str = field(default_factory=lambda: f"keyed_{uuid4().hex[:10]}")
-
-    def __post_init__(self) -> None:
-        create_topic(self.kafka.options, self.name, 2, self.settings)
-        self.run(f"create table {{table}} ({self.columns})")
-
-    def run(self, statement: str, values: Sequence[Any] = ()) -> None:
-        """Run a statement, which names the table as ``{table}``."""
-        with psycopg.connect(self.dsn) as connection:
-            named = sql.SQL(statement).format(table=sql.Identifier(self.name))
-            connection.execute(named, values)
 
     def send(self, id_: Any, status: str | None = "new", version: int | None = 1, partition: int = 0) -> None:
         """Write a record, whose value is missing if it has no status."""
         value = None if status is None else json.dumps({"id": id_, "status": status, "version": version})
-        self.send_bytes(value, key=json.dumps({"id": id_}), partition=partition)
-
-    def send_bytes(self, value: str | None, key: str | None = None, partition: int = 0) -> None:
-        producer = Producer(self.kafka.options)
-        producer.produce(self.name, value, key, partition=partition)
-        assert producer.flush(SECONDS) == 0
+        self.write([value], partition, key=json.dumps({"id": id_}))
 
     def insert(self, id_: Any, status: str = "new", version: int | None = 1) -> None:
         self.run("insert into {table} values (%s, %s, %s)", [id_, status, version])
 
+    @override
     def watch(self, source: dict[str, Any] | None = None, **keys: Any) -> TableWatch:
         content = {
             "watch": self.name,
@@ -73,14 +48,11 @@ class KeyedShop:
         }
         return build_watch(WatchConfig.model_validate(content, context={"folder": Path()}))
 
-    def look(self, watch: TableWatch | None = None, **asked: Any) -> TableLook:
-        return look(watch or self.watch(), datetime.now(UTC) + timedelta(seconds=5), **asked)
-
 
 @pytest.fixture
 def shop(kafka: Kafka, warehouse_dsn: str) -> KeyedShop:
     """Three records in each of two partitions, and a row for each."""
-    made = KeyedShop(kafka, warehouse_dsn)
+    made = KeyedShop(kafka.options, warehouse_dsn)
     for number in range(6):
         made.send(f"m{number}", partition=number % 2)
         made.insert(f"m{number}")
@@ -91,13 +63,6 @@ def in_small_portions(watch: TableWatch) -> TableWatch:
     """The same watch; records of a key come in portions of their own."""
     assert isinstance(watch.table, KeyedTable)
     return replace(watch, table=replace(watch.table, portion_records=1))
-
-
-def let_pass_a_millisecond() -> None:
-    """Kafka's timestamps tell no shorter time apart."""
-    start = datetime.now(UTC)
-    while datetime.now(UTC) < start + timedelta(milliseconds=2):
-        pass
 
 
 VERSION = {"compare": {"version": "version"}}
@@ -165,8 +130,8 @@ def test_records_of_a_key_that_an_earlier_look_has_proved_count_for_a_later_one(
 
 def test_record_whose_key_is_null_or_cannot_be_read_cannot_be_judged(shop: KeyedShop) -> None:
     shop.send(None)
-    shop.send_bytes("no json")
-    shop.send_bytes(None, key="m1")
+    shop.write(["no json"])
+    shop.write([None], key="m1")
     shop.send("a\0b")
     found = shop.look()
     assert (found.outcome, found.proved) == (WatchOutcome.CANNOT_SAY, 6)
@@ -180,7 +145,7 @@ def test_tombstones_that_are_skipped_need_no_row(shop: KeyedShop) -> None:
 
 
 def test_keys_are_compared_as_the_table_does(kafka: Kafka, warehouse_dsn: str) -> None:
-    shop = KeyedShop(kafka, warehouse_dsn, "id bigint, status text, version bigint")
+    shop = KeyedShop(kafka.options, warehouse_dsn, columns="id bigint, status text, version bigint")
     shop.send("7")
     shop.send("007")
     shop.send("seven")
@@ -200,25 +165,20 @@ def test_values_never_become_sql(shop: KeyedShop) -> None:
 
 
 def test_keys_may_be_of_several_columns_of_key_and_headers_as_of_a_pipeline(kafka: Kafka, warehouse_dsn: str) -> None:
-    shop = KeyedShop(kafka, warehouse_dsn, "shop text, number int")
+    shop = KeyedShop(kafka.options, warehouse_dsn, columns="shop text, number int")
     watch = shop.watch(
         {"schema": "note string", "key": {"format": "json", "columns": "shop string, number int"}},
         key=["shop", "number"],
     )
     for number in range(3):
-        shop.send_bytes('{"note": "n"}', key=json.dumps({"shop": "a", "number": number}))
+        shop.write(['{"note": "n"}'], key=json.dumps({"shop": "a", "number": number}))
     shop.run("insert into {table} values ('a', 0), ('a', 2), ('b', 1)")
     found = shop.look(watch)
     assert offsets_of(found, Discrepancy.MISSING) == ["0: 1..2"]
 
 
 def test_aborted_records_and_markers_are_holes(shop: KeyedShop) -> None:
-    producer = Producer({**shop.kafka.options, "transactional.id": uuid4().hex})
-    producer.init_transactions(SECONDS)
-    producer.begin_transaction()
-    producer.produce(shop.name, json.dumps({"id": "aborted"}), partition=0)
-    assert producer.flush(SECONDS) == 0
-    producer.abort_transaction(SECONDS)
+    shop.produce_in_transaction(1, is_committed=False)
     found = shop.look()
     assert (found.outcome, dict(found.holes)) == (WatchOutcome.PROVED, {"aborted": 1, "markers": 1})
 
@@ -265,9 +225,7 @@ def test_row_that_a_younger_record_has_changed_is_not_stale(shop: KeyedShop) -> 
     shop.send("m4", "paid", 2)
     shop.run("update {table} set status = 'paid', version = 2 where id = 'm4'")
     watch = shop.watch(**COLUMNS)
-    let_pass_a_millisecond()
-    middle = datetime.now(UTC)
-    let_pass_a_millisecond()
+    middle = pass_a_moment()
     found = look(watch, middle)
     assert (found.outcome, found.late) == (WatchOutcome.PROVED, 0)
     watch.store.forget(shop.name)
@@ -295,9 +253,7 @@ def test_upserted_table_is_proved_again_by_all_and_says_so(shop: KeyedShop) -> N
 
 def test_proved_records_that_kafka_has_removed_are_not_called_deleted(shop: KeyedShop) -> None:
     shop.look()
-    admin = AdminClient(dict[str, Any](shop.kafka.options))
-    for future in admin.delete_records([TopicPartition(shop.name, 0, 2)]).values():
-        future.result(SECONDS)
+    shop.expire(2)
     shop.run("delete from {table} where id in ('m0', 'm1')")
     found = shop.look(everything=True)
     assert offsets_of(found, Discrepancy.DELETED) == ["1: 0..1"]
@@ -311,7 +267,7 @@ def test_proved_records_that_kafka_has_removed_are_not_called_deleted(shop: Keye
 def test_column_of_a_type_that_is_not_comparable_is_refused(
     kafka: Kafka, warehouse_dsn: str, column: str, record: str
 ) -> None:
-    shop = KeyedShop(kafka, warehouse_dsn, f"id {column}, status text, version bigint")
+    shop = KeyedShop(kafka.options, warehouse_dsn, columns=f"id {column}, status text, version bigint")
     shop.send(1.5)
     with pytest.raises(ConfigurationError, match=f"has id of type {column}, which is not compared"):
         shop.look(shop.watch({"schema": f"id {record}, status string, version bigint"}))

@@ -9,7 +9,6 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from pyiceberg.table import FileScanTask, Table
 
@@ -18,10 +17,10 @@ from batchledger.model.errors import BatchledgerError, ConfigurationError
 from batchledger.proof.watching import Discrepancy, WatchOutcome
 from batchledger.watching import iceberg
 from batchledger.watching.building import build_table
-from batchledger.watching.table import RowCoordinates, WatchedTable
+from batchledger.watching.table import CountedTable, RowCoordinates
 from tests.conftest import lend_database
 from tests.contract.warehouses import create_role, role_of
-from tests.watched import offsets_of
+from tests.watched import first_of, offsets_of
 from tests.watched_lake import (
     FLAT,
     FLAT_SCHEMA,
@@ -38,8 +37,7 @@ from tests.watched_lake import (
 def lake(open_lake: OpenLake) -> WatchedLake:
     """A table with the row of each record, in a file a partition."""
     made = open_lake()
-    for partition in range(2):
-        made.append(range(10), partition)
+    made.fill()
     return made
 
 
@@ -47,10 +45,10 @@ def lake(open_lake: OpenLake) -> WatchedLake:
 def counting_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Yield the files that are read within the block."""
     opened: list[str] = []
-    real = iceberg.open_files
+    open_files = iceberg.open_files
 
-    def open_files(table: Table, columns: Any) -> Any:
-        read = real(table, columns)
+    def open_and_count(table: Table, columns: Any) -> Any:
+        read = open_files(table, columns)
 
         def count(task: FileScanTask) -> Iterator[pa.RecordBatch]:
             opened.append(task.file.file_path)
@@ -59,7 +57,7 @@ def counting_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return count
 
     with monkeypatch.context() as patch:
-        patch.setattr(iceberg, "open_files", open_files)
+        patch.setattr(iceberg, "open_files", open_and_count)
         yield opened
 
 
@@ -89,7 +87,7 @@ def test_file_that_two_snapshots_have_added_is_named_although_no_offset_is_missi
     assert (look.outcome, look.rows) == (WatchOutcome.WRONG, 20), "distinct offsets alone show nothing"
     (twice,) = [each for each in look.found if each.difference is Discrepancy.TWICE]
     assert twice.count == 10
-    found = lake.watched.find_repeated(twice.ranges, 3)
+    found = lake.watched.locate(first_of(twice, 3))
     assert [(each.offsets.start, each.rows) for each in found] == [(0, 2), (1, 2), (2, 2)]
     history = [each.snapshot_id for each in lake.table.metadata.snapshots]
     added_by = [each for each in history if str(each) in "".join(found[1].places)]
@@ -102,7 +100,7 @@ def test_two_files_with_the_same_rows_are_named(lake: WatchedLake) -> None:
     lake.append([4, 5], partition=1)
     look = lake.look()
     assert offsets_of(look, Discrepancy.TWICE) == ["1: 4..6"]
-    (found, _) = lake.watched.find_repeated([part for each in look.found for part in each.ranges], 10)
+    (found, _) = lake.watched.locate(first_of(look.found[0], 2))
     places = [each.split(", ")[:2] for each in found.places]
     assert sorted(row for _, row in places) == ["row 0", "row 4"]
     assert len({path for path, _ in places}) == 2
@@ -138,8 +136,7 @@ def test_rows_without_coordinates_cannot_be_judged_in_any_look(open_lake: OpenLa
 
 def test_record_that_is_null_is_a_row_without_coordinates(open_lake: OpenLake) -> None:
     lake = open_lake(NESTED_SCHEMA, NESTED)
-    lake.append(range(10))
-    lake.append(range(10), partition=1)
+    lake.fill()
     lake.table.append(pa.table({"_kafka_metadata": [None], "note": ["lost"]}, schema=NESTED_SCHEMA))
     for _ in range(2):
         assert [(each.difference, each.count) for each in lake.look().found] == [(Discrepancy.STRAY, 1)]
@@ -249,10 +246,8 @@ def test_look_that_takes_too_long_ends(lake: WatchedLake) -> None:
 def test_role_that_may_read_the_catalog_alone_is_enough(
     lake: WatchedLake, warehouse_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with create_role(warehouse_dsn) as dsn, psycopg.connect(warehouse_dsn) as owner:
-        grant = sql.SQL("grant select on iceberg_tables, iceberg_namespace_properties to {}")
-        owner.execute(grant.format(sql.Identifier(role_of(dsn))))
-        owner.commit()
+    with create_role(warehouse_dsn) as dsn:
+        lake.topic.run(f"grant select on iceberg_tables, iceberg_namespace_properties to {role_of(dsn)}")
         table = build_lake_table(monkeypatch, dsn, lake)
         assert lake.look(replace(lake.watch(), table=table)).outcome is WatchOutcome.PROVED
         with psycopg.connect(dsn) as connected, pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -270,7 +265,7 @@ def test_watch_makes_no_catalog_in_a_database_that_has_none(
             assert connected.execute("select to_regclass('iceberg_tables')").fetchone() == (None,)
 
 
-def build_lake_table(monkeypatch: pytest.MonkeyPatch, dsn: str, lake: WatchedLake) -> WatchedTable:
+def build_lake_table(monkeypatch: pytest.MonkeyPatch, dsn: str, lake: WatchedLake) -> CountedTable:
     """Build what a file says that names a catalog in that database."""
     parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
     connection = {

@@ -27,6 +27,7 @@ from batchledger.proof.watching import Discrepancy, TableLook, WatchOutcome
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.watching.look import TableWatch, WatchRules, look
 from batchledger.watching.postgres import PostgresTable
+from batchledger.watching.relation import Relation
 from batchledger.watching.table import RowCoordinates
 from bench.orders import DSN_VARIABLE, KAFKA_VARIABLE, ORDER_VARIABLE, Order
 from bench.own_count import Offset, OwnCount, compare, read_table, read_topic
@@ -59,7 +60,7 @@ class Writer:
         """What a watch says."""
         rules = WatchRules(self.order.name, self.order.name, (self.order.topic,), HolePolicy.TRANSACTIONAL, timedelta())
         coordinates = RowCoordinates("_partition", "_offset", "_topic")
-        table = PostgresTable(self.dsn, f"public.{self.order.target}", coordinates, rules.topics)
+        table = PostgresTable(Relation(self.dsn, f"public.{self.order.target}"), coordinates, rules.topics)
         watch = TableWatch(rules, KafkaLog(self.options), table, WatchStore(self.dsn))
         return look(watch, datetime.now(UTC) + timedelta(seconds=5))
 

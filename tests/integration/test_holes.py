@@ -1,7 +1,7 @@
 """Offsets without a visible record: every read comes to its end, and every hole is explained by what is there."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -133,12 +133,17 @@ def test_transactional_topic_that_declares_no_holes_is_told_what_its_holes_are(w
         run_batch.run_once(pipeline.platform(), "run")
 
 
-def compact(pipeline: TestPipeline) -> None:
-    """Write the same keys again and again until the broker has removed the older records."""
-    with admin_client(pipeline.workplace.kafka_options) as client:
+def clean_often(options: Mapping[str, str]) -> None:
+    """Let the broker remove older records of a key soon."""
+    with admin_client(options) as client:
         often = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
         broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[often])
         client.incremental_alter_configs([broker])[broker].result(30)
+
+
+def compact(pipeline: TestPipeline) -> None:
+    """Write the same keys again and again until the broker has removed the older records."""
+    clean_often(pipeline.workplace.kafka_options)
 
     def is_compacted() -> bool:
         # Only segments that are closed are cleaned; a record that comes later than segment.ms closes one.

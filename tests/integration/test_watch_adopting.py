@@ -1,6 +1,6 @@
 """``batchledger watch --adopt`` on real services: a table that a loop has filled becomes a pipeline's target."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +19,7 @@ from batchledger.settings.connections import load_connection, postgres_dsn
 from batchledger.sinks.table import adoption
 from batchledger.sinks.table.adoption import TableAdoption
 from batchledger.watching.adopting import Adoption, find_table
-from batchledger.watching.building import build_watch
+from batchledger.watching.building import build_table, build_watch
 from batchledger.wiring import verify_pipeline
 from tests.integration.test_cli import ask, batchledger
 from tests.integration.test_replay_command import change
@@ -37,34 +37,31 @@ def loop_session(dsn: str = "") -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+def run_as_loop(shop: TestPipeline, *statements: str, dsn: str = "") -> None:
+    """Run statements, which name the table as ``{table}``, and its primary key as ``{key}``."""
+    table, key = (sql.Identifier(f"{shop.name}_target{end}") for end in ("", "_pkey"))
+    with loop_session(dsn) as connection:
+        for each in statements:
+            connection.execute(sql.SQL(each).format(table=table, key=key))
+
+
 def write_by_hand(shop: TestPipeline, numbers: Iterable[int]) -> None:
     """Write the rows of these records, as the loop does: the number says partition and offset."""
-    with loop_session() as connection:
-        connection.cursor().executemany(
-            sql.SQL(
-                "insert into {} (kafka_partition, kafka_offset, message_id, number, amount) values (%s, %s, %s, %s, %s)"
-            ).format(sql.Identifier(f"{shop.name}_target")),
-            [(at % 2, at // 2, shop.sent[at], at, at / 4) for at in numbers],
-        )
+    rows = [(at % 2, at // 2, shop.sent[at], at, at / 4) for at in numbers]
+    columns = "kafka_partition, kafka_offset, message_id, number, amount"
+    run_as_loop(shop, *(f"insert into {{table}} ({columns}) values {row}" for row in rows))  # noqa: S608
 
 
 def insert_row(shop: TestPipeline, values: str) -> None:
     """Insert one row, unless the table is locked."""
-    with loop_session() as connection:
-        connection.execute("set lock_timeout = '100ms'")
-        table = sql.Identifier(f"{shop.name}_target")
-        connection.execute(sql.SQL("insert into {} {}").format(table, sql.SQL(values)))  # type: ignore[arg-type]
+    run_as_loop(shop, "set lock_timeout = '100ms'", f"insert into {{table}} {values}")
 
 
 def create_table(shop: TestPipeline, dsn: str = "") -> None:
     """Create the loop's table."""
-    with loop_session(dsn) as connection:
-        connection.execute(
-            sql.SQL(
-                "create table {} (kafka_partition int not null, kafka_offset bigint not null, message_id text, "
-                "number int, amount double precision, primary key (kafka_partition, kafka_offset))"
-            ).format(sql.Identifier(f"{shop.name}_target"))
-        )
+    columns = "message_id text, number int, amount double precision, primary key (kafka_partition, kafka_offset)"
+    created = f"create table {{table}} (kafka_partition int not null, kafka_offset bigint not null, {columns})"
+    run_as_loop(shop, created, dsn=dsn)
 
 
 def watch_target(shop: TestPipeline, **changes: Any) -> None:
@@ -88,8 +85,16 @@ def adopt(shop: TestPipeline, *, is_kept: bool = True) -> Decided:
     """Adopt in this process."""
     watch = load_watch(f"{shop.name}_watch")
     table = find_table(watch, shop.config)
-    order = Adoption(build_watch(watch), shop.config, table, datetime.now(UTC), is_kept)
+    order = Adoption(build_watch(watch), build_table(watch), shop.config, table, datetime.now(UTC), is_kept)
     return order.carry_out(Decision("ana", "the loop is retired"))
+
+
+def adopt_to(shop: TestPipeline) -> Mapping[str, Any]:
+    """Adopt; return where the pipeline stands then."""
+    record = adopt(shop).record
+    assert record is not None
+    assert record.after is not None
+    return record.after
 
 
 def list_columns(shop: TestPipeline) -> list[str]:
@@ -152,19 +157,15 @@ def test_rows_that_are_not_proved_are_not_taken_over(shop: TestPipeline, fault: 
     before = list_columns(shop)
     if fault == "deleted":
         ask("watch", f"{shop.name}_watch")
-    with loop_session() as connection:
-        table = sql.Identifier(f"{shop.name}_target")
-        connection.execute(sql.SQL("alter table {} drop constraint {}").format(
-            table, sql.Identifier(f"{shop.name}_target_pkey"))
-        )  # fmt: skip
-        statements = {
-            "missing": "delete from {} where kafka_partition = 0 and kafka_offset = 20",
-            "deleted": "delete from {} where kafka_partition = 0 and kafka_offset = 20",
-            "twice": "insert into {} values (0, 20)",
-            "unknown": "insert into {} values (0, 9000)",
-            "stranger": "insert into {} values (7, 20)",
-        }
-        connection.execute(sql.SQL(statements[fault]).format(table))
+    delete = "delete from {table} where kafka_partition = 0 and kafka_offset = 20"
+    statements = {
+        "missing": delete,
+        "deleted": delete,
+        "twice": "insert into {table} values (0, 20)",
+        "unknown": "insert into {table} values (0, 9000)",
+        "stranger": "insert into {table} values (7, 20)",
+    }
+    run_as_loop(shop, "alter table {table} drop constraint {key}", statements[fault])
     with pytest.raises(DecisionRefusedError, match="not proved") as refused:
         adopt(shop)
     assert {"stranger": "foreign"}.get(fault, fault) in str(refused.value)
@@ -191,10 +192,7 @@ def test_row_that_comes_before_the_lock_is_seen_and_none_comes_behind_it(
 
     monkeypatch.setattr(TableAdoption, "lock", write_then_lock)
     monkeypatch.setattr(TableAdoption, "list_rows", write_too_late)
-    record = adopt(shop).record
-    assert record is not None
-    assert record.after is not None
-    assert record.after["next_offset"] == {f"{shop.name}[0]": 51, f"{shop.name}[1]": 50}
+    assert adopt_to(shop)["next_offset"] == {f"{shop.name}[0]": 51, f"{shop.name}[1]": 50}
     ask("run", shop.name)
     shop.assert_exact()
 
@@ -205,8 +203,7 @@ def test_writer_that_is_at_work_is_not_waited_for_without_end(
     monkeypatch.setattr(adoption, "LOCK_WAITS", "200ms")
     shop.send(2)
     with loop_session() as connection:
-        statement = sql.SQL("insert into {} values (1, 50)").format(sql.Identifier(f"{shop.name}_target"))
-        connection.execute(statement)
+        connection.execute(f'insert into "{shop.name}_target" values (1, 50)'.encode())  # noqa: S608
         with pytest.raises(DecisionRefusedError, match="another session writes to it"):
             adopt(shop)
         connection.rollback()
@@ -271,25 +268,17 @@ def test_adoption_that_is_killed_before_its_commit_has_changed_nothing(
 
 def test_rows_from_before_the_watch_begins_come_along_and_what_is_not_known_is_given_up(shop: TestPipeline) -> None:
     """Kafka has removed the first 20 records of partition 0; two of their rows are gone, and nothing says why."""
-    with loop_session() as connection:
-        statement = sql.SQL("delete from {} where kafka_partition = 0 and kafka_offset in (0, 10, 11)")
-        connection.execute(statement.format(sql.Identifier(f"{shop.name}_target")))
+    run_as_loop(shop, "delete from {table} where kafka_partition = 0 and kafka_offset in (0, 10, 11)")
     delete_records(shop.workplace.kafka_options, shop.name, 0, 20)
-    record = adopt(shop).record
-    assert record is not None
-    assert record.after is not None
-    assert (record.after["rows"], record.after["given_up"]) == (RECORDS - 3, 2)
+    after = adopt_to(shop)
+    assert (after["rows"], after["given_up"]) == (RECORDS - 3, 2)
     found = verify_pipeline(shop.config)
     assert found.holds
     assert (found.rows, found.accepted_loss) == (RECORDS - 3, 2)
 
 
 def test_row_that_is_twice_before_the_watch_begins_is_found(shop: TestPipeline) -> None:
-    with loop_session() as connection:
-        table = sql.Identifier(f"{shop.name}_target")
-        key = sql.Identifier(f"{shop.name}_target_pkey")
-        connection.execute(sql.SQL("alter table {} drop constraint {}").format(table, key))
-        connection.execute(sql.SQL("insert into {} values (0, 3)").format(table))
+    run_as_loop(shop, "alter table {table} drop constraint {key}", "insert into {table} values (0, 3)")
     delete_records(shop.workplace.kafka_options, shop.name, 0, 20)
     with pytest.raises(DecisionRefusedError, match="twice"):
         adopt(shop)
@@ -316,21 +305,19 @@ def test_watch_and_pipeline_have_to_be_about_the_same(shop: TestPipeline) -> Non
     other = shop.workplace.create()
     with pytest.raises(DecisionRefusedError, match="it reads"):
         find_table(load_watch(f"{shop.name}_watch"), other.config)
-    change(shop, sink={"table": "elsewhere"})
-    with pytest.raises(DecisionRefusedError, match="its sink is"):
-        find_table(load_watch(f"{shop.name}_watch"), shop.config)
-    change(shop, sink={"table": f"{shop.name}_target", "mode": "upsert", "key": ["message_id"]})
-    with pytest.raises(DecisionRefusedError, match="does not append"):
-        find_table(load_watch(f"{shop.name}_watch"), shop.config)
-    change(shop, sink={"table": f"{shop.name}_target"}, dedupe={"key": ["message_id"], "remember": "7d"})
-    with pytest.raises(DecisionRefusedError, match="dedupe"):
-        find_table(load_watch(f"{shop.name}_watch"), shop.config)
+    target = f"{shop.name}_target"
+    for fault, changes in (
+        ("its sink is", {"sink": {"table": "elsewhere"}}),
+        ("does not append", {"sink": {"table": target, "mode": "upsert", "key": ["message_id"]}}),
+        ("dedupe", {"sink": {"table": target}, "dedupe": {"key": ["message_id"], "remember": "7d"}}),
+    ):
+        change(shop, **changes)
+        with pytest.raises(DecisionRefusedError, match=fault):
+            find_table(load_watch(f"{shop.name}_watch"), shop.config)
 
 
 def test_offsets_as_text_are_refused_with_what_to_do(shop: TestPipeline) -> None:
-    with loop_session() as connection:
-        statement = sql.SQL("alter table {} alter column kafka_offset type text")
-        connection.execute(statement.format(sql.Identifier(f"{shop.name}_target")))
+    run_as_loop(shop, "alter table {table} alter column kafka_offset type text")
     with pytest.raises(DecisionRefusedError, match="kafka_offset is text"):
         adopt(shop)
 
@@ -344,14 +331,9 @@ def test_table_of_another_role_is_adopted_once_its_owner_has_added_the_columns(w
     watch_target(shop)
     with pytest.raises(BatchledgerError, match="does not own it"):
         adopt(shop)
-    with psycopg.connect(workplace.dsn) as connection:
-        for change_ in (
-            "rename column kafka_partition to _partition",
-            "rename column kafka_offset to _offset",
-            "add column _topic text, add column _timestamp timestamptz, add column _batch_id bigint",
-        ):
-            table = sql.Identifier(f"{shop.name}_target")
-            connection.execute(sql.SQL("alter table {} {}").format(table, sql.SQL(change_)))
+    added = "add column _topic text, add column _timestamp timestamptz, add column _batch_id bigint"
+    changes = ("rename column kafka_partition to _partition", "rename column kafka_offset to _offset", added)
+    run_as_loop(shop, *(f"alter table {{table}} {each}" for each in changes), dsn=workplace.dsn)
     watch_target(shop, coordinates={"partition": "_partition", "offset": "_offset"})
     adopt(shop)
     shop.send(4)
@@ -367,9 +349,7 @@ def test_way_back_gives_the_table_its_columns_back_and_another_pipeline_may_take
     ask("retire", shop.name, "--free-target", "--reason", "back to the loop")
     statements = [each.strip() for each in means[means.index(next(each for each in means if "retire" in each)) + 1 :]]
     assert statements
-    with loop_session() as connection:
-        for each in statements:
-            connection.execute(each)  # type: ignore[call-overload]
+    run_as_loop(shop, *statements)
     assert sorted(list_columns(shop)) == before
     shop.send(2)
     write_by_hand(shop, range(RECORDS, RECORDS + 2))
@@ -382,12 +362,8 @@ def test_way_back_gives_the_table_its_columns_back_and_another_pipeline_may_take
 
 
 def test_table_with_rows_of_another_topic_is_refused(shop: TestPipeline) -> None:
-    with loop_session() as connection:
-        table = sql.Identifier(f"{shop.name}_target")
-        connection.execute(sql.SQL("alter table {} add column topic text").format(table))
-        connection.execute(sql.SQL("update {} set topic = case when kafka_offset = 1 then 'else' else {} end").format(
-            table, sql.Literal(shop.name))
-        )  # fmt: skip
+    topics = f"case when kafka_offset = 1 then 'else' else '{shop.name}' end"
+    run_as_loop(shop, "alter table {table} add column topic text", f"update {{table}} set topic = {topics}")  # noqa: S608
     watch_target(shop, coordinates={"topic": "topic", "partition": "kafka_partition", "offset": "kafka_offset"})
     with pytest.raises((DecisionRefusedError, ConfigurationError), match="cannot take") as refused:
         adopt(shop)

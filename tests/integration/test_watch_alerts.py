@@ -64,8 +64,7 @@ def test_table_that_cannot_be_proved_is_another_incident_and_ends_no_wrong_one(
     shop.insert([3])
     write_watch_file(folder, shop, alerts=["ops"])
     watch(shop, 0)
-    with shop.connect() as connection:
-        connection.execute(psycopg.sql.SQL("insert into {} values (null, 5)").format(shop.table))
+    shop.run("insert into {table} values (null, 5)")
     assert watch(shop, 3, "--all")["outcome"] == "cannot say"
     assert webhook.titles == [f"[batchledger] {shop.name}: the table cannot be proved — without coordinates"]
     assert webhook.received[0]["severity"] == "warning"
@@ -126,14 +125,12 @@ def test_housekeeping_forgets_the_old_incidents_of_a_watch_and_of_no_other(shop:
     shop.insert([3])
     watch(shop, 0)
     count = "select count(*) from batchledger.incident where pipeline = %s"
-    with shop.connect() as connection:
+    with psycopg.connect(shop.dsn) as connection:
         assert connection.execute(count, [shop.name]).fetchone() == (1,)
-        connection.execute(
-            "update batchledger.incident set ended_at = now() - interval '10 years' where pipeline = %s", [shop.name]
-        )
+    shop.run("update batchledger.incident set ended_at = now() - interval '10 years' where pipeline = %s", [shop.name])
     (folder / "orders.yaml").write_text(
         "name: orders\nsource: {topics: [orders], schema: id bigint}\nsink: {table: orders}\n"
     )
     keep_house()
-    with shop.connect() as connection:
+    with psycopg.connect(shop.dsn) as connection:
         assert connection.execute(count, [shop.name]).fetchone() == (0,)

@@ -24,21 +24,24 @@ def shop(workplace: Workplace) -> Iterator[TestPipeline]:
     """A topic of two partitions, a table that another writer has filled, and a watch of the topic's name."""
     shop = workplace.create()
     shop.send(RECORDS)
-    with psycopg.connect(workplace.dsn) as connection:
-        name = sql.Identifier(f"{shop.name}_rows")
-        connection.execute(
-            sql.SQL(
-                "create table {} (kafka_partition int, kafka_offset bigint, message_id text, number int, "
-                "amount double precision)"
-            ).format(name)
-        )
-        connection.cursor().executemany(
-            sql.SQL("insert into {} values (%s, %s, %s, %s, %s)").format(name),
-            [(at % 2, at // 2, each, at, at / 4) for at, each in enumerate(shop.sent)],
-        )
+    columns = "kafka_partition int, kafka_offset bigint, message_id text, number int, amount double precision"
+    run(shop, f"create table {{table}} ({columns})")
+    run(
+        shop,
+        "insert into {table} select mod(at, 2), at / 2, sent, at, at / 4.0 from unnest(%s::text[]) with ordinality "
+        "as s (sent, number), lateral (select number::int - 1 as at) n",
+        shop.sent,
+    )
     write_watch(workplace.folder, workplace.dsn, shop.name, shop.name, f"public.{shop.name}_rows")
     yield shop
     (workplace.folder / f"{shop.name}_missing.yaml").unlink(missing_ok=True)
+
+
+def run(shop: TestPipeline, statement: str, *values: Any) -> None:
+    """Run a statement, which names the watched table as ``{table}``."""
+    with psycopg.connect(shop.workplace.dsn) as connection:
+        named = sql.SQL(statement).format(table=sql.Identifier(f"{shop.name}_rows"))
+        connection.execute(named, values or None)
 
 
 def ask_missing(watch: str, *more: str) -> Any:
@@ -50,13 +53,8 @@ def ask_missing(watch: str, *more: str) -> Any:
 
 def take_away(shop: TestPipeline, partition: int, *offsets: int) -> None:
     """Delete rows of the watched table."""
-    with psycopg.connect(shop.workplace.dsn) as connection:
-        connection.execute(
-            sql.SQL("delete from {} where kafka_partition = %s and kafka_offset = any(%s)").format(
-                sql.Identifier(f"{shop.name}_rows")
-            ),
-            [partition, list(offsets)],
-        )
+    rows = "delete from {table} where kafka_partition = %s and kafka_offset = any(%s)"
+    run(shop, rows, partition, list(offsets))
 
 
 def test_pipeline_brings_exactly_the_missing_records_and_the_table_is_proved(shop: TestPipeline) -> None:
@@ -109,16 +107,12 @@ def test_file_that_a_person_has_corrected_is_used_again_and_another_one_is_refus
 
 def test_records_are_not_shown_if_the_look_at_them_cannot_be_recorded(shop: TestPipeline) -> None:
     take_away(shop, 0, 1)
-    with psycopg.connect(shop.workplace.dsn) as connection:
-        connection.execute("revoke insert on batchledger.payload_look from runner")
+    run(shop, "revoke insert on batchledger.payload_look from runner")
     try:
         refused = batchledger("watch", shop.name, "--missing", "--records")
     finally:
-        with psycopg.connect(shop.workplace.dsn) as connection:
-            connection.execute(
-                "grant insert (pipeline, batch_id, records, ranges, errors, looked_by, uid, host) "
-                "on batchledger.payload_look to runner"
-            )
+        columns = "pipeline, batch_id, records, ranges, errors, looked_by, uid, host"
+        run(shop, f"grant insert ({columns}) on batchledger.payload_look to runner")
     assert refused.returncode == 2
     assert shop.sent[2] not in refused.stdout + refused.stderr
 
@@ -156,11 +150,7 @@ def test_list_shows_no_payload_and_notes_no_look(shop: TestPipeline) -> None:
 
 def test_every_missing_range_is_listed_however_many(shop: TestPipeline) -> None:
     shop.send(4_000)
-    with psycopg.connect(shop.workplace.dsn) as connection:
-        connection.cursor().executemany(
-            sql.SQL("insert into {} values (%s, %s, %s)").format(sql.Identifier(f"{shop.name}_rows")),
-            [(0, at, "x") for at in range(11, 2_010, 2)] + [(1, at, "x") for at in range(11, 2_010, 2)],
-        )
+    run(shop, "insert into {table} select n, at, 'x' from generate_series(11, 2009, 2) at, generate_series(0, 1) n")
     listed = ask_missing(shop.name)["missing"]
     assert len(listed) == 2_000
     written = ask_missing(shop.name, "--as-pipeline", f"{shop.name}_missing")

@@ -2,32 +2,26 @@
 
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from psycopg import sql
-
 from batchledger.local.stack.defaults import LEDGER_OWNER_CONNECTION
 from batchledger.model.balance import HolePolicy
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.proof.watching import WatchOutcome
 from tests.conftest import Kafka, TestServices
 from tests.integration.test_cli import ask, batchledger
-from tests.integration.test_holes import COMPACTED
+from tests.integration.test_holes import COMPACTED, clean_often
 from tests.runner import RUNNER
 from tests.support import wait_until
-from tests.watched import WatchedTopic, declare, open_shop
+from tests.watched import WatchedTopic, open_shop
 
 
 def test_compacted_offsets_are_holes_and_a_row_may_outlive_its_record(kafka: Kafka, warehouse_dsn: str) -> None:
     shop = WatchedTopic(kafka.options, warehouse_dsn, settings=COMPACTED)
-    often = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
-    broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[often])
-    admin = AdminClient(dict(kafka.options))
-    admin.incremental_alter_configs([broker])[broker].result(30)
-    source, partition = shop.watch().source, TopicPartition(shop.name, 0)
+    clean_often(kafka.options)
+    partition = TopicPartition(shop.name, 0)
 
     def find_left() -> list[OffsetRange]:
-        held = source.read_log([shop.name]).log_by_partition[partition]
-        return list(source.find_records([OffsetRange(partition, held.log_start, held.end)]))
+        held = shop.source.read_log([shop.name]).log_by_partition[partition]
+        return list(shop.source.find_records([OffsetRange(partition, held.log_start, held.end)]))
 
     def is_compacted() -> bool:
         shop.produce(1, key="same")
@@ -36,7 +30,7 @@ def test_compacted_offsets_are_holes_and_a_row_may_outlive_its_record(kafka: Kaf
     wait_until(is_compacted, seconds=120)
     left = [offset for each in find_left() for offset in range(each.start, each.until)]
     shop.insert({0, *left})
-    look = shop.look(declare(shop.watch(), HolePolicy.COMPACTED))
+    look = shop.look(shop.watch(holes=HolePolicy.COMPACTED))
     assert (look.outcome, look.found) == (WatchOutcome.PROVED, ())
     assert look.holes["compacted"] == look.offsets - look.rows > 0
 
@@ -51,8 +45,7 @@ def test_command_reads_the_file_and_ends_with_the_code_of_its_outcome(
         f"table: {{connection: warehouse, name: public.{shop.name}}}\n"
         "coordinates: {partition: kafka_partition, offset: kafka_offset}\n"
     )
-    with shop.connect() as connection:
-        connection.execute(sql.SQL("grant select on {} to {}").format(shop.table, sql.Identifier(RUNNER)))
+    shop.run(f"grant select on {{table}} to {RUNNER}")
     try:
         refused = batchledger("watch", shop.name)
         assert refused.returncode == 2

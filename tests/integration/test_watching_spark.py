@@ -12,8 +12,8 @@ from batchledger.proof.watching import Discrepancy, WatchOutcome
 from batchledger.source.spark.session import open_connect_session
 from batchledger.watching.look import TableWatch
 from batchledger.watching.spark_counting import SparkTable
-from batchledger.watching.table import WatchedTable
-from tests.watched import offsets_of
+from batchledger.watching.table import CountedTable
+from tests.watched import first_of, offsets_of
 from tests.watched_lake import (
     FLAT_SCHEMA,
     NESTED,
@@ -37,7 +37,7 @@ def watch_by_spark(lake: WatchedLake, **rules: float) -> TableWatch:
     return replace(lake.watch(**rules), table=by_spark(lake))
 
 
-def words_of(table: WatchedTable, lake: WatchedLake) -> dict[tuple[str, int, int], tuple[int, int]]:
+def words_of(table: CountedTable, lake: WatchedLake) -> dict[tuple[str, int, int], tuple[int, int]]:
     """Bits and rows, by topic, partition and word."""
     found: dict[tuple[str, int, int], tuple[int, int]] = {}
     for each in table.count(None):
@@ -69,13 +69,12 @@ def test_spark_names_what_is_missing_and_twice_within_a_struct_and_its_words_are
 
 def test_spark_names_the_file_that_two_snapshots_have_added_as_one_process_does(open_lake: OpenLake) -> None:
     lake = open_lake()
-    for partition in range(2):
-        lake.append(range(10), partition)
+    lake.fill()
     lake.append_again(lake.files[0])
     watch = watch_by_spark(lake)
     (twice,) = [each for each in lake.look(watch).found if each.difference is Discrepancy.TWICE]
     assert twice.count == 10
-    found, expected = (each.find_repeated(twice.ranges, 3) for each in (watch.table, lake.watched))
+    found, expected = (each.locate(first_of(twice, 3)) for each in (watch.table, lake.watched))
     assert [(each.offsets, each.rows, {*each.places}) for each in found] == [
         (each.offsets, each.rows, {*each.places}) for each in expected
     ]
@@ -93,8 +92,7 @@ def test_spark_reads_texts_and_decimals_as_one_process_does(open_lake: OpenLake,
 
 def test_rows_deleted_by_equality_are_no_rows_for_spark_and_one_process_refuses_the_table(open_lake: OpenLake) -> None:
     lake = open_lake(FLAT_SCHEMA)
-    for partition in range(2):
-        lake.append(range(10), partition)
+    lake.fill()
     watch = watch_by_spark(lake)
     assert lake.look(watch).outcome is WatchOutcome.PROVED
     delete_positions(lake.table, lake.files[0].file.file_path, [5])
@@ -107,8 +105,7 @@ def test_rows_deleted_by_equality_are_no_rows_for_spark_and_one_process_refuses_
 
 def test_second_look_of_spark_asks_for_the_new_offsets_and_for_rows_without_coordinates(open_lake: OpenLake) -> None:
     lake = open_lake()
-    for partition in range(2):
-        lake.append(range(10), partition)
+    lake.fill()
     watch = watch_by_spark(lake, recheck=0)
     assert lake.look(watch).outcome is WatchOutcome.PROVED
     lake.topic.produce(5)

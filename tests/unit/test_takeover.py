@@ -20,13 +20,11 @@ def part(start: int, until: int) -> OffsetRange:
     return OffsetRange(PARTITION, start, until)
 
 
-def lay(
-    rows: Sequence[OffsetRange], end: int = 160, *, proved: Sequence[OffsetRange] = (), start: int = 100
-) -> History:
-    """The history of a partition whose watch begins at ``start``."""
-    known = WatchedPartition(PARTITION, "here", start, tuple(proved), tuple(proved))
+def lay(rows: Sequence[OffsetRange], *, proved: Sequence[OffsetRange] = ()) -> History:
+    """The history of a partition whose watch begins at 100, and whose rows are known if something is proved."""
+    known = WatchedPartition(PARTITION, "here", 100, tuple(proved), tuple(rows) if proved else ())
     spans = [part(rows[0].start, rows[-1].until)] if rows else []
-    return lay_history([known], spans, {PARTITION: end})
+    return lay_history([known], spans, {PARTITION: 160})
 
 
 def see(committed: Sequence[OffsetRange], *, log_start: int = 100, aborted: Sequence[OffsetRange] = ()) -> HoleEvidence:
@@ -56,9 +54,6 @@ def test_record_from_before_the_watch_that_kafka_still_has_is_missing_and_not_gi
 def test_holes_of_what_was_proved_before_are_read_again_for_their_class() -> None:
     rows = [part(100, 120), part(123, 150)]
     history = lay(rows, proved=[part(100, 150)])
-    history = History((WatchedPartition(PARTITION, "here", 100, (part(100, 150),), tuple(rows)),), *(
-        (history.frames, history.ranges)
-    ))  # fmt: skip
     counted = TableCount(tuple(rows))
     assert find_unread(history, counted, POLICY) == [part(120, 123)]
     (balance,) = account("orders", history, counted, see([], aborted=[part(120, 122)]), POLICY)
@@ -72,9 +67,7 @@ def test_what_was_proved_and_has_expired_is_given_up_and_what_was_not_proved_is_
     rows = [part(100, 120), part(121, 150)]
     counted = TableCount(tuple(rows))
     evidence = see([part(130, 160)], log_start=130)
-    known = WatchedPartition(PARTITION, "here", 100, (part(100, 150),), tuple(rows))
-    history = lay_history([known], [part(100, 150)], {PARTITION: 160})
-    (balance,) = account("orders", history, counted, evidence, POLICY)
+    (balance,) = account("orders", lay(rows, proved=[part(100, 150)]), counted, evidence, POLICY)
     assert (balance.accepted, balance.accepted_loss) == (49, 1)
     with pytest.raises(DecisionRefusedError, match=r"expired: payments\[1\] 100\.\.130"):
         account("orders", lay(rows), counted, evidence, POLICY)

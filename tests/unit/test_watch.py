@@ -104,13 +104,6 @@ def test_value_is_found_once_for_everybody_who_looks(finder: Finder) -> None:
     assert finder.most_at_once == 1
 
 
-def test_value_from_long_ago_is_waited_for_as_long_as_there_is_patience(finder: Finder) -> None:
-    watch = Watch(finder.find, LONG)
-    assert watch.look(PATIENCE).value == 1
-    watch.expire()
-    assert watch.look(PATIENCE).value == 2
-
-
 def test_stale_value_is_returned_while_it_is_found_again(finder: Finder) -> None:
     watch = Watch(finder.find, NOT_AT_ALL)
     first = watch.look(PATIENCE)

@@ -9,6 +9,7 @@ from batchledger.config.watch_file import KeyedSourceConfig, WatchConfig, read_w
 from batchledger.model.errors import FileRefusedError
 
 SOURCE = {"topics": ["orders"], "schema": "id string, version bigint"}
+OF_COORDINATES = {"key": None, "source": {"topics": ["orders"]}, "coordinates": "batchledger"}
 
 
 def read(folder: Path, **keys: object) -> WatchConfig:
@@ -41,6 +42,7 @@ def test_source_of_a_watch_by_key_is_one_of_a_pipeline_and_upserted_tables_delet
         ({"source": {**SOURCE, "tombstones": "keep"}}, "tombstones: keep makes rows without a key"),
         ({"source": {**SOURCE, "tombstones": "delete"}}, "source.tombstones: delete is for a table with one row"),
         ({"key": ["idd"]}, "key: 'idd' is not a column of source.schema; did you mean 'id'"),
+        ({**OF_COORDINATES, "compare": {"version": "version"}}, "compare: belongs to key"),
         ({"compare": {}}, "compare: write one of version and columns"),
         ({"compare": {"columns": ["versio"]}}, "compare: 'versio' is not a column"),
         ({"fingerprint": ["version"]}, "fingerprint: belongs to coordinates"),
@@ -64,10 +66,3 @@ def test_what_does_not_go_together_is_refused_with_its_place(
 ) -> None:
     with pytest.raises(FileRefusedError, match=said):
         read(tmp_path, **keys)
-
-
-def test_coordinates_and_compare_do_not_go_together(tmp_path: Path) -> None:
-    with pytest.raises(FileRefusedError, match="compare: belongs to key"):
-        read(
-            tmp_path, key=None, source={"topics": ["orders"]}, coordinates="batchledger", compare={"version": "version"}
-        )

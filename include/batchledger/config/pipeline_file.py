@@ -354,18 +354,20 @@ def name_in_airflow(path: Path) -> str:
 
 def load_pipeline(name: str) -> PipelineConfig:
     """Return the pipeline of that name. Raises UnknownPipelineError with the nearest name."""
-    files = find_pipeline_files()
+    advice = f"See all pipelines: batchledger status\nUse another folder: set {PIPELINES_VARIABLE}"
+    return read_pipeline_file(choose_file(find_pipeline_files(), name, "pipeline", advice))
+
+
+def choose_file(files: Sequence[Path], name: str, kind: str, advice: str) -> Path:
+    """Return the file of that name. Raises UnknownPipelineError with the nearest name."""
     for path in files:
         if path.stem == name:
-            return read_pipeline_file(path)
-    names = [path.stem for path in files]
-    hint = nearest(name, names)
-    folder = pipelines_folder()
+            return path
+    hint, folder = nearest(name, [path.stem for path in files]), pipelines_folder()
     raise UnknownPipelineError(
-        f"There is no pipeline {name!r} in {folder}.",
+        f"There is no {kind} {name!r} in {folder}.",
         why="" if folder.is_dir() else "There is no such folder.",
-        advice=f"{hint[0].upper()}{hint[1:]}\nSee all pipelines: batchledger status\n"
-        f"Use another folder: set {PIPELINES_VARIABLE}",
+        advice=f"{hint[0].upper()}{hint[1:]}\n{advice}",
         pipeline=name,
     )
 

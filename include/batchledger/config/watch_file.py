@@ -1,5 +1,6 @@
 """Files of watches: they lie beside the pipeline files, have the key ``watch``, and are validated as these are."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,13 +19,13 @@ from typing_extensions import override
 
 from batchledger.config.dags import DagConfig
 from batchledger.config.faults import list_faults
-from batchledger.config.pipeline_file import check_name, find_watch_files
+from batchledger.config.pipeline_file import check_name, choose_file, find_watch_files
 from batchledger.config.places import pipelines_folder
 from batchledger.config.refusals import read_keys, refuse, require_file_name
 from batchledger.config.schedules import check_cron
 from batchledger.config.sections import Channels, SourceConfig
 from batchledger.model.balance import HolePolicy
-from batchledger.model.errors import ConfigurationError, UnknownPipelineError
+from batchledger.model.errors import ConfigurationError
 from batchledger.model.records.rules import TombstonePolicy
 from batchledger.settings.column_rules import nearest, require_scalar
 from batchledger.settings.values import (
@@ -159,8 +160,7 @@ def _expand_preset(value: object) -> object:
     if isinstance(value, str):
         if value not in PRESETS:
             raise ValueError(f"there is no preset of this name; {nearest(value, list(PRESETS))}")
-        topic, partition, offset = PRESETS[value]
-        return {"partition": partition, "offset": offset} | ({} if topic is None else {"topic": topic})
+        return dict(zip(("topic", "partition", "offset"), PRESETS[value], strict=True))
     return value
 
 
@@ -176,16 +176,11 @@ class WatchLimitsConfig(Section):
 def _check_since(value: object) -> object:
     if value == "earliest" or isinstance(value, datetime):
         return value
-    try:
-        moment = datetime.fromisoformat(str(value))
-    except ValueError:
-        try:
-            return timedelta(seconds=parse_duration(value))
-        except ValueError:
-            raise ValueError(
-                "allowed are earliest, a moment such as 2026-11-20T00:00:00Z, or a duration such as 30d"
-            ) from None
-    return moment
+    with suppress(ValueError):
+        return datetime.fromisoformat(str(value))
+    with suppress(ValueError):
+        return timedelta(seconds=parse_duration(value))
+    raise ValueError("allowed are earliest, a moment such as 2026-11-20T00:00:00Z, or a duration such as 30d")
 
 
 class WatchConfig(Section):
@@ -336,16 +331,8 @@ class WatchConfig(Section):
 
 def load_watch(name: str) -> WatchConfig:
     """Return the watch of that name. Raises UnknownPipelineError with the nearest name."""
-    files = find_watch_files()
-    for path in files:
-        if path.stem == name:
-            return read_watch_file(path)
-    hint = nearest(name, [path.stem for path in files])
-    raise UnknownPipelineError(
-        f"There is no watch {name!r} in {pipelines_folder()}.",
-        advice=f"{hint[0].upper()}{hint[1:]}\nA file of a watch begins with the key watch: batchledger watch --help",
-        pipeline=name,
-    )
+    advice = "A file of a watch begins with the key watch: batchledger watch --help"
+    return read_watch_file(choose_file(find_watch_files(), name, "watch", advice))
 
 
 def read_watch_file(path: Path) -> WatchConfig:

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from batchledger.database.transactions import read_statement
+from batchledger.database.transactions import ranges_as_arrays, read_statement
 from batchledger.ledger.schema import snapshot, transaction
 from batchledger.model.errors import ConfigurationError, LookOvertakenError
 from batchledger.model.offsets import OffsetRange, TopicPartition, intersect, merge_ranges
@@ -26,6 +26,7 @@ from batchledger.proof.watching import (
 
 RANGES_KEPT = 1_000
 """So many ranges of a finding are kept; all are counted."""
+_NUMBERS = ("start", "until", "end", "proved", "rows", "behind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,7 @@ class WatchStore:
                 partition = TopicPartition(topic, number)
                 ranges[partition, kind].append(OffsetRange(partition, start, until))
             cursor.execute(read_statement(__package__, "load_newest_looks"), [[watch]])
-            newest: Mapping[Discrepancy, int] = {}
-            for _, document in cursor:
-                newest = read_look(document).count_by_difference
+            newest = {kind: each for _, look in cursor for kind, each in read_look(look).count_by_difference.items()}
             cursor.execute(read_statement(__package__, "load_fingerprints"), [watch])
             for topic, number, part, value, is_changed in cursor:
                 prints[TopicPartition(topic, number), part] = Fingerprint(value, is_changed)
@@ -139,26 +138,13 @@ class WatchStore:
                     advice=f"Look again: batchledger watch {look.watch}",
                     pipeline=look.watch,
                 )
-            starts = {
-                "watch": look.watch,
-                "topics": [each.partition.topic for each in known],
-                "partitions": [each.partition.partition for each in known],
-                "ids": [each.topic_id for each in known],
-                "starts": [each.start for each in known],
-            }
-            cursor.execute(read_statement(__package__, "store_starts"), starts)
+            starts = ranges_as_arrays([OffsetRange(each.partition, each.start, each.start) for each in known])
+            ids = {"watch": look.watch, "ids": [each.topic_id for each in known]}
+            cursor.execute(read_statement(__package__, "store_starts"), {**ids, **starts})
             cursor.execute(read_statement(__package__, "remove_parts_before_starts"), [look.watch])
-            cursor.execute(
-                read_statement(__package__, "change_parts"),
-                {
-                    "watch": look.watch,
-                    "kinds": [kind for kind, _ in changes],
-                    "topics": [each.partition.topic for _, each in changes],
-                    "partitions": [each.partition.partition for _, each in changes],
-                    "starts": [each.start for _, each in changes],
-                    "untils": [each.until for _, each in changes],
-                },
-            )
+            of_kinds = {"watch": look.watch, "kinds": [kind for kind, _ in changes]}
+            changed = ranges_as_arrays([each for _, each in changes])
+            cursor.execute(read_statement(__package__, "change_parts"), {**of_kinds, **changed})
             cursor.execute(
                 read_statement(__package__, "store_fingerprints"),
                 {
@@ -195,31 +181,15 @@ def write_look(look: TableLook) -> dict[str, Any]:
         "watch": look.watch,
         "looked_at": look.looked_at.isoformat(),
         "outcome": look.outcome,
-        "offsets": look.offsets,
-        "rows": look.rows,
-        "proved": look.proved,
-        "late": look.late,
-        "rechecked": look.rechecked,
+        **{name: getattr(look, name) for name in ("offsets", "rows", "proved", "late", "rechecked")},
         "holes": dict(look.holes),
         "found": [
-            {
-                "difference": each.difference,
-                "count": each.count,
-                "ranges": [str(part) for part in each.ranges[:RANGES_KEPT]],
-            }
+            {"difference": each.difference, "count": each.count, "ranges": list(map(str, each.ranges[:RANGES_KEPT]))}
             for each in look.found
         ],
         "notes": list(look.notes),
         "partitions": [
-            {
-                "partition": str(each.partition),
-                "start": each.start,
-                "until": each.until,
-                "end": each.end,
-                "proved": each.proved,
-                "rows": each.rows,
-                "behind": each.behind,
-            }
+            {"partition": str(each.partition), **{name: getattr(each, name) for name in _NUMBERS}}
             for each in look.partitions
         ],
     }
@@ -234,16 +204,12 @@ def read_look(document: Mapping[str, Any]) -> TableLook:
         partitions=tuple(
             PartitionStanding(
                 OffsetRange.parse(f"{each['partition']} 0..0").partition,
-                *(each[name] for name in ("start", "until", "end", "proved", "rows", "behind")),
+                *(each[name] for name in _NUMBERS),
             )
             for each in document["partitions"]
         ),
         found=tuple(
-            Found(
-                Discrepancy(each["difference"]),
-                each["count"],
-                tuple(map(_read_range, each["ranges"])),
-            )
+            Found(Discrepancy(each["difference"]), each["count"], tuple(map(_read_range, each["ranges"])))
             for each in document["found"]
         ),
         holes=document["holes"],

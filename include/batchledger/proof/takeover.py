@@ -25,11 +25,13 @@ from batchledger.model.offsets import (
 )
 from batchledger.proof.watching import (
     EXPLAINED,
+    Comparison,
     Discrepancy,
     Frame,
     TableCount,
     WatchedPartition,
     judge_look,
+    lay_frame,
     tell,
 )
 
@@ -49,7 +51,6 @@ class History:
     ``beyond`` is from the readable end of the log to rows that lie behind it.
     """
 
-    known: tuple[WatchedPartition, ...]
     frames: tuple[Frame, ...]
     ranges: tuple[OffsetRange, ...]
     beyond: tuple[OffsetRange, ...] = ()
@@ -66,11 +67,10 @@ def lay_history(
         end = end_by_partition[each.partition]
         if span.until > end:
             beyond.append(OffsetRange(each.partition, max(end, span.start), span.until))
-        whole = OffsetRange(each.partition, each.start, max(each.start, min(span.until, end)))
-        due, old = find_gaps(each.proved, within=[whole]), intersect(each.proved, [whole])
-        frames.append(Frame(each.partition, whole.start, whole.until, whole.until, tuple(due), tuple(old)))
-        ranges.append(OffsetRange(each.partition, min(each.start, span.start), whole.until))
-    return History(tuple(known), tuple(frames), tuple(ranges), tuple(beyond))
+        frame = lay_frame(each, min(span.until, end), 0, each.proved)
+        frames.append(frame)
+        ranges.append(OffsetRange(each.partition, min(each.start, span.start), frame.until))
+    return History(tuple(frames), tuple(ranges), tuple(beyond))
 
 
 def find_unread(history: History, counted: TableCount, policy: HolePolicy) -> list[OffsetRange]:
@@ -89,10 +89,10 @@ def account(
     pipeline: str, history: History, counted: TableCount, evidence: HoleEvidence, policy: HolePolicy
 ) -> tuple[Balance, ...]:
     """Return what became of each offset. Raises DecisionRefusedError with what is not proved."""
-    ranges, frames = history.ranges, history.frames
-    early = find_gaps([OffsetRange(each.partition, each.start, each.until) for each in frames], within=ranges)
+    ranges = history.ranges
+    early = find_gaps([each.whole for each in history.frames], within=ranges)
     by_class = classify_holes(find_gaps(counted.held, within=ranges), evidence)
-    found = list(judge_look(frames, history.known, counted, evidence, policy).found)
+    found = list(judge_look(Comparison(history.frames, counted), evidence, policy).found)
     named = [part for each in found for part in each.ranges]
     others = {
         Discrepancy.TWICE: intersect(counted.repeated, early),

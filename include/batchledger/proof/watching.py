@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 
 from batchledger.model.balance import DECLARED_CLASSES, HoleEvidence, HolePolicy, classify_holes
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect, merge_ranges
@@ -83,7 +84,6 @@ PART_OFFSETS = 2**20
 EXPLAINED = ("aborted", "markers", "compacted")
 LACKING = (Discrepancy.MISSING, Discrepancy.DELETED)
 SURPLUS = (Discrepancy.UNCOMMITTED, Discrepancy.UNKNOWN)
-_OF_OTHER_TOPICS = (Discrepancy.UNCLEAR, Discrepancy.UNDECLARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,21 @@ class WatchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a look is about: offsets ``due`` for a proof, and ``old`` ones that are proved again.
+    """What a look is about in a partition: offsets ``due`` for a proof, and ``old`` ones that are proved again.
 
     ``end`` is where the log ends for readers; what lies between the frame and it is younger than the lateness.
     """
 
-    partition: TopicPartition
-    start: int
+    known: WatchedPartition
     until: int
     end: int
     due: tuple[OffsetRange, ...]
     old: tuple[OffsetRange, ...] = ()
+
+    @property
+    def whole(self) -> OffsetRange:
+        """From where the watch begins to where the frame ends."""
+        return OffsetRange(self.known.partition, self.known.start, self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,52 @@ class TableCount:
     def known(self) -> list[OffsetRange]:
         """The offsets of which the table says something, be it that their row is another one."""
         return [*self.held, *(part for ranges in self.judged.values() for part in ranges)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a look compares: what is known and asked of each partition, and what the table has of it."""
+
+    frames: Sequence[Frame]
+    counted: TableCount
+
+    @cached_property
+    def due(self) -> list[OffsetRange]:
+        """The offsets that are due for a proof."""
+        return [part for each in self.frames for part in each.due]
+
+    @cached_property
+    def old(self) -> list[OffsetRange]:
+        """The offsets that are proved again."""
+        return [part for each in self.frames for part in each.old]
+
+    @cached_property
+    def seen(self) -> list[OffsetRange]:
+        """Where earlier looks have seen a row."""
+        return [part for each in self.frames for part in each.known.held]
+
+    @cached_property
+    def lacking(self) -> list[OffsetRange]:
+        """Where earlier looks have seen a record without a row."""
+        return [part for each in self.frames for part in each.known.lacking]
+
+    @cached_property
+    def surplus(self) -> list[OffsetRange]:
+        """Where earlier looks have seen a row without a record."""
+        return [part for each in self.frames for part in each.known.surplus]
+
+    @cached_property
+    def gone(self) -> list[OffsetRange]:
+        """Where earlier looks have seen a row, and this one sees none."""
+        return find_gaps(self.counted.known, within=intersect([*self.due, *self.old], self.seen))
+
+    @cached_property
+    def holes(self) -> list[OffsetRange]:
+        """The offsets that are due and have no row and never had one: Kafka is asked what it has there.
+
+        It is not asked where an earlier look has seen a record, or that there is none.
+        """
+        return find_gaps([*self.counted.known, *self.gone, *self.lacking, *self.surplus], within=self.due)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,51 +289,25 @@ def lay_frame(known: WatchedPartition, until: int, end: int, recheck: Sequence[O
     whole = OffsetRange(known.partition, known.start, until)
     due = tuple(find_gaps(known.proved, within=[whole]))
     old = tuple(intersect(intersect(recheck, known.proved), [whole]))
-    return Frame(known.partition, known.start, until, max(end, until), due, old)
+    return Frame(known, until, max(end, until), due, old)
 
 
-def find_gone(frames: Sequence[Frame], known: Sequence[WatchedPartition], counted: TableCount) -> list[OffsetRange]:
-    """Return where earlier looks have seen a row, and this one sees none."""
-    asked = [part for each in frames for part in (*each.due, *each.old)]
-    return find_gaps(counted.known, within=intersect(asked, [part for each in known for part in each.held]))
-
-
-def find_holes(frames: Sequence[Frame], known: Sequence[WatchedPartition], counted: TableCount) -> list[OffsetRange]:
-    """Return the offsets that are due and have no row and never had one: Kafka is asked what it has there.
-
-    It is not asked where an earlier look has seen a record, or that there is none.
-    """
-    due = [part for each in frames for part in each.due]
-    told = [part for each in known for part in (*each.lacking, *each.surplus)]
-    return find_gaps([*counted.known, *find_gone(frames, known, counted), *told], within=due)
-
-
-def judge_look(
-    frames: Sequence[Frame],
-    known: Sequence[WatchedPartition],
-    counted: TableCount,
-    evidence: HoleEvidence,
-    policy: HolePolicy,
-) -> Judgement:
-    """Judge a look. ``evidence`` is about ``find_holes``; with another policy than ``none`` about all that is due."""
-    due = [part for each in frames for part in each.due]
-    old = [part for each in frames for part in each.old]
+def judge_look(compared: Comparison, evidence: HoleEvidence, policy: HolePolicy) -> Judgement:
+    """Judge a look. ``evidence`` is about its holes; with another policy than ``none`` about all that is due."""
+    counted, due, old = compared.counted, compared.due, compared.old
     asked = [*due, *old]
-    gone = find_gone(frames, known, counted)
-    by_class = dict(classify_holes(find_holes(frames, known, counted), evidence))
+    by_class = dict(classify_holes(compared.holes, evidence))
     declared = DECLARED_CLASSES[policy]
     undeclared = [part for name in EXPLAINED if name not in declared for part in by_class.get(name, ())]
-    recorded = [part for each in known for part in each.lacking]
-    lacking = find_gaps(counted.known, within=intersect(recorded, due))
-    surplus = intersect(intersect([part for each in known for part in each.surplus], due), counted.held)
-    doubted = _find_rows_without_record(find_gaps(recorded, within=due), counted, evidence, policy)
+    lacking = find_gaps(counted.known, within=intersect(compared.lacking, due))
+    surplus = intersect(intersect(compared.surplus, due), counted.held)
+    doubted = _find_rows_without_record(find_gaps(compared.lacking, within=due), counted, evidence, policy)
     uncommitted = doubted.pop(Discrepancy.UNCOMMITTED)
     doubted = {kind: find_gaps(surplus, within=parts) for kind, parts in doubted.items()}
-    seen = [part for each in known for part in each.held]
-    appeared = find_gaps(seen, within=intersect(counted.held, old))
+    appeared = find_gaps(compared.seen, within=intersect(counted.held, old))
     ranges: Mapping[Discrepancy, Sequence[OffsetRange]] = {
         Discrepancy.MISSING: [*by_class.get("unread", ()), *lacking],
-        Discrepancy.DELETED: gone,
+        Discrepancy.DELETED: compared.gone,
         Discrepancy.TWICE: intersect(counted.repeated, asked),
         Discrepancy.UNCOMMITTED: uncommitted,
         Discrepancy.UNKNOWN: [
@@ -322,8 +346,8 @@ def _find_rows_without_record(
 
     With ``none`` Kafka was not asked. A row of a topic that is declared as compacted may have outlived its record.
     """
-    kinds = (Discrepancy.EXPIRED, Discrepancy.UNCOMMITTED, Discrepancy.UNKNOWN)
-    found: dict[Discrepancy, list[OffsetRange]] = {kind: [] for kind in (*kinds, *_OF_OTHER_TOPICS)}
+    kinds = (*SURPLUS, Discrepancy.EXPIRED, Discrepancy.UNCLEAR, Discrepancy.UNDECLARED)
+    found: dict[Discrepancy, list[OffsetRange]] = {kind: [] for kind in kinds}
     if policy is HolePolicy.NONE:
         return found
     starts = evidence.log_start_by_partition
@@ -358,13 +382,15 @@ def name_outcome(found: Sequence[Found]) -> WatchOutcome:
     return next((each for each in WatchOutcome if each in outcomes), WatchOutcome.PROVED)
 
 
-def note_losses(known: Sequence[WatchedPartition], counted: TableCount, gone: Sequence[OffsetRange]) -> list[str]:
-    """Say it if the table is empty that once had rows, or ends before rows that an earlier look has seen."""
-    seen = [part for each in known for part in each.held]
-    if gone and not counted.held:
+def note_losses(compared: Comparison) -> list[str]:
+    """Say it if nothing was compared, or the table has lost all rows that a look has seen, or the newest ones."""
+    frames = compared.frames
+    if not any(len(each.whole) for each in frames) and any(each.end > each.until for each in frames):
+        return ["No record is older than the lateness yet: nothing was compared."]
+    if compared.gone and not compared.counted.held:
         return ["The table has no row where earlier looks have seen rows: it was emptied, or is another one."]
-    last_seen = {each.partition: each.until for each in merge_ranges(seen)}
-    ends = [each for each in gone if each.until == last_seen.get(each.partition)]
+    last_seen = {each.partition: each.until for each in merge_ranges(compared.seen)}
+    ends = [each for each in compared.gone if each.until == last_seen.get(each.partition)]
     if not ends:
         return []
     more = f" and {len(ends) - 1} more partitions" if len(ends) > 1 else ""

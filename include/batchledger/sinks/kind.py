@@ -33,12 +33,8 @@ class RowAdoption(Protocol):
     Each method raises DecisionRefusedError if the table is not fit for it.
     """
 
-    @property
-    def name(self) -> str:
-        """The target's name as people write it."""
-
-    def require_columns(self, cursor: Any) -> None:
-        """Require that the columns of the coordinates can become our own."""
+    def explain(self, cursor: Any) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the statements of ``take``, and the ones that undo them."""
 
     def lock(self, cursor: Any) -> None:
         """Let no row be written until the transaction ends."""
@@ -51,9 +47,6 @@ class RowAdoption(Protocol):
 
     def take(self, cursor: Any, batch_id: int) -> None:
         """Let all rows be of the batch."""
-
-    def explain(self, cursor: Any) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the statements of ``take``, and the ones that undo them."""
 
 
 @dataclass(frozen=True, slots=True)

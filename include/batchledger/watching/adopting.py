@@ -7,6 +7,7 @@ hole, the rows are judged, and get the batch's id. Ledger and table change in on
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -23,14 +24,16 @@ from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.ports import TargetAccess
 from batchledger.proof.takeover import TakenRows, account, begin, find_unread, lay_history
 from batchledger.sinks.kind import RowAdoption
-from batchledger.watching.look import TableWatch, count_within, find_known
+from batchledger.watching.look import TableWatch, find_known
+from batchledger.watching.table import CountedTable
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """One watched table and the pipeline that takes it over. ``is_kept`` is False in a dry run."""
+    """One watched table, whose ``rows`` are counted, and the pipeline that takes it over; a dry run is not kept."""
 
     watch: TableWatch
+    rows: CountedTable
     pipeline: PipelineConfig
     table: RowAdoption
     now: datetime
@@ -46,7 +49,6 @@ class Adoption:
 
         def take(access: TargetAccess, batch_id: int) -> TakenRows:
             with access.connection.cursor() as cursor:
-                self.table.require_columns(cursor)
                 explained.extend(self._explain(cursor))
                 if self.is_kept:
                     self.table.lock(cursor)
@@ -62,7 +64,7 @@ class Adoption:
     def _prove(self, cursor: psycopg.Cursor[Any]) -> TakenRows:
         """Prove the rows as they are now: no row comes while the table is locked."""
         watch = self.watch
-        log, known, recreated = find_known(watch, self.now)
+        _, log, known, recreated = find_known(watch, self.now, self.now)
         if recreated:
             raise self._refuse("A topic was created again since a look", "Its rows are of another topic")
         spans = [
@@ -75,7 +77,7 @@ class Adoption:
         history = lay_history(known, spans, {each: held.end for each, held in log.log_by_partition.items()})
         if not any(map(len, history.ranges)):
             raise self._refuse("The table has no rows of the topics", "Run the pipeline: it takes an empty table")
-        counted = count_within(watch, history.ranges, None)
+        counted = self.rows.count_within(history.ranges, None, partial(watch.source.read_log, watch.rules.topics))
         unread = find_unread(history, counted, watch.rules.holes)
         evidence = watch.source.look_into(unread) if unread else HoleEvidence((), (), {}, frozenset())
         balances = account(self.pipeline.name, history, counted, evidence, watch.rules.holes)
@@ -91,7 +93,7 @@ class Adoption:
 
     def _refuse(self, why: str, advice: str) -> DecisionRefusedError:
         return DecisionRefusedError(
-            f"{self.pipeline.name} cannot take {self.table.name} over. Nothing was changed.",
+            f"{self.pipeline.name} cannot take {self.rows.name} over. Nothing was changed.",
             why=f"{why}.",
             advice=f"{advice}.",
             pipeline=self.pipeline.name,

@@ -21,15 +21,29 @@ from batchledger.watching.look import TableWatch, WatchRules
 from batchledger.watching.postgres import PostgresTable
 from batchledger.watching.postgres_keys import PostgresKeys
 from batchledger.watching.relation import Relation
-from batchledger.watching.table import RowCoordinates, WatchedTable
+from batchledger.watching.table import CountedTable, RowCoordinates
 
 
 def build_watch(config: WatchConfig, tell: Callable[[str], None] = lambda _: None) -> TableWatch:
     """Build what a look works with. Opens nothing yet. Raises ConfigurationError."""
-    source = load_connection(config.source.connection, ("kafka",), f"{config.file}: source.connection")
-    log = KafkaLog(kafka_options(source))
-    table = build_table(config) if config.key is None else build_keyed_table(config, log, tell)
+    log = KafkaLog(source_options(config))
+    table = build_table(config) if config.key is None else build_keyed_table(config, log)
     return TableWatch(make_rules(config), log, table, build_store(config), tell)
+
+
+def source_options(config: WatchConfig) -> dict[str, str]:
+    """Return the options with which clients read the topics."""
+    return kafka_options(load_connection(config.source.connection, ("kafka",), f"{config.file}: source.connection"))
+
+
+def _table_dsn(config: WatchConfig) -> str:
+    return postgres_dsn(
+        load_connection(config.table.connection or "", ("postgres",), f"{config.file}: table.connection")
+    )
+
+
+def _find_relation(config: WatchConfig, indexed: str) -> Relation:
+    return Relation(_table_dsn(config), config.table.name, config.limits.timeout, f"Create an index on the {indexed}")
 
 
 def make_rules(config: WatchConfig) -> WatchRules:
@@ -52,38 +66,27 @@ def build_store(config: WatchConfig) -> WatchStore:
     return WatchStore(watch_ledger_dsn(config))
 
 
-def build_table(config: WatchConfig) -> WatchedTable:
-    """Build what reads the table."""
+def build_table(config: WatchConfig) -> CountedTable:
+    """Build what reads a table whose rows have coordinates. Raises ConfigurationError if they have none."""
     places = config.places
     coordinates = RowCoordinates(places.partition, places.offset, places.topic)
-    topics, bounds = tuple(config.source.topics), config.limits
     if config.table.catalog is not None:
         return _build_lake_table(config, config.table.catalog, coordinates)
-    connection = load_connection(config.table.connection or "", ("postgres",), f"{config.file}: table.connection")
-    return PostgresTable(
-        postgres_dsn(connection),
-        config.table.name,
-        coordinates,
-        topics,
-        bounds.max_rows,
-        bounds.timeout,
-        tuple(config.fingerprint),
-    )
+    of_rows = (coordinates, tuple(config.source.topics), config.limits.max_rows, tuple(config.fingerprint))
+    return PostgresTable(_find_relation(config, "coordinates"), *of_rows)
 
 
 def name_datasets(config: WatchConfig) -> tuple[list[Dataset], Dataset | None]:
     """Return what the topics and the table are called outside of Batchledger; None for a table of a lake."""
-    place = f"{config.file}: "
-    servers = kafka_options(load_connection(config.source.connection, ("kafka",), place))["bootstrap.servers"]
+    servers = source_options(config)["bootstrap.servers"]
     topics = [name_topic(servers, topic) for topic in config.source.topics]
     if config.table.connection is None:
         return topics, None
     schema, _, table = config.table.name.rpartition(".")
-    dsn = postgres_dsn(load_connection(config.table.connection, ("postgres",), place))
-    return topics, name_database_table(dsn, (schema or "public", table))
+    return topics, name_database_table(_table_dsn(config), (schema or "public", table))
 
 
-def _build_lake_table(config: WatchConfig, catalog: str, coordinates: RowCoordinates) -> WatchedTable:
+def _build_lake_table(config: WatchConfig, catalog: str, coordinates: RowCoordinates) -> CountedTable:
     # Imported here because both take seconds, and other tables do without them.
     from batchledger.watching.iceberg import open_lake_table
 
@@ -103,7 +106,7 @@ def _build_lake_table(config: WatchConfig, catalog: str, coordinates: RowCoordin
     return SparkTable(lake, partial(open_connect_session, url, f"{spark}/watch/{catalog}", tls=tls))
 
 
-def build_keyed_table(config: WatchConfig, log: KafkaLog, tell: Callable[[str], None]) -> KeyedTable:
+def build_keyed_table(config: WatchConfig, log: KafkaLog) -> KeyedTable:
     """Build what asks the table by key. Records are decoded as the ones of a pipeline with such a key."""
     rule = KeyRule(tuple(config.key or ()), *((config.compare.version, config.compare.names) if config.compare else ()))
     changes: dict[str, object] = {"unknown_fields": UnknownFieldPolicy.IGNORE}
@@ -117,10 +120,6 @@ def build_keyed_table(config: WatchConfig, log: KafkaLog, tell: Callable[[str], 
         },
         context={"folder": config.file.parent},
     )
-    connection = load_connection(config.table.connection or "", ("postgres",), f"{config.file}: table.connection")
-    relation = Relation(
-        postgres_dsn(connection), config.table.name, config.limits.timeout, "Create an index on the key"
-    )
     decoder = make_column_decoder(pipeline, watch_ledger_dsn(config), rule.needed)
-    rows = PostgresKeys(relation, rule, config.limits.max_rows)
-    return KeyedTable(rows, rule, decoder, partial(read_share, log.options), tell)
+    rows = PostgresKeys(_find_relation(config, "key"), rule, config.limits.max_rows)
+    return KeyedTable(rows, decoder, partial(read_share, log.options))

@@ -8,16 +8,17 @@ memory does not grow with either.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from batchledger.formats.decoding.decoder import RecordDecoder
-from batchledger.model.batch import LogState
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect
 from batchledger.model.records.columns import DELETED_COLUMN
-from batchledger.proof.watching import Discrepancy, Frame, TableCount
+from batchledger.proof.watching import Comparison, Discrepancy, TableCount
 from batchledger.watching.counting import Integers, OffsetCounter, cover, pack
 from batchledger.watching.keyed import (
     PORTION_RECORDS,
@@ -26,11 +27,10 @@ from batchledger.watching.keyed import (
     Flags,
     KeyedRecords,
     KeyJudge,
-    KeyRule,
     UpsertedKeys,
 )
 from batchledger.watching.postgres_keys import PostgresKeys
-from batchledger.watching.table import ENDLESS
+from batchledger.watching.table import ENDLESS, Asked, WatchedTable
 
 PORTION_BYTES = 64 * 1024 * 1024
 HELD, SEEN = "held", "seen"
@@ -51,6 +51,11 @@ class _KindCounter:
             partition, chosen = self.partitions[lane], offsets[lanes == lane]
             counter.add(pack(partition.topic, np.full(len(chosen), partition.partition), chosen))
 
+    def refuse(self, lanes: Integers, offsets: Integers, why: str) -> None:
+        self.add(Discrepancy.UNDECODABLE, lanes, offsets)
+        name = f"{self.partitions[lanes[0]]}@{offsets[0]}"
+        self.first_fault = self.first_fault or f"Undecodable is {name}, for one: {why}."
+
     def ranges_of(self, kind: str) -> tuple[OffsetRange, ...]:
         ends = {each.partition: each.until for each in self.room}
         counter = self.counters.get(kind)
@@ -66,77 +71,71 @@ class _KindCounter:
 
 
 @dataclass(frozen=True)
-class KeyedTable:
+class KeyedTable(WatchedTable):
     """A table whose rows have a key of their records. ``read`` yields the committed records of readable ranges.
 
-    ``decoder`` makes the columns of ``rule`` of them.
+    ``decoder`` makes the columns of them that the rule of ``rows`` needs.
     """
 
     rows: PostgresKeys
-    rule: KeyRule
     decoder: RecordDecoder
     read: Callable[[Sequence[OffsetRange]], Iterable[pa.RecordBatch]] = field(repr=False)
-    tell: Callable[[str], None] = field(default=lambda _: None, repr=False)
     portion_records: int = PORTION_RECORDS
+    newest_parts: ClassVar[int] = 0
+    """Each part that is proved again is read from Kafka: a share is dear enough."""
 
     @property
+    @override
     def name(self) -> str:
-        """What people call the table."""
-        return self.rows.name
+        return self.rows.relation.name
 
+    @override
     def find_moment(self) -> datetime | None:
-        """Return the moment that a replica has reached; None if the table is as new as it can be."""
-        return self.rows.find_moment()
+        return self.rows.relation.find_moment()
 
-    def count_records(
-        self, frames: Sequence[Frame], log: LogState, read_log: Callable[[], LogState]
-    ) -> tuple[list[Frame], TableCount]:
-        """Return which records of the frames have their row.
-
-        What Kafka no longer has cannot be asked for again, so the frames come back without it.
-        """
-        starts = {each.partition: log.log_by_partition[each.partition].log_start for each in frames}
-        present = [OffsetRange(each.partition, starts[each.partition], ENDLESS) for each in frames]
-        asked = intersect([part for each in frames for part in (*each.due, *each.old)], present)
-        tally = _KindCounter(sorted(starts), cover(asked))
-        judge: KeyJudge = UpsertedKeys() if self.rule.compared else AppendedKeys()
-        self._judge_portions(asked, tally, judge)
+    @override
+    def compare(self, asked: Asked) -> Comparison:
+        """Read the records of the frames, and ask for the rows of their keys."""
+        partitions = [each.known.partition for each in asked.frames]
+        present = [OffsetRange(each, asked.log.log_by_partition[each].log_start, ENDLESS) for each in partitions]
+        readable = intersect([part for each in asked.frames for part in (*each.due, *each.old)], present)
+        tally = _KindCounter(sorted(partitions), cover(readable))
+        judge: KeyJudge = UpsertedKeys() if self.rows.rule.compared else AppendedKeys()
+        self._judge_portions(asked, readable, tally, judge)
         if judge.is_waiting:
-            self._read_on(frames, asked, read_log(), tally, judge)
+            self._read_on(asked, readable, tally, judge)
         finished = judge.finish()
         for kind, places in ((HELD, finished.held), *finished.found.items()):
             if places:
                 lanes, offsets = np.array(places, np.int64).T
                 tally.add(kind, lanes, offsets)
         seen = tally.ranges_of(SEEN)
-        lost = count_offsets(find_gaps(present, within=[part for each in frames for part in each.old]))
-        frames = [replace(each, old=tuple(intersect(each.old, seen))) for each in frames]
+        lost = count_offsets(find_gaps(present, within=[part for each in asked.frames for part in each.old]))
+        frames = [replace(each, old=tuple(intersect(each.old, seen))) for each in asked.frames]
         kinds = (Discrepancy.UNDECODABLE, Discrepancy.STALE, Discrepancy.UNDELETED)
         judged = {kind: ranges for kind in kinds if (ranges := tally.ranges_of(kind))}
-        return frames, TableCount(
-            held=tally.ranges_of(HELD),
-            repeated=tally.ranges_of(Discrepancy.TWICE),
-            seen=seen,
-            judged=judged,
-            notes=tuple(self._note(finished.notes, tally, lost)),
-        )
+        notes = tuple(self._note(finished.notes, tally, lost))
+        held, repeated = tally.ranges_of(HELD), tally.ranges_of(Discrepancy.TWICE)
+        return Comparison(frames, TableCount(held, repeated, seen=seen, judged=judged, notes=notes))
 
     def _note(self, notes: Iterable[str], tally: _KindCounter, lost: int) -> Iterator[str]:
         yield (
-            f"Proved by key ({', '.join(self.rule.key)}), not by offset: a row is known to be there, and not to be the "
-            "row of this record alone. Rows whose key no record has are not found."
+            f"Proved by key ({', '.join(self.rows.rule.key)}), not by offset: a row is known to be there, and not to "
+            "be the row of this record alone. Rows whose key no record has are not found."
         )
         yield from notes
         if lost:
             yield f"{lost:,} offsets that were to be proved again are no longer in Kafka, so their keys are not known."
-        if self.rule.compared:
+        if self.rows.rule.compared:
             yield "What was proved of an upserted table is not proved again, except by --all."
         if tally.first_fault:
             yield tally.first_fault
 
-    def _judge_portions(self, asked: Sequence[OffsetRange], tally: _KindCounter, judge: KeyJudge) -> None:
+    def _judge_portions(
+        self, asked: Asked, readable: Sequence[OffsetRange], tally: _KindCounter, judge: KeyJudge
+    ) -> None:
         is_first = True
-        for portion in self._portions(asked):
+        for portion in self._portions(readable):
             tally.add(SEEN, *tally.find_lanes(portion))
             records, texts = self._decode(portion, tally, is_judged=True)
             groups = judge.group(records)
@@ -144,31 +143,30 @@ class KeyedTable:
                 continue
             newest = [each.take(pa.array(groups.newest)) for each in texts]
             if is_first:
-                total = count_offsets(asked)
+                total = count_offsets(readable)
                 cost = self.rows.estimate(newest, total)
-                self.tell(
+                asked.tell(
                     f"{self.name}: reads {total:,} offsets of Kafka, and about {cost.rows:,} rows by key: {cost.how}"
                 )
                 is_first = False
             held = judge.judge(records, groups, self.rows.ask(newest))
             tally.add(HELD, records.lanes[held], records.offsets[held])
 
-    def _read_on(
-        self, frames: Sequence[Frame], asked: Sequence[OffsetRange], log: LogState, tally: _KindCounter, judge: KeyJudge
-    ) -> None:
+    def _read_on(self, asked: Asked, readable: Sequence[OffsetRange], tally: _KindCounter, judge: KeyJudge) -> None:
         """Read where records may lie that a key waits for: what was not asked, and what has come meanwhile."""
-        starts = judge.find_starts()
-        places = {each: number for number, each in enumerate(tally.partitions)}
+        starts, log_by_partition = judge.find_starts(), asked.read_log().log_by_partition
         wanted = []
-        for each in frames:
-            place, bounds = places[each.partition], log.log_by_partition[each.partition]
+        for place, partition in enumerate(tally.partitions):
+            bounds = log_by_partition[partition]
             if starts is None or place in starts:
                 # Rows may be of records from before the watch began.
                 start = bounds.log_start if starts is None else max(starts[place] + 1, bounds.log_start)
-                wanted.append(OffsetRange(each.partition, start, max(start, bounds.end)))
-        more = find_gaps(asked, within=wanted)
+                wanted.append(OffsetRange(partition, start, max(start, bounds.end)))
+        more = find_gaps(readable, within=wanted)
         if more:
-            self.tell(f"{self.name}: reads {count_offsets(more):,} offsets more, for other records of keys that differ")
+            asked.tell(
+                f"{self.name}: reads {count_offsets(more):,} offsets more, for other records of keys that differ"
+            )
         for portion in self._portions(more):
             records, _ = self._decode(portion, tally, is_judged=False)
             judge.see(records, judge.group(records))
@@ -200,45 +198,32 @@ class KeyedTable:
         deletes = np.zeros(batch.num_rows, bool)
         if DELETED_COLUMN in batch.schema.names:
             deletes = batch[DELETED_COLUMN].to_numpy(zero_copy_only=False)
-        texts = [self.rows.write(name, batch[name]) for name in self.rule.needed]
+        texts = [self.rows.write(name, batch[name]) for name in self.rows.rule.needed]
         is_fit = self._find_fit(batch, texts, deletes)
         if is_judged:
-            self._add_others(decoded.set_aside, decoded.skipped, tally)
+            if decoded.set_aside is not None:
+                tally.refuse(*tally.find_lanes(decoded.set_aside), decoded.set_aside["error"][0].as_py())
+            if decoded.skipped is not None:
+                tally.add(HELD, *tally.find_lanes(decoded.skipped))
             if not is_fit.all():
-                tally.add(Discrepancy.UNDECODABLE, lanes[~is_fit], offsets[~is_fit])
-                name = f"{tally.partitions[lanes[~is_fit][0]]}@{offsets[~is_fit][0]}"
-                columns = ", ".join(self.rule.needed)
-                tally.first_fault = tally.first_fault or (
-                    f"Undecodable is {name}, for one: {columns}: one is null, or {self.name} cannot hold it."
-                )
+                why = f"{', '.join(self.rows.rule.needed)}: one is null, or {self.name} cannot hold it"
+                tally.refuse(lanes[~is_fit], offsets[~is_fit], why)
         fit = pa.array(is_fit)
         texts = [each.filter(fit) for each in texts]
-        keys = texts[: len(self.rule.key)]
+        keys = texts[: len(self.rows.rule.key)]
         joined = keys[0] if len(keys) == 1 else pc.binary_join_element_wise(*keys, SEPARATOR)
         return KeyedRecords(lanes[is_fit], offsets[is_fit], joined, deletes[is_fit]), texts
 
     def _find_fit(self, batch: pa.RecordBatch, texts: Sequence[pa.StringArray], deletes: Flags) -> Flags:
         """Return which records have a key that the table can hold, and something to compare."""
         is_fit = np.ones(batch.num_rows, bool)
-        for name, each in zip(self.rule.needed, texts, strict=True):
+        for name, each in zip(self.rows.rule.needed, texts, strict=True):
             is_there = each.is_valid().to_numpy(zero_copy_only=False)
-            if name in self.rule.key:
+            if name in self.rows.rule.key:
                 is_fit &= is_there
-            elif name == self.rule.version:
+            elif name == self.rows.rule.version:
                 is_fit &= is_there | deletes
             else:
                 # A null is a value, too; what the column cannot hold is none.
                 is_fit &= is_there | batch[name].is_null().to_numpy(zero_copy_only=False)
         return is_fit
-
-    def _add_others(self, refused: pa.RecordBatch | None, skipped: pa.RecordBatch | None, tally: _KindCounter) -> None:
-        """Take note of the records that have become no row: refused ones, and those that need none."""
-        if refused is not None:
-            lanes, offsets = tally.find_lanes(refused)
-            tally.add(Discrepancy.UNDECODABLE, lanes, offsets)
-            why = refused["error"][0].as_py()
-            tally.first_fault = tally.first_fault or (
-                f"Undecodable is {tally.partitions[lanes[0]]}@{offsets[0]}, for one: {why}."
-            )
-        if skipped is not None:
-            tally.add(HELD, *tally.find_lanes(skipped))

@@ -7,7 +7,6 @@ and how many rows there are. More rows than bits means that an offset is there t
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,61 +137,37 @@ class RepeatCounter:
     """Finds the offsets of some ranges that more than one row has, in a quarter of a byte an offset."""
 
     spans: Sequence[OffsetRange]
-    _first: dict[TopicPartition, int] = field(default_factory=dict)
-    _once: dict[TopicPartition, npt.NDArray[np.uint64]] = field(default_factory=dict)
-    _again: dict[TopicPartition, npt.NDArray[np.uint64]] = field(default_factory=dict)
+    _seen: dict[TopicPartition, tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         """Make room, from the first range of a partition to its last one."""
-        for partition in {each.partition for each in self.spans}:
-            here = [each for each in self.spans if each.partition == partition]
-            first = min(each.start for each in here) // BITS
-            size = -(-max(each.until for each in here) // BITS) - first
-            self._first[partition] = first
-            self._once[partition], self._again[partition] = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
+        for each in cover(self.spans):
+            first = each.start // BITS
+            size = -(-each.until // BITS) - first
+            self._seen[each.partition] = first, np.zeros(size, np.uint64), np.zeros(size, np.uint64)
 
     def add(self, topic: str, partitions: Integers, offsets: Integers) -> None:
         """Add rows."""
         for number in np.unique(partitions[partitions >= 0]).tolist():
-            partition = TopicPartition(topic, number)
-            if partition in self._first:
-                here = np.sort(offsets[partitions == number])
-                is_again = np.zeros(len(here), bool)
-                is_again[1:] = here[1:] == here[:-1]
-                places, bits = self._place(partition, here[~is_again])
-                self._again[partition][places] |= self._once[partition][places] & bits
-                self._once[partition][places] |= bits
-                places, bits = self._place(partition, here[is_again])
-                self._again[partition][places] |= bits
-
-    def _place(self, partition: TopicPartition, offsets: Integers) -> tuple[Integers, npt.NDArray[np.uint64]]:
-        packed = pack(partition.topic, np.full_like(offsets, partition.partition), offsets)
-        places = packed.words - self._first[partition]
-        is_within = (packed.words >= 0) & (places >= 0) & (places < len(self._once[partition]))
-        return places[is_within], packed.bits[is_within].view(np.uint64)
+            if seen := self._seen.get(TopicPartition(topic, number)):
+                first, once, again = seen
+                here, times = np.unique(offsets[partitions == number], return_counts=True)
+                for some in (here, here[times > 1]):
+                    packed = pack(topic, np.full_like(some, number), some)
+                    is_within = (packed.words >= first) & (packed.words < first + len(once))
+                    places, bits = packed.words[is_within] - first, packed.bits[is_within].view(np.uint64)
+                    again[places] |= once[places] & bits
+                    once[places] |= bits
 
     def finish(self) -> Iterator[Words]:
         """Yield the words of the offsets that were there more than once."""
-        for partition, again in sorted(self._again.items()):
+        for partition, (first, _, again) in sorted(self._seen.items(), key=lambda each: each[0]):
             places = np.flatnonzero(again)
-            bits, words = again[places], places + self._first[partition]
-            numbers = np.full_like(words, partition.partition)
-            yield Words(
-                partition.topic, numbers, words, bits.view(np.int64), 2 * np.bitwise_count(bits).astype(np.int64)
-            )
-
-    def list_first(self, limit: int) -> list[OffsetRange]:
-        """Return the first of these offsets within the ranges, in order."""
-        found = (
-            OffsetRange(TopicPartition(each.topic, partition), offset, offset + 1)
-            for each in self.finish()
-            for partition, word, bits in zip(
-                each.partitions.tolist(), each.words.tolist(), each.bits.tolist(), strict=True
-            )
-            for offset in range(word * BITS, (word + 1) * BITS)
-            if bits >> (offset % BITS) & 1
-        )
-        return list(islice((each for each in found if any(map(each.intersects, self.spans))), limit))
+            bits, words = again[places], places + first
+            numbers, rows = np.full_like(words, partition.partition), 2 * np.bitwise_count(bits).astype(np.int64)
+            yield Words(partition.topic, numbers, words, bits.view(np.int64), rows)
 
 
 def _list_ranges(partition: TopicPartition, seen: _SeenWords) -> Iterator[OffsetRange]:
@@ -210,6 +185,14 @@ def _list_ranges(partition: TopicPartition, seen: _SeenWords) -> Iterator[Offset
                 start = None
     if start is not None:
         yield OffsetRange(partition, start, (seen.first + len(seen.bits)) * BITS)
+
+
+def split_words(topics: Sequence[str], numbers: Integers, partitions: Integers, *of_words: Integers) -> Iterator[Words]:
+    """Yield words by their topics, given as numbers. What has a negative one is of no topic, and so of no partition."""
+    for number in np.unique(numbers).tolist():
+        chosen = numbers == number
+        named = partitions[chosen] if number >= 0 else np.full(chosen.sum(), -1)
+        yield Words(topics[max(0, number)], named, *(each[chosen] for each in of_words))
 
 
 def cover(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:

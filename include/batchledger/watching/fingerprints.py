@@ -15,7 +15,7 @@ from batchledger.proof.watching import Discrepancy, Found, Judgement, tell
 from batchledger.watching.table import WatchedTable
 
 
-def compare(
+def compare_hashes(
     table: WatchedTable,
     known: Mapping[Part, Fingerprint],
     held: Sequence[OffsetRange],

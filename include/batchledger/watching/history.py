@@ -6,7 +6,6 @@ A whole look has a line for each partition, which may be 10,000, and up to 1,000
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from batchledger.database.transactions import read_statement
 from batchledger.ledger.schema import snapshot
@@ -49,7 +48,13 @@ def load_summaries(dsn: str, watches: Collection[str], limit: int = 1) -> dict[s
     with snapshot(dsn, "look at the looks of watches") as cursor:
         cursor.execute(read_statement(__package__, "load_summaries"), {"watches": list(watches), "limit": limit})
         for watch, document, counts in cursor:
-            found.setdefault(watch, []).append(_read(document, counts))
+            summary = LookSummary(
+                looked_at=datetime.fromisoformat(document["looked_at"]),
+                outcome=WatchOutcome(document["outcome"]),
+                found={each: counts[each] for each in Discrepancy if each in counts},
+                **{name: document[name] for name in ("offsets", "rows", "proved", "late")},
+            )
+            found.setdefault(watch, []).append(summary)
     return found
 
 
@@ -58,12 +63,3 @@ def list_unreachable(dsn: str, watches: Collection[str]) -> dict[str, datetime]:
     with snapshot(dsn, "look for watches that cannot look") as cursor:
         cursor.execute(read_statement(__package__, "list_unreachable"), [list(watches)])
         return dict(cursor)
-
-
-def _read(document: Mapping[str, Any], counts: Mapping[str, int]) -> LookSummary:
-    return LookSummary(
-        looked_at=datetime.fromisoformat(document["looked_at"]),
-        outcome=WatchOutcome(document["outcome"]),
-        found={each: counts[each] for each in Discrepancy if each in counts},
-        **{name: document[name] for name in ("offsets", "rows", "proved", "late")},
-    )

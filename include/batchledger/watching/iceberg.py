@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -16,12 +15,12 @@ from pyiceberg.table import FileScanTask, Table
 from typing_extensions import override
 
 from batchledger.model.counting import describe_count
-from batchledger.model.offsets import OffsetRange, TopicPartition
+from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.settings.connections import load_connection
 from batchledger.sinks.iceberg.catalog import LakeCatalog, open_catalog, spark_settings, translate_errors
 from batchledger.watching.counting import RepeatCounter, Words, pack
 from batchledger.watching.iceberg_files import CoordinateColumns, Rows, choose_files, find_columns, open_files
-from batchledger.watching.table import ReadCost, RepeatedRows, RowCoordinates, WatchedTable, refuse_table, require_bound
+from batchledger.watching.table import CountedTable, LocatedRows, ReadCost, RowCoordinates, refuse_table, require_bound
 
 PLACES_SHOWN = 4
 
@@ -41,7 +40,7 @@ def open_lake_table(catalog: str, asked_by: str, *of_table: Any) -> "LakeTable":
 
 
 @dataclass(frozen=True)
-class LakeTable(WatchedTable):
+class LakeTable(CountedTable):
     """``table`` is namespace and name; ``topics`` are the ones that its rows are of."""
 
     catalog: LakeCatalog
@@ -61,10 +60,6 @@ class LakeTable(WatchedTable):
     def spark_settings(self) -> Mapping[str, str]:
         """The settings with which a session of Spark finds the table under its name."""
         return spark_settings(self.catalog)
-
-    @override
-    def find_moment(self) -> datetime | None:
-        return None
 
     @override
     def estimate(self, spans: Sequence[OffsetRange] | None) -> ReadCost:
@@ -88,27 +83,28 @@ class LakeTable(WatchedTable):
     @override
     def count_repeated(self, spans: Sequence[OffsetRange]) -> Iterator[Words]:
         with self.open("find offsets that are there twice") as (table, columns):
-            yield from self._find_repeated(table, columns, spans).finish()
+            counter = RepeatCounter(spans)
+            for _, _, rows in self._read(table, columns, self._plan(table, columns, spans)):
+                for topic, chosen in self._by_topic(rows):
+                    counter.add(topic, chosen.partitions, chosen.offsets)
+            yield from counter.finish()
 
     @override
-    def find_repeated(self, spans: Sequence[OffsetRange], limit: int) -> Sequence[RepeatedRows]:
+    def locate(self, offsets: Sequence[OffsetRange]) -> Sequence[LocatedRows]:
+        wanted = [each.start for each in offsets]
         with self.open("find rows that are there twice") as (table, columns):
-            wanted = self._find_repeated(table, columns, spans).list_first(limit)
-            places: dict[OffsetRange, list[RowPlace]] = {each: [] for each in wanted}
-            tasks = self._plan(table, columns, wanted) if wanted else []
+            places: dict[OffsetRange, list[RowPlace]] = {each: [] for each in offsets}
+            tasks = self._plan(table, columns, offsets)
             copies = _number_copies(tasks)
             for task, first, rows in self._read(table, columns, tasks):
-                for each, at in self._locate(rows, wanted):
-                    row = None if task.delete_files else first + at
-                    places[each].append(RowPlace(task.file.file_path, row, copies[id(task)]))
-            return describe_repeated(table, places)
-
-    def _find_repeated(self, table: Table, columns: CoordinateColumns, spans: Sequence[OffsetRange]) -> RepeatCounter:
-        counter = RepeatCounter(spans)
-        for _, _, rows in self._read(table, columns, self._plan(table, columns, spans)):
-            for topic, chosen in self._by_topic(rows):
-                counter.add(topic, chosen.partitions, chosen.offsets)
-        return counter
+                near = rows.choose((rows.partitions >= 0) & np.isin(rows.offsets, wanted))
+                for topic, chosen in self._by_topic(near):
+                    for *place, at in zip(*(part.tolist() for part in chosen[1:]), strict=True):
+                        found = places.get(single_offset(topic, *place))
+                        if found is not None:
+                            row = None if task.delete_files else first + at
+                            found.append(RowPlace(task.file.file_path, row, copies[id(task)]))
+            return describe_places(table, places)
 
     def _pack(self, rows: Rows, spans: Sequence[OffsetRange] | None) -> Iterator[Words]:
         """Yield the words of rows; of files that are read for some spans, rows of other partitions are left out."""
@@ -125,15 +121,6 @@ class LakeTable(WatchedTable):
             chosen = rows if self.coordinates.topic is None else rows.choose(rows.topics == number)
             if len(chosen.topics):
                 yield topic, chosen
-
-    def _locate(self, rows: Rows, wanted: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, int]]:
-        """Yield which of the rows have one of the offsets, and which."""
-        by_offset = {(each.partition, each.start): each for each in wanted}
-        offsets = np.unique([each.start for each in wanted])
-        for topic, chosen in self._by_topic(rows.choose(np.isin(rows.offsets, offsets))):
-            for partition, offset, at in zip(*(part.tolist() for part in chosen[1:]), strict=True):
-                if found := by_offset.get((TopicPartition(topic, partition), offset)) if partition >= 0 else None:
-                    yield found, at
 
     def _plan(
         self, table: Table, columns: CoordinateColumns, spans: Sequence[OffsetRange] | None
@@ -212,12 +199,12 @@ def _number_copies(tasks: Sequence[FileScanTask]) -> Mapping[int, int]:
     return numbers
 
 
-def describe_repeated(table: Table, places: Mapping[OffsetRange, Sequence[RowPlace]]) -> list[RepeatedRows]:
+def describe_places(table: Table, places: Mapping[OffsetRange, Sequence[RowPlace]]) -> list[LocatedRows]:
     """Return offsets with the places of their rows: the file, the row in it, and the snapshot that added the file."""
     shown = {each: found[:PLACES_SHOWN] for each, found in places.items()}
     snapshots = _find_snapshots(table, {place.path for found in shown.values() for place in found})
     return [
-        RepeatedRows(each, len(places[each]), tuple(_describe(place, snapshots) for place in found))
+        LocatedRows(each, len(places[each]), tuple(_describe(place, snapshots) for place in found))
         for each, found in shown.items()
     ]
 

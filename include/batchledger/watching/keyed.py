@@ -92,6 +92,7 @@ class KeyJudge(Protocol):
 
     def group(self, records: KeyedRecords) -> Groups:
         """Return the records by what one row is for. The table is asked for the newest record of each."""
+        return group_keys(records.keys)
 
     def judge(self, records: KeyedRecords, groups: Groups, answer: KeyAnswer) -> Flags:
         """Return which records the table holds. Raises ConfigurationError if too many keys wait."""
@@ -101,6 +102,7 @@ class KeyJudge(Protocol):
 
     def find_starts(self) -> Mapping[int, int] | None:
         """Return behind which offset of which partition records may lie that a key waits for; None if all may be."""
+        return None
 
     @property
     def is_waiting(self) -> bool:
@@ -136,10 +138,6 @@ class AppendedKeys(KeyJudge):
     repeats: int = 0
 
     @override
-    def group(self, records: KeyedRecords) -> Groups:
-        return group_keys(records.keys)
-
-    @override
     def judge(self, records: KeyedRecords, groups: Groups, answer: KeyAnswer) -> Flags:
         self.repeats += len(groups.numbers) - len(groups.keys)
         for number in np.flatnonzero(answer.rows > 1).tolist():
@@ -157,10 +155,6 @@ class AppendedKeys(KeyJudge):
     def see(self, records: KeyedRecords, groups: Groups) -> None:
         for number, key in _list_known(groups, self.several):
             self.several[key].records += int(groups.counts[number])
-
-    @override
-    def find_starts(self) -> None:
-        return None
 
     @property
     @override

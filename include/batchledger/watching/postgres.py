@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -14,9 +14,9 @@ from typing_extensions import override
 
 from batchledger.database.transactions import ranges_as_arrays, read_sql
 from batchledger.model.offsets import OffsetRange, single_offset
-from batchledger.watching.counting import Words
+from batchledger.watching.counting import Words, split_words
 from batchledger.watching.relation import Relation
-from batchledger.watching.table import ReadCost, RepeatedRows, RowCoordinates, WatchedTable, require_bound
+from batchledger.watching.table import CountedTable, LocatedRows, ReadCost, RowCoordinates, require_bound
 
 PLACES_SHOWN = 4
 FEW_SPANS = 100
@@ -31,38 +31,33 @@ _HAS_PLACES = frozenset({"r", "m", "p"})
 
 
 @dataclass(frozen=True)
-class PostgresTable(WatchedTable):
-    """``name`` is the table, with or without its schema; ``topics`` are the ones that its rows are of.
+class PostgresTable(CountedTable):
+    """``topics`` are the ones that its rows are of, ``hashed`` the columns of a fingerprint."""
 
-    ``hashed`` are the columns of a fingerprint.
-    """
-
-    dsn: str = field(repr=False)
-    table: str
+    relation: Relation
     coordinates: RowCoordinates
     topics: tuple[str, ...]
     max_rows: int | None = None
-    timeout_seconds: float = 600
     hashed: tuple[str, ...] = ()
 
     @property
     @override
     def name(self) -> str:
-        return self.table
+        return self.relation.name
 
     @override
     def find_moment(self) -> datetime | None:
-        return self._relation.find_moment()
+        return self.relation.find_moment()
 
     @override
     def estimate(self, spans: Sequence[OffsetRange] | None) -> ReadCost:
         text = self._fill("count_words", spans).as_string(None)
         select = text.removeprefix("copy (").removesuffix(") to stdout (format binary)")
-        cost, has_whole = self._relation.explain(sql.SQL(select))
+        cost, has_whole = self.relation.explain(sql.SQL(select))
         if spans is not None and has_whole:
             cost = ReadCost(self.estimate(None).rows, cost.how)
         advice = "Create an index on the coordinates, let the watch begin later (since), or raise max_rows."
-        return require_bound(self.table, cost, self.max_rows, advice)
+        return require_bound(self.name, cost, self.max_rows, advice)
 
     @override
     def count(self, spans: Sequence[OffsetRange] | None) -> Iterator[Words]:
@@ -73,12 +68,12 @@ class PostgresTable(WatchedTable):
         return self._copy(self._fill("count_repeated_words", spans), "find offsets that are there twice")
 
     @override
-    def find_repeated(self, spans: Sequence[OffsetRange], limit: int) -> Sequence[RepeatedRows]:
-        more = {"limit": sql.Literal(limit), "places": sql.Literal(PLACES_SHOWN), "topic": sql.Literal(self.topics[0])}
-        with self._relation.session("find offsets that are there twice") as cursor:
-            cursor.execute(self._fill("list_repeated", spans, **more))
+    def locate(self, offsets: Sequence[OffsetRange]) -> Sequence[LocatedRows]:
+        more = {"places": sql.Literal(PLACES_SHOWN), "topic": sql.Literal(self.topics[0])}
+        with self.relation.session("find rows that are there twice") as cursor:
+            cursor.execute(self._fill("locate_rows", offsets, **more))
             return [
-                RepeatedRows(single_offset(topic, partition, offset), rows, tuple(filter(None, places)))
+                LocatedRows(single_offset(topic, partition, offset), rows, tuple(filter(None, places)))
                 for topic, partition, offset, rows, places in cursor
             ]
 
@@ -87,7 +82,7 @@ class PostgresTable(WatchedTable):
         if not ranges:
             return []
         query = read_sql(__package__, "fingerprint_ranges").format(all=self._all_rows, **self._join(ranges))
-        with self._relation.session("hash the rows") as cursor:
+        with self.relation.session("hash the rows") as cursor:
             return [found for (found,) in cursor.execute(query)]
 
     def _join(self, spans: Sequence[OffsetRange]) -> dict[str, sql.Composable]:
@@ -122,8 +117,8 @@ class PostgresTable(WatchedTable):
     @cached_property
     def _all_rows(self) -> sql.Composed:
         """Read which types the coordinates have; return a query for the coordinates of all rows of the topics."""
-        with self._relation.session("look at its columns") as cursor:
-            relation, kind, may_read_all = self._relation.describe(cursor)
+        with self.relation.session("look at its columns") as cursor:
+            relation, kind, may_read_all = self.relation.describe(cursor)
             partition = self._integer(cursor, relation, "partition", self.coordinates.partition)
             record = self._integer(cursor, relation, "offset", self.coordinates.offset)
             topic: sql.Composable = sql.SQL("null::text")
@@ -131,7 +126,7 @@ class PostgresTable(WatchedTable):
             if self.coordinates.topic is not None:
                 path, type_name = self._walk(cursor, relation, "topic", self.coordinates.topic)
                 if type_name not in _TEXTS:
-                    raise self._relation.refuse(f"has a topic of type {type_name}", "Name a column of text.")
+                    raise self.relation.refuse(f"has a topic of type {type_name}", "Name a column of text.")
                 topic = sql.SQL("({})::text").format(path)
                 where = sql.SQL("where ({0})::text = any({1}::text[]) or ({0}) is null").format(
                     path, sql.Literal(list(self.topics))
@@ -142,7 +137,7 @@ class PostgresTable(WatchedTable):
         content = sql.SQL("row({})::text").format(hashed) if self.hashed else sql.SQL("null::text")
         return sql.SQL(
             "(select {} as topic, {} as partition, {} as record, {} as place, {} as content from {} c {})"
-        ).format(topic, partition, record, place, content, self._relation.identifier, where)
+        ).format(topic, partition, record, place, content, self.relation.identifier, where)
 
     def _integer(self, cursor: psycopg.Cursor[Any], relation: int, what: str, path: str) -> sql.Composable:
         """Return an expression for a coordinate: a whole number, or null if what is there is none."""
@@ -159,7 +154,7 @@ class PostgresTable(WatchedTable):
             if type_name.startswith("float")
             else "Name a whole number, or a text."
         )
-        raise self._relation.refuse(f"has {path} of type {type_name} for the {what}", advice)
+        raise self.relation.refuse(f"has {path} of type {type_name} for the {what}", advice)
 
     def _walk(self, cursor: psycopg.Cursor[Any], relation: int, what: str, path: str) -> tuple[sql.Composable, str]:
         """Return the expression of a path, and its type. A path leads into composite types and JSON."""
@@ -169,7 +164,7 @@ class PostgresTable(WatchedTable):
         while rest and type_name not in _DOCUMENTS:
             part, *rest = rest
             if not below:
-                raise self._relation.refuse(
+                raise self.relation.refuse(
                     f"has no {path} for the {what}: type {type_name} has no parts", "Correct the path."
                 )
             expression = sql.SQL("({}).{}").format(expression, sql.Identifier(part))
@@ -179,20 +174,16 @@ class PostgresTable(WatchedTable):
         return expression, type_name
 
     def _describe(self, cursor: psycopg.Cursor[Any], relation: int, what: str, path: str, name: str) -> tuple[str, int]:
-        found = self._relation.find_type(cursor, relation, name)
+        found = self.relation.find_type(cursor, relation, name)
         if found is None:
-            hint = self._relation.explain_columns(cursor, relation, name)
+            hint = self.relation.explain_columns(cursor, relation, name)
             advice = f"Write in coordinates what its column is called; {hint}"
-            raise self._relation.refuse(f"has no {path} for the {what}", advice)
+            raise self.relation.refuse(f"has no {path} for the {what}", advice)
         return found
-
-    @cached_property
-    def _relation(self) -> Relation:
-        return Relation(self.dsn, self.table, self.timeout_seconds, "Create an index on the coordinates")
 
     def _copy(self, statement: sql.Composed, action: str) -> Iterator[Words]:
         """Read the rows of a copy, which have one size, many at a time."""
-        with self._relation.session(action) as cursor, cursor.copy(statement) as copy:
+        with self.relation.session(action) as cursor, cursor.copy(statement) as copy:
             parts: list[bytes] = []
             skipped = False
             for part in copy:
@@ -206,14 +197,5 @@ class PostgresTable(WatchedTable):
         content = b"".join(parts)
         start = 0 if is_begun else _HEADER_BYTES
         rows = np.frombuffer(content, _ROW, (len(content) - start) // _ROW.itemsize, start)
-        for number in np.unique(rows["v0"]).tolist():
-            chosen = rows[rows["v0"] == number]
-            partitions, words, bits, counts = (chosen[f"v{at}"].astype(np.int64) for at in range(1, 5))
-            is_stray = number < 1
-            yield Words(
-                self.topics[max(0, number - 1)],
-                np.full_like(partitions, -1) if is_stray else partitions,
-                words,
-                bits,
-                counts,
-            )
+        topics, *of_words = (rows[f"v{at}"].astype(np.int64) for at in range(5))
+        return split_words(self.topics, topics - 1, *of_words)

@@ -5,7 +5,6 @@ Keys travel as parameters, as texts that the types of the table's columns read: 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 
 import numpy as np
@@ -34,15 +33,6 @@ class PostgresKeys:
     rule: KeyRule
     max_rows: int | None = None
 
-    @property
-    def name(self) -> str:
-        """What people call the table."""
-        return self.relation.name
-
-    def find_moment(self) -> datetime | None:
-        """Return the moment that a replica has reached; None if the table is as new as it can be."""
-        return self.relation.find_moment()
-
     def write(self, name: str, values: pa.Array) -> pa.StringArray:
         """Return the texts that the column of the table reads as these values; null also for what it cannot hold."""
         type_name = self._types[name]
@@ -61,7 +51,9 @@ class PostgresKeys:
         portions = -(-keys // PORTION_RECORDS)
         how = planned.how + (f", {portions:,} times" if portions > 1 else "")
         advice = "Create an index on the key, let the watch begin later (since), or raise max_rows."
-        return require_bound(self.name, ReadCost(max(keys, portions * planned.rows), how), self.max_rows, advice)
+        return require_bound(
+            self.relation.name, ReadCost(max(keys, portions * planned.rows), how), self.max_rows, advice
+        )
 
     def ask(self, texts: Sequence[pa.StringArray]) -> KeyAnswer:
         """Return what the table says of keys, given as texts, one array for each of ``KeyRule.needed``."""

@@ -14,9 +14,9 @@ from batchledger.model.records.columns import COORDINATE_COLUMNS
 from batchledger.model.records.contract import Contract
 from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
 from batchledger.reading import sample_topics
-from batchledger.settings.connections import kafka_options, load_connection
 from batchledger.source.kafka.log import KafkaLog
 from batchledger.source.kafka.records import read_first
+from batchledger.watching.building import source_options
 
 RANGES_IN_ORDER = 1_000
 _SAMPLED = 1_000
@@ -24,14 +24,14 @@ _SAMPLED = 1_000
 
 def read_missing(config: WatchConfig, ranges: Sequence[OffsetRange], limit: int) -> FoundRecords:
     """Return the first ``limit`` records of the ranges, as Kafka has them now."""
-    options = _source_options(config)
+    options = source_options(config)
     reach = find_reach(ranges, KafkaLog(options).read_log(config.source.topics).log_by_partition)
     return combine_records(reach, read_first(options, reach.readable, limit + 1), (), limit)
 
 
 def propose_schema(config: WatchConfig) -> str:
     """Return the schema that takes the newest records of the topics. Raises ConfigurationError if these are no JSON."""
-    sample = sample_topics(_source_options(config), config.source.topics, _SAMPLED)
+    sample = sample_topics(source_options(config), config.source.topics, _SAMPLED)
     proposal = Contract((), sample).proposal
     if not proposal:
         raise ConfigurationError(
@@ -127,8 +127,3 @@ def write_insert(config: WatchConfig, pipeline: PipelineConfig) -> str | None:
         values=sql.SQL(", ").join(sql.Identifier("m", each) for each in columns.values()),
         same=same,
     ).as_string()
-
-
-def _source_options(config: WatchConfig) -> dict[str, str]:
-    source = load_connection(config.source.connection, ("kafka",), f"{config.file}: source.connection")
-    return kafka_options(source)

@@ -6,7 +6,6 @@ A word of 64 offsets takes 36 bytes on its way through the driver of Spark, whos
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 from pyiceberg.table import Table
@@ -18,16 +17,16 @@ from typing_extensions import override
 
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import OffsetRange, single_offset
-from batchledger.watching.counting import Words
-from batchledger.watching.iceberg import LakeTable, RowPlace, count_total, describe_repeated
+from batchledger.watching.counting import Words, split_words
+from batchledger.watching.iceberg import LakeTable, RowPlace, count_total, describe_places
 from batchledger.watching.iceberg_files import LARGEST, CoordinateColumn, CoordinateColumns
-from batchledger.watching.table import ReadCost, RepeatedRows, WatchedTable
+from batchledger.watching.table import CountedTable, LocatedRows, ReadCost
 
 _RECORD = ("topic", "partition", "record")
 
 
 @dataclass(frozen=True)
-class SparkTable(WatchedTable):
+class SparkTable(CountedTable):
     """``lake`` is the table; ``open_session`` lends a session of Spark Connect."""
 
     lake: LakeTable
@@ -37,10 +36,6 @@ class SparkTable(WatchedTable):
     @override
     def name(self) -> str:
         return self.lake.name
-
-    @override
-    def find_moment(self) -> datetime | None:
-        return None
 
     @override
     def estimate(self, spans: Sequence[OffsetRange] | None) -> ReadCost:
@@ -59,26 +54,22 @@ class SparkTable(WatchedTable):
             yield from self._fetch(_repeated(rows))
 
     @override
-    def find_repeated(self, spans: Sequence[OffsetRange], limit: int) -> Sequence[RepeatedRows]:
+    def locate(self, offsets: Sequence[OffsetRange]) -> Sequence[LocatedRows]:
         places: dict[OffsetRange, list[RowPlace]] = {}
-        with self._select("find rows that are there twice", spans) as (table, rows):
-            for topic, *record, found in _repeated(rows).orderBy(*_RECORD).limit(limit).collect():
+        with self._select("find rows that are there twice", offsets) as (table, rows):
+            for topic, *record, found in _repeated(rows).orderBy(*_RECORD).collect():
                 at = sorted((path, row) for path, row in found)
                 here = [RowPlace(path, row, at[:number].count((path, row))) for number, (path, row) in enumerate(at)]
                 places[single_offset(self.lake.topics[topic], *record)] = here
-            return describe_repeated(table, places)
+            return describe_places(table, places)
 
     def _fetch(self, rows: DataFrame) -> Iterator[Words]:
         """Yield the words of rows. Their topics are numbers; -1 is none."""
         word, bit = f.shiftright("record", 6), f.expr("shiftleft(1L, cast(record & 63 as int))")
         words = rows.groupBy("topic", "partition", word.alias("word")).agg(f.bit_or(bit), f.count("*"))
         for batch in words.toArrow().to_batches():
-            topics, *rest = (each.to_numpy(zero_copy_only=False).astype(np.int64) for each in batch.columns)
-            for number in np.unique(topics).tolist():
-                partitions, *more = (each[topics == number] for each in rest)
-                is_stray = number < 0
-                named = np.full_like(partitions, -1) if is_stray else partitions
-                yield Words(self.lake.topics[max(0, number)], named, *more)
+            columns = (each.to_numpy(zero_copy_only=False).astype(np.int64) for each in batch.columns)
+            yield from split_words(self.lake.topics, *columns)
 
     @contextmanager
     def _select(self, doing: str, spans: Sequence[OffsetRange] | None) -> Iterator[tuple[Table, DataFrame]]:

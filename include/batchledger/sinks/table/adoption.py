@@ -35,13 +35,13 @@ class TableAdoption(RowAdoption):
     places: Mapping[str, str]
     topic: str
 
-    @property
     @override
-    def name(self) -> str:
-        return self.target.name
+    def explain(self, cursor: psycopg.Cursor[Any]) -> tuple[Sequence[str], Sequence[str]]:
+        self._require_columns(cursor)
+        changes, back = self._list_changes(cursor, sql.SQL("BATCH")), self._list_ways_back(cursor)
+        return [each.as_string(cursor) for each in changes], [each.as_string(cursor) for each in back]
 
-    @override
-    def require_columns(self, cursor: psycopg.Cursor[Any]) -> None:
+    def _require_columns(self, cursor: psycopg.Cursor[Any]) -> None:
         known = self.target.read_columns(cursor)
         for own, name in self.places.items():
             if known.get(name) not in _TYPES[own]:
@@ -83,13 +83,6 @@ class TableAdoption(RowAdoption):
                 "the login does not own it",
                 "Let the owner do what a dry run names, with new columns that have no default and may be null.",
             ) from error
-
-    @override
-    def explain(self, cursor: psycopg.Cursor[Any]) -> tuple[Sequence[str], Sequence[str]]:
-        changes = self._list_changes(cursor, sql.SQL("BATCH"))
-        return [each.as_string(cursor) for each in changes], [
-            each.as_string(cursor) for each in self._list_ways_back(cursor)
-        ]
 
     def _list_changes(self, cursor: psycopg.Cursor[Any], batch: sql.Composable) -> Iterator[sql.Composed]:
         alter, known = sql.SQL("alter table {} ").format(self.target.identifier), self.target.read_columns(cursor)

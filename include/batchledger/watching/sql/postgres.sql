@@ -42,11 +42,8 @@ order by s.number
 -- name: span_as_condition
 (t.partition = {partition} and t.record >= {start} and t.record < {until} {same_topic})
 
--- name: list_repeated
+-- name: locate_rows
 select coalesce(r.topic, {topic}), r.partition, r.record, count(*), (array_agg(r.place order by r.place))[:{places}]
 from {rows} r
-where r.partition is not null and r.record is not null
 group by 1, 2, 3
-having count(*) > 1
 order by 1, 2, 3
-limit {limit}

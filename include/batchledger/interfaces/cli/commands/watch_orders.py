@@ -100,11 +100,11 @@ def forget_watch(name: str) -> Shown:
 def take_over(config: "WatchConfig", pipeline: str, reason: str | None, *, apply: bool) -> Shown:
     """Let the pipeline go on with the watched table, or say what would happen."""
     from batchledger.watching.adopting import Adoption, find_table
-    from batchledger.watching.building import build_watch
+    from batchledger.watching.building import build_table, build_watch
 
     target = load_pipeline(pipeline)
     watch, table = build_watch(config, logger.info), find_table(config, target)
-    adoption = Adoption(watch, target, table, datetime.now(UTC), is_kept=apply)
+    adoption = Adoption(watch, build_table(config), target, table, datetime.now(UTC), is_kept=apply)
     decided = adoption.carry_out(decide(reason or "dry run"))
     shown = describe_decided(pipeline, DecisionKind.ADOPT_ROWS, replace(decided, means=()), dry_run=not apply)
     statements = [Text(each, no_wrap=True) for each in decided.means]

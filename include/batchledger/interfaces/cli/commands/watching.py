@@ -8,23 +8,9 @@ import typer
 from rich.text import Text
 
 from batchledger.interfaces.cli.command_line import logger
-from batchledger.interfaces.cli.commands.watch_orders import (
-    Adopt,
-    Apply,
-    AsPipeline,
-    Limit,
-    Missing,
-    Reason,
-    Records,
-    Schema,
-    forget_watch,
-    list_missing,
-    require_order,
-    show_records,
-    take_over,
-    write_pipeline,
-)
+from batchledger.interfaces.cli.commands import watch_orders as orders
 from batchledger.interfaces.cli.printing import Shown
+from batchledger.model.counting import describe_count
 from batchledger.model.offsets import describe_ranges
 from batchledger.proof.watching import Discrepancy, Found, TableLook, WatchOutcome
 
@@ -41,14 +27,14 @@ def watch(  # noqa: PLR0913 -- one an option
     forget: Annotated[
         bool, typer.Option("--forget", help="Forget what was proved; the next look is a first one.")
     ] = False,
-    missing: Missing = False,
-    records: Records = False,
-    limit: Limit = None,
-    as_pipeline: AsPipeline = None,
-    schema: Schema = None,
-    adopt: Adopt = None,
-    apply: Apply = False,
-    reason: Reason = None,
+    missing: orders.Missing = False,
+    records: orders.Records = False,
+    limit: orders.Limit = None,
+    as_pipeline: orders.AsPipeline = None,
+    schema: orders.Schema = None,
+    adopt: orders.Adopt = None,
+    apply: orders.Apply = False,
+    reason: orders.Reason = None,
 ) -> Iterator[Shown]:
     """Prove a table that others wrote: each record of Kafka has one row, each row has its record.
 
@@ -58,7 +44,7 @@ def watch(  # noqa: PLR0913 -- one an option
     from batchledger.config.watch_file import load_watch
     from batchledger.watching.telling import look_and_tell
 
-    require_order(
+    orders.require_order(
         {
             "WATCH": name,
             "--all": everything,
@@ -74,20 +60,20 @@ def watch(  # noqa: PLR0913 -- one an option
         }
     )
     if forget and name is not None:
-        yield forget_watch(name)
+        yield orders.forget_watch(name)
         return
     for each in [path.stem for path in find_watch_files()] if name is None else [name]:
         config = load_watch(each)
         if adopt is not None:
-            yield take_over(config, adopt, reason, apply=apply)
+            yield orders.take_over(config, adopt, reason, apply=apply)
             continue
         look = look_and_tell(config, everything=everything, tell=logger.info)
         if records:
-            shown = show_records(config, look, limit)
+            shown = orders.show_records(config, look, limit)
         elif as_pipeline is not None and look.lacking:
-            shown = write_pipeline(config, as_pipeline, schema, look.lacking)
+            shown = orders.write_pipeline(config, as_pipeline, schema, look.lacking)
         else:
-            shown = list_missing(look) if missing else show_look(look)
+            shown = orders.list_missing(look) if missing else show_look(look)
         yield replace(shown, exit_code=_EXIT_CODES[look.outcome])
 
 
@@ -95,13 +81,11 @@ def show_look(look: TableLook) -> Shown:
     """Show what a look says: one line for each difference, with the first offsets."""
     from batchledger.ledger.watches import write_look
 
-    lines = list(_describe(look))
-    return Shown(write_look(look), [Text("\n".join(lines), no_wrap=True)])
+    return Shown(write_look(look), [Text("\n".join(_describe(look)), no_wrap=True)])
 
 
 def _describe(look: TableLook) -> Iterable[str]:
-    partitions = len(look.partitions)
-    of = f"{partitions:,} partition{'' if partitions == 1 else 's'}"
+    of = describe_count(len(look.partitions), "partition")
     yield f"{look.watch}: {look.outcome}. {look.offsets:,} offsets in Kafka, {look.rows:,} rows, {of}"
     found = {each.difference: each for each in look.found}
     shown = [kind for kind in Discrepancy if kind in found or kind in _ALWAYS]
