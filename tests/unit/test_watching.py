@@ -36,7 +36,7 @@ from batchledger.proof.watching import (
 )
 from batchledger.watching.counting import MOST_OFFSETS, OffsetCounter, pack
 from batchledger.watching.fingerprints import compare_hashes
-from batchledger.watching.look import choose_again
+from batchledger.watching.look import choose_again, note_losses
 from batchledger.watching.table import coarsen
 from tests.conftest import ROOT
 
@@ -112,6 +112,18 @@ def test_everything_is_proved_but_what_a_naive_comparison_finds(log: list[str], 
     assert found == {kind: offsets for kind, offsets in wanted.items() if offsets}
     assert offsets_of(judged.proved) == set(range(END)) - set().union(*wanted.values())
     assert name_outcome(judged.found) is (WatchOutcome.WRONG if found else WatchOutcome.PROVED)
+
+
+@pytest.mark.parametrize(("held", "outcome"), [((), WatchOutcome.CANNOT_SAY), ((0,), WatchOutcome.WRONG)])
+def test_nothing_is_missing_if_the_coordinates_lead_to_nothing_in_any_row(
+    held: tuple[int, ...], outcome: WatchOutcome
+) -> None:
+    counted = TableCount(tuple(ranges_of(held)), stray=5)
+    known = OffsetRange(ORDERS, 0, END)
+    compared = Comparison([lay_frame(NEW, END, END, ())], counted)
+    judged = judge_look(compared, HoleEvidence((known,), (known,), {ORDERS: 0}, frozenset()), HolePolicy.TRANSACTIONAL)
+    assert name_outcome(judged.found) is outcome
+    assert (Discrepancy.MISSING in name_found(judged), bool(note_losses(compared))) == (bool(held), not held)
 
 
 @given(st.sets(OFFSETS), st.sets(OFFSETS), st.sets(OFFSETS))

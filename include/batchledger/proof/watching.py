@@ -45,6 +45,7 @@ class Discrepancy(StrEnum):
     UNDECLARED = "undeclared"
     BEHIND = "replica behind"
     STRAY = "without coordinates"
+    YOUNG = "not compared"
 
     @property
     def outcome(self) -> WatchOutcome:
@@ -78,6 +79,7 @@ _MEANINGS: Mapping[Discrepancy, str] = {
     Discrepancy.UNDECLARED: "no record is there, and holes in the file does not say that this may be",
     Discrepancy.BEHIND: "the database is a replica that does not have the rows of these records yet, or stands still",
     Discrepancy.STRAY: "rows whose coordinates are missing or no numbers",
+    Discrepancy.YOUNG: "no record is older than the lateness yet: look again later",
 }
 PART_OFFSETS = 2**20
 """What is proved again, and what has a fingerprint, is a part of so many offsets."""
@@ -177,6 +179,18 @@ class Comparison:
     def surplus(self) -> list[OffsetRange]:
         """Where earlier looks have seen a row without a record."""
         return [part for each in self.frames for part in each.known.surplus]
+
+    def find_young(self) -> "list[Found]":
+        """Return all offsets, if none of them is old enough to be compared."""
+        if any(len(each.whole) for each in self.frames):
+            return []
+        young = merge_ranges(OffsetRange(each.known.partition, each.until, each.end) for each in self.frames)
+        return [tell(Discrepancy.YOUNG, young)] if young else []
+
+    @property
+    def is_misled(self) -> bool:
+        """Whether the coordinates of the file lead to nothing in any row, and never did."""
+        return bool(self.counted.stray) and not self.counted.held and not self.seen
 
     @cached_property
     def gone(self) -> list[OffsetRange]:
@@ -295,6 +309,8 @@ def lay_frame(known: WatchedPartition, until: int, end: int, recheck: Sequence[O
 def judge_look(compared: Comparison, evidence: HoleEvidence, policy: HolePolicy) -> Judgement:
     """Judge a look. ``evidence`` is about its holes; with another policy than ``none`` about all that is due."""
     counted, due, old = compared.counted, compared.due, compared.old
+    if compared.is_misled:
+        return Judgement((), (), (), (), (Found(Discrepancy.STRAY, counted.stray),))
     asked = [*due, *old]
     by_class = dict(classify_holes(compared.holes, evidence))
     declared = DECLARED_CLASSES[policy]
@@ -380,18 +396,3 @@ def name_outcome(found: Sequence[Found]) -> WatchOutcome:
     """Return what a look says that has found this."""
     outcomes = {each.difference.outcome for each in found}
     return next((each for each in WatchOutcome if each in outcomes), WatchOutcome.PROVED)
-
-
-def note_losses(compared: Comparison) -> list[str]:
-    """Say it if nothing was compared, or the table has lost all rows that a look has seen, or the newest ones."""
-    frames = compared.frames
-    if not any(len(each.whole) for each in frames) and any(each.end > each.until for each in frames):
-        return ["No record is older than the lateness yet: nothing was compared."]
-    if compared.gone and not compared.counted.held:
-        return ["The table has no row where earlier looks have seen rows: it was emptied, or is another one."]
-    last_seen = {each.partition: each.until for each in merge_ranges(compared.seen)}
-    ends = [each for each in compared.gone if each.until == last_seen.get(each.partition)]
-    if not ends:
-        return []
-    more = f" and {len(ends) - 1} more partitions" if len(ends) > 1 else ""
-    return [f"The newest rows of {ends[0].partition}{more} are gone: the table was restored to an earlier state."]

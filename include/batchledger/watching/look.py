@@ -40,7 +40,6 @@ from batchledger.proof.watching import (
     judge_look,
     lay_frame,
     name_outcome,
-    note_losses,
     tell,
 )
 from batchledger.watching.fingerprints import compare_hashes
@@ -113,7 +112,7 @@ def look(
     changed: list[Found] = []
     if watch.rules.fingerprint:
         prints, changed = compare_hashes(watch.table, before.fingerprints, compared.seen, judgement)
-    changed += _find_behind(watch, frames, now, replayed)
+    changed += _find_behind(watch, frames, now, replayed) or compared.find_young()
     judgement = replace(judgement, found=(*judgement.found, *changed, *recreated))
     said = TableLook(
         watch.rules.name,
@@ -211,6 +210,22 @@ def _find_behind(watch: TableWatch, frames: Sequence[Frame], now: datetime, repl
         waiting.append(OffsetRange(partition, each.until, max(each.until, until)))
     behind = merge_ranges(waiting)
     return [tell(Discrepancy.BEHIND, behind)] if behind else []
+
+
+def note_losses(compared: Comparison) -> list[str]:
+    """Say it if no row says which record it is of, or if all rows that a look has seen are gone, or the newest ones."""
+    if compared.is_misled:
+        return ["No row has usable coordinates. Correct coordinates in the file: they have to lead to whole numbers."]
+    if compared.due and not compared.counted.known and not compared.seen:
+        return ["The table has no row of these topics. Perhaps its rows name the topic in another way."]
+    if compared.gone and not compared.counted.held:
+        return ["The table has no row where earlier looks have seen rows: it was emptied, or is another one."]
+    last_seen = {each.partition: each.until for each in merge_ranges(compared.seen)}
+    ends = [each for each in compared.gone if each.until == last_seen.get(each.partition)]
+    if not ends:
+        return []
+    more = f" and {len(ends) - 1} more partitions" if len(ends) > 1 else ""
+    return [f"The newest rows of {ends[0].partition}{more} are gone: the table was restored to an earlier state."]
 
 
 def choose_again(

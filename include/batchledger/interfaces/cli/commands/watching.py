@@ -86,10 +86,11 @@ def show_look(look: TableLook) -> Shown:
 
 def _describe(look: TableLook) -> Iterable[str]:
     of = describe_count(len(look.partitions), "partition")
-    yield f"{look.watch}: {look.outcome}. {look.offsets:,} offsets in Kafka, {look.rows:,} rows, {of}"
+    offsets = look.offsets + look.late
+    yield f"{look.watch}: {look.outcome}. {offsets:,} offsets in Kafka, {look.rows:,} rows, {of}"
     found = {each.difference: each for each in look.found}
     shown = [kind for kind in Discrepancy if kind in found or kind in _ALWAYS]
-    width, column = len(f"{look.offsets:,}"), max(map(len, shown)) + 1
+    width, column = len(f"{offsets:,}"), max(map(len, shown)) + 1
     for kind in shown:
         each = found.get(kind, Found(kind, 0))
         told = "      ".join(filter(None, [describe_ranges(each.ranges), kind.meaning]))
