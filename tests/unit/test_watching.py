@@ -20,7 +20,7 @@ from batchledger.model.errors import ConfigurationError, FileRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, merge_ranges, single_offset
 from batchledger.proof.parts import Fingerprint, Part
 from batchledger.proof.watching import (
-    Comparison,
+    ComparedTable,
     Discrepancy,
     Frame,
     Judgement,
@@ -76,7 +76,7 @@ def judge(
     recheck: Sequence[OffsetRange] = (),
 ) -> Judgement:
     """Judge a look at all of the partition."""
-    compared = Comparison([lay_frame(known, END, END, recheck)], count(list(rows)))
+    compared = ComparedTable([lay_frame(known, END, END, recheck)], count(list(rows)))
     judged = judge_look(compared, evidence, policy)
     found = name_found(judged)
     assert {each.difference: each.count for each in judged.found} == {kind: len(each) for kind, each in found.items()}
@@ -120,7 +120,7 @@ def test_nothing_is_missing_if_the_coordinates_lead_to_nothing_in_any_row(
 ) -> None:
     counted = TableCount(tuple(ranges_of(held)), stray=5)
     known = OffsetRange(ORDERS, 0, END)
-    compared = Comparison([lay_frame(NEW, END, END, ())], counted)
+    compared = ComparedTable([lay_frame(NEW, END, END, ())], counted)
     judged = judge_look(compared, HoleEvidence((known,), (known,), {ORDERS: 0}, frozenset()), HolePolicy.TRANSACTIONAL)
     assert name_outcome(judged.found) is outcome
     assert (Discrepancy.MISSING in name_found(judged), bool(note_losses(compared))) == (bool(held), not held)
@@ -265,7 +265,7 @@ def test_coarser_spans_lose_no_offset(pieces: list[tuple[int, int]]) -> None:
 
 
 def test_look_is_the_same_after_it_was_stored() -> None:
-    compared = Comparison([Frame(NEW, 10, 12, ())], TableCount((), stray=2))
+    compared = ComparedTable([Frame(NEW, 10, 12, ())], TableCount((), stray=2))
     judged = judge_look(compared, HoleEvidence((), (), {}, frozenset()), HolePolicy.TRANSACTIONAL)
     look = TableLook(
         "orders", datetime(2026, 11, 20, tzinfo=UTC), WatchOutcome.CANNOT_SAY,

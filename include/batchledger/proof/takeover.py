@@ -25,7 +25,7 @@ from batchledger.model.offsets import (
 )
 from batchledger.proof.watching import (
     EXPLAINED,
-    Comparison,
+    ComparedTable,
     Discrepancy,
     Frame,
     TableCount,
@@ -92,7 +92,7 @@ def account(
     ranges = history.ranges
     early = find_gaps([each.whole for each in history.frames], within=ranges)
     by_class = classify_holes(find_gaps(counted.held, within=ranges), evidence)
-    found = list(judge_look(Comparison(history.frames, counted), evidence, policy).found)
+    found = list(judge_look(ComparedTable(history.frames, counted), evidence, policy).found)
     named = [part for each in found for part in each.ranges]
     others = {
         Discrepancy.TWICE: intersect(counted.repeated, early),

@@ -149,7 +149,7 @@ class TableCount:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedTable:
     """What a look compares: what is known and asked of each partition, and what the table has of it."""
 
     frames: Sequence[Frame]
@@ -306,7 +306,7 @@ def lay_frame(known: WatchedPartition, until: int, end: int, recheck: Sequence[O
     return Frame(known, until, max(end, until), due, old)
 
 
-def judge_look(compared: Comparison, evidence: HoleEvidence, policy: HolePolicy) -> Judgement:
+def judge_look(compared: ComparedTable, evidence: HoleEvidence, policy: HolePolicy) -> Judgement:
     """Judge a look. ``evidence`` is about its holes; with another policy than ``none`` about all that is due."""
     counted, due, old = compared.counted, compared.due, compared.old
     if compared.is_misled:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from batchledger.formats.decoding.decoder import RecordDecoder
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets, find_gaps, intersect
 from batchledger.model.records.columns import DELETED_COLUMN
-from batchledger.proof.watching import Comparison, Discrepancy, TableCount
+from batchledger.proof.watching import ComparedTable, Discrepancy, TableCount
 from batchledger.watching.counting import Integers, OffsetCounter, cover, pack
 from batchledger.watching.keyed import (
     PORTION_RECORDS,
@@ -94,7 +94,7 @@ class KeyedTable(WatchedTable):
         return self.rows.relation.find_moment()
 
     @override
-    def compare(self, asked: Asked) -> Comparison:
+    def compare(self, asked: Asked) -> ComparedTable:
         """Read the records of the frames, and ask for the rows of their keys."""
         partitions = [each.known.partition for each in asked.frames]
         present = [OffsetRange(each, asked.log.log_by_partition[each].log_start, ENDLESS) for each in partitions]
@@ -116,7 +116,7 @@ class KeyedTable(WatchedTable):
         judged = {kind: ranges for kind in kinds if (ranges := tally.ranges_of(kind))}
         notes = tuple(self._note(finished.notes, tally, lost))
         held, repeated = tally.ranges_of(HELD), tally.ranges_of(Discrepancy.TWICE)
-        return Comparison(frames, TableCount(held, repeated, seen=seen, judged=judged, notes=notes))
+        return ComparedTable(frames, TableCount(held, repeated, seen=seen, judged=judged, notes=notes))
 
     def _note(self, notes: Iterable[str], tally: _KindCounter, lost: int) -> Iterator[str]:
         yield (

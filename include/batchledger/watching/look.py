@@ -29,7 +29,7 @@ from batchledger.ports import SourceLog
 from batchledger.proof.parts import Fingerprint, Part, split_parts
 from batchledger.proof.watching import (
     LACKING,
-    Comparison,
+    ComparedTable,
     Discrepancy,
     Found,
     Frame,
@@ -212,7 +212,7 @@ def _find_behind(watch: TableWatch, frames: Sequence[Frame], now: datetime, repl
     return [tell(Discrepancy.BEHIND, behind)] if behind else []
 
 
-def note_losses(compared: Comparison) -> list[str]:
+def note_losses(compared: ComparedTable) -> list[str]:
     """Say it if no row says which record it is of, or if all rows that a look has seen are gone, or the newest ones."""
     if compared.is_misled:
         return ["No row has usable coordinates. Correct coordinates in the file: they have to lead to whole numbers."]
@@ -241,7 +241,7 @@ def choose_again(
     return merge_ranges(each for part, each in pieces if part in chosen)
 
 
-def _look_into(watch: TableWatch, compared: Comparison) -> HoleEvidence:
+def _look_into(watch: TableWatch, compared: ComparedTable) -> HoleEvidence:
     """Ask Kafka what it has where no row is; if the topic may have aborted records, at the rows, too.
 
     One client reads everything that is due, unless that was read for the keys of its records. The second one looks
@@ -258,7 +258,7 @@ def _look_into(watch: TableWatch, compared: Comparison) -> HoleEvidence:
     return replace(found, committed=(*found.committed, *visible), uncommitted=(*found.uncommitted, *visible))
 
 
-def _list_standings(compared: Comparison, judgement: Judgement) -> tuple[PartitionStanding, ...]:
+def _list_standings(compared: ComparedTable, judgement: Judgement) -> tuple[PartitionStanding, ...]:
     """Return how each partition stands after the look."""
     whole = [each.whole for each in compared.frames]
     was_proved = [part for each in compared.frames for part in each.known.proved]

@@ -14,7 +14,7 @@ from batchledger.model.batch import LogState
 from batchledger.model.counting import describe_count
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange, merge_ranges
-from batchledger.proof.watching import Comparison, Frame, TableCount
+from batchledger.proof.watching import ComparedTable, Frame, TableCount
 from batchledger.watching.counting import OffsetCounter, Words
 
 ENDLESS = 2**63 - 1
@@ -78,7 +78,7 @@ class WatchedTable(Protocol):
         """Return the moment that a replica has reached; None if the table is as new as it can be."""
         return None
 
-    def compare(self, asked: Asked) -> Comparison:
+    def compare(self, asked: Asked) -> ComparedTable:
         """Return which offsets of the frames have rows. The frames come back without what cannot be asked again."""
 
     def locate(self, offsets: Sequence[OffsetRange]) -> Sequence[LocatedRows]:  # noqa: ARG002
@@ -107,12 +107,12 @@ class CountedTable(WatchedTable, Protocol):
         """Yield the words of the offsets of the spans that more than one row has."""
 
     @override
-    def compare(self, asked: Asked) -> Comparison:
+    def compare(self, asked: Asked) -> ComparedTable:
         """Read the table, then ask Kafka where its logs end now: rows may have come meanwhile."""
         spans = choose_spans(asked.frames)
         wanted = None if asked.is_whole else spans
         if wanted == []:
-            return Comparison(asked.frames, TableCount(()))
+            return ComparedTable(asked.frames, TableCount(()))
         cost = self.estimate(wanted)
         asked.tell(f"{asked.watch}: reads about {cost.rows:,} rows of {self.name}: {cost.how}")
         high = {each: held.high_watermark for each, held in asked.log.log_by_partition.items()}
@@ -120,7 +120,7 @@ class CountedTable(WatchedTable, Protocol):
             OffsetRange(each.partition, each.start, max(each.start, min(each.until, high[each.partition])))
             for each in spans
         ]
-        return Comparison(asked.frames, self.count_within(room, wanted, asked.read_log))
+        return ComparedTable(asked.frames, self.count_within(room, wanted, asked.read_log))
 
     def count_within(
         self, room: Sequence[OffsetRange], asked: Sequence[OffsetRange] | None, read_log: Callable[[], LogState]
