@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -21,7 +22,7 @@ LOOKS: tuple[Look, ...] = ("light", "dark")
 def payments(kafka: Kafka, warehouse_dsn: str) -> Iterator[WatchedTopic]:
     """A watch of payments: rows are missing, one is there twice, records were aborted; before that, all was well."""
     with open_workplace(kafka.options, warehouse_dsn) as place:
-        shop = WatchedTopic(kafka.options, warehouse_dsn, partitions=9, name="payments")
+        shop = WatchedTopic(kafka.options, warehouse_dsn, partitions=9, name=f"payments_{uuid4().hex[:6]}")
         for partition in range(9):
             shop.produce(400 + 20 * partition, partition)
             shop.insert(range(400 + 20 * partition), partition)
@@ -68,15 +69,16 @@ def test_list_leads_to_the_watch_whose_partitions_are_filtered_and_sorted_in_pla
 ) -> None:
     with open_page(width=1280, own=(address,), allowed=("net::ERR_ABORTED",)) as page:
         page.goto(f"{address}/pipelines")
-        expect(page.locator("#row-payments")).to_contain_text("missing 8, twice 1")
+        row = page.locator(f"#row-{payments.name}")
+        expect(row).to_contain_text("missing 8, twice 1")
         page.screenshot(path=pictures / "page-pipelines-with-watch.png", full_page=True)
-        page.locator("#row-payments").get_by_role("link", name="payments").click()
-        expect(page.locator("#page")).to_contain_text("payments[3] 471..472, payments[3] 500..507")
+        row.get_by_role("link", name=payments.name).click()
+        expect(page.locator("#page")).to_contain_text(f"{payments.name}[3] 471..472, {payments.name}[3] 500..507")
         partitions = page.locator("table.ribbons tbody th")
         page.get_by_role("button", name="Not proved").click()
-        expect(partitions.first).to_have_text("payments[3]")
+        expect(partitions.first).to_have_text(f"{payments.name}[3]")
         page.get_by_label("Filter partitions").fill("[5]")
-        expect(partitions).to_have_text(["payments[5]"])
+        expect(partitions).to_have_text([f"{payments.name}[5]"])
         page.get_by_label("Filter partitions").fill("nothing")
         page.get_by_role("link", name="Show all 9 partitions").click()
         expect(partitions).to_have_count(9)
