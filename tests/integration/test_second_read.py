@@ -1,5 +1,6 @@
 """The second read of holes on a real broker: it agrees with what the producers did, and ends in bounded time."""
 
+import gc
 import logging
 import random
 import uuid
@@ -62,9 +63,13 @@ def pick(places: set[tuple[int, int]], holes: list[OffsetRange]) -> list[OffsetR
 
 
 def see(kafka: Kafka, isolation: Isolation, ranges: list[OffsetRange]) -> list[OffsetRange]:
-    """What the client of the stage step sees within the ranges."""
+    """What the client of the stage step sees within the ranges; collections of garbage are as usual afterwards."""
+    usual = gc.get_threshold()
     with RangeReader(kafka.options, isolation, ranges, monotonic() + 60) as reader:
-        return merge_ranges(OffsetRange(partition, offset, offset + 1) for partition, offset, _ in reader)
+        seen = merge_ranges(OffsetRange(partition, offset, offset + 1) for partition, offset, _ in reader)
+        assert gc.get_threshold()[0] == max(usual[0], range_reader.OBJECTS_BETWEEN_COLLECTIONS)
+    assert gc.get_threshold() == usual
+    return seen
 
 
 def test_both_clients_agree_with_the_producers_about_any_holes(
