@@ -99,10 +99,8 @@ def test_incident_of_a_watch_that_is_forgotten_is_over(shop: WatchedTopic, folde
     assert watch(shop, 0, "--forget")["forgotten"]
     assert not PostgresIncidents(shop.dsn).list_open(shop.name)
     again = batchledger("watch", shop.name, "--forget")
-    assert ("nothing was proved yet" in again.stdout, f"no watch '{shop.name}'" in again.stderr) == (
-        is_there,
-        not is_there,
-    )
+    told = ("nothing was proved yet" in again.stdout, f"no watch '{shop.name}'" in again.stderr)
+    assert told == (is_there, not is_there)
 
 
 def test_metrics_have_the_newest_look_of_each_watch(shop: WatchedTopic, folder: Path) -> None:

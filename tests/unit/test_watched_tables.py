@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from batchledger.checks.watching import judge_look
+from batchledger.checks.ledger import judge
 from batchledger.interfaces.airflow.watches import read_form
 from batchledger.interfaces.metrics.watches import build_watch_families
 from batchledger.ledger.watches import read_look, write_look
@@ -14,7 +14,13 @@ from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.model.findings import IncidentKind, WatchCheck
 from batchledger.model.incidents import Findings, Incident, settle
 from batchledger.model.offsets import OffsetRange, TopicPartition, count_offsets
-from batchledger.monitoring.watched_tables import describe_look, find_conditions, find_unreachable, tell_failure
+from batchledger.monitoring.watched_tables import (
+    ask_look,
+    describe_look,
+    find_conditions,
+    find_unreachable,
+    tell_failure,
+)
 from batchledger.proof.watching import Discrepancy, Found, PartitionStanding, TableLook, WatchOutcome, name_outcome
 from batchledger.watching.history import summarise
 
@@ -92,7 +98,7 @@ def test_failed_task_says_in_words_what_was_found_where() -> None:
 
 
 def outcomes_of(look: TableLook) -> dict[str, str]:
-    return {each.name: each.outcome for each in judge_look(look) if each.outcome is not Outcome.PASSED}
+    return {each.name: each.outcome for each in judge(ask_look(look)) if each.outcome is not Outcome.PASSED}
 
 
 CHECKS = {
@@ -110,7 +116,7 @@ def test_each_difference_fails_its_check_alone(difference: Discrepancy) -> None:
 
 
 def test_table_that_is_proved_passes_each_check() -> None:
-    checks = judge_look(PROVED)
+    checks = judge(ask_look(PROVED))
     assert [each.name for each in checks] == [*WatchCheck]
     assert outcomes_of(PROVED) == {}
 
@@ -120,7 +126,7 @@ def test_records_behind_the_newest_row_are_not_fresh_and_offsets_that_are_not_pr
 ):
     behind = replace(ALL, proved=7, behind=3)
     assert outcomes_of(find(standing=behind)) == {"freshness": Outcome.FAILED, "volume": Outcome.FAILED}
-    told = {each.name: each.detail for each in judge_look(find(standing=behind))}
+    told = {each.name: each.detail for each in judge(ask_look(find(standing=behind)))}
     assert told["freshness"] == "payments[0]: its newest 3 records have no row"
     assert told["volume"] == "payments[0]: 3 of 10 offsets not proved"
 
@@ -131,7 +137,7 @@ def test_topic_without_partitions_has_nothing_to_judge_and_passes_neither_freshn
 
 def test_stored_look_is_judged_as_the_look_itself() -> None:
     look = find(Discrepancy.MISSING, standing=replace(ALL, proved=7, behind=3))
-    assert judge_look(read_look(write_look(look))) == judge_look(look)
+    assert judge(ask_look(read_look(write_look(look)))) == judge(ask_look(look))
 
 
 def test_each_number_of_a_look_is_a_metric_and_no_offset_is_in_a_label() -> None:

@@ -6,7 +6,7 @@ parses DAG files through it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -355,15 +355,19 @@ def name_in_airflow(path: Path) -> str:
 def load_pipeline(name: str) -> PipelineConfig:
     """Return the pipeline of that name. Raises UnknownPipelineError with the nearest name."""
     advice = f"See all pipelines: batchledger status\nUse another folder: set {PIPELINES_VARIABLE}"
-    return read_pipeline_file(choose_file(find_pipeline_files(), name, "pipeline", advice))
+    return read_pipeline_file(choose_file(lambda path: not is_watch_file(path), name, "pipeline", advice))
 
 
-def choose_file(files: Sequence[Path], name: str, kind: str, advice: str) -> Path:
-    """Return the file of that name. Raises UnknownPipelineError with the nearest name."""
+def choose_file(is_of_kind: Callable[[Path], bool], name: str, kind: str, advice: str) -> Path:
+    """Return the file of that name, if it is of the kind. Raises UnknownPipelineError with the nearest name.
+
+    The other files are read for that error alone.
+    """
+    files = find_files()
     for path in files:
-        if path.stem == name:
+        if path.stem == name and is_of_kind(path):
             return path
-    hint, folder = nearest(name, [path.stem for path in files]), pipelines_folder()
+    hint, folder = nearest(name, [path.stem for path in files if is_of_kind(path)]), pipelines_folder()
     raise UnknownPipelineError(
         f"There is no {kind} {name!r} in {folder}.",
         why="" if folder.is_dir() else "There is no such folder.",

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from batchledger.config.dags import DagConfig
 from batchledger.config.faults import list_faults
-from batchledger.config.pipeline_file import check_name, choose_file, find_watch_files
+from batchledger.config.pipeline_file import check_name, choose_file, is_watch_file
 from batchledger.config.places import pipelines_folder
 from batchledger.config.refusals import read_keys, refuse, require_file_name
 from batchledger.config.schedules import check_cron
@@ -332,7 +332,7 @@ class WatchConfig(Section):
 def load_watch(name: str) -> WatchConfig:
     """Return the watch of that name. Raises UnknownPipelineError with the nearest name."""
     advice = "A file of a watch begins with the key watch: batchledger watch --help"
-    return read_watch_file(choose_file(find_watch_files(), name, "watch", advice))
+    return read_watch_file(choose_file(is_watch_file, name, "watch", advice))
 
 
 def read_watch_file(path: Path) -> WatchConfig:

@@ -1,7 +1,7 @@
 """What looks have proved, in the ledger's database: kept in one transaction a look, which a later look builds on."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -77,16 +77,16 @@ class WatchStore:
                 )
             cursor.execute(read_statement(__package__, "load_starts"), [watch])
             starts = {TopicPartition(topic, number): (topic_id, start) for topic, number, topic_id, start in cursor}
-            cursor.execute(read_statement(__package__, "load_look_before"), [watch, before])
-            looks = [read_look(document) for (document,) in cursor]
+            cursor.execute(read_statement(__package__, "load_ends_before"), [watch, before])
+            ends = {_read_partition(partition): end for partition, end in cursor}
             cursor.execute(read_statement(__package__, "load_parts"), [watch])
             prints = {}
             ranges: dict[tuple[TopicPartition, str], list[OffsetRange]] = defaultdict(list)
             for topic, number, kind, start, until in cursor:
                 partition = TopicPartition(topic, number)
                 ranges[partition, kind].append(OffsetRange(partition, start, until))
-            cursor.execute(read_statement(__package__, "load_newest_looks"), [[watch]])
-            newest = {kind: each for _, look in cursor for kind, each in read_look(look).count_by_difference.items()}
+            cursor.execute(read_statement(__package__, "load_newest_counts"), [watch])
+            newest = {Discrepancy(difference): count for difference, count in cursor}
             cursor.execute(read_statement(__package__, "load_fingerprints"), [watch])
             for topic, number, part, value, is_changed in cursor:
                 prints[TopicPartition(topic, number), part] = Fingerprint(value, is_changed)
@@ -99,7 +99,6 @@ class WatchStore:
             )
             for each, (topic_id, start) in starts.items()
         }
-        ends = {each.partition: each.end for one in looks for each in one.partitions}
         stray, foreign = (newest.get(kind, 0) for kind in (Discrepancy.STRAY, Discrepancy.FOREIGN))
         return Known(subject, found[1], found[2], partitions, ends, prints, stray, foreign)
 
@@ -162,11 +161,11 @@ class WatchStore:
             )
             cursor.execute(read_statement(__package__, "remove_old_looks"), [look.watch])
 
-    def load_newest(self, watches: Collection[str]) -> dict[str, TableLook]:
-        """Return the newest look of each of these watches that has one."""
-        with snapshot(self.dsn, "look at the newest looks of watches") as cursor:
-            cursor.execute(read_statement(__package__, "load_newest_looks"), [list(watches)])
-            return {name: read_look(document) for name, document in cursor}
+    def load_newest(self, watch: str) -> TableLook | None:
+        """Return the newest look of a watch; None if there was none."""
+        with snapshot(self.dsn, f"look at the newest look of {watch}") as cursor:
+            cursor.execute(read_statement(__package__, "load_newest_look"), [watch])
+            return next((read_look(document) for (document,) in cursor), None)
 
     def forget(self, watch: str) -> bool:
         """Remove everything that the ledger has of a watch; return whether there was anything."""
@@ -203,7 +202,7 @@ def read_look(document: Mapping[str, Any]) -> TableLook:
         outcome=WatchOutcome(document["outcome"]),
         partitions=tuple(
             PartitionStanding(
-                OffsetRange.parse(f"{each['partition']} 0..0").partition,
+                _read_partition(each["partition"]),
                 *(each[name] for name in _NUMBERS),
             )
             for each in document["partitions"]
@@ -222,4 +221,8 @@ def _read_range(text: str) -> OffsetRange:
     """Return a range that a table has, which Kafka need not have: the end of one may be 2⁶³."""
     where, _, offsets = text.rpartition(" ")
     start, until = map(int, offsets.split(".."))
-    return OffsetRange(OffsetRange.parse(f"{where} 0..0").partition, start, until)
+    return OffsetRange(_read_partition(where), start, until)
+
+
+def _read_partition(text: str) -> TopicPartition:
+    return OffsetRange.parse(f"{text} 0..0").partition

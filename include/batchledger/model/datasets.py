@@ -27,6 +27,12 @@ class Dataset:
     uri: str
 
 
+def split_table(name: str) -> tuple[str, str]:
+    """Return schema and name of a table of PostgreSQL. A bare name lives in ``public``."""
+    schema, _, table = name.rpartition(".")
+    return schema or "public", table
+
+
 def name_table(hosts: str, ports: str, database: str, table: tuple[str, str]) -> Dataset:
     """Return the names of a table of PostgreSQL; ``table`` is its schema and its name.
 

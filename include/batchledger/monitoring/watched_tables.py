@@ -19,6 +19,8 @@ _KIND_BY_OUTCOME = {
     WatchOutcome.WRONG: IncidentKind.TABLE_WRONG,
     WatchOutcome.CANNOT_SAY: IncidentKind.TABLE_UNPROVED,
 }
+_ASKED = list_kinds(Place.WATCH) | {IncidentKind.UNREACHABLE}
+"""The kinds of incidents that a look answers for."""
 _REPEATED = (Discrepancy.TWICE,)
 
 
@@ -32,12 +34,11 @@ def find_conditions(look: TableLook, run: str | None = None) -> Findings:
         for outcome, kind in _KIND_BY_OUTCOME.items()
         if (told := [each for each in look.found if each.difference.outcome is outcome])
     )
-    asked = list_kinds(Place.WATCH) | {IncidentKind.UNREACHABLE}
     is_unknown = look.outcome is WatchOutcome.CANNOT_SAY
     ended = f"{look.proved:,} offsets are proved"
     return Findings(
         found,
-        asked - {IncidentKind.TABLE_WRONG} if is_unknown else asked,
+        _ASKED - {IncidentKind.TABLE_WRONG} if is_unknown else _ASKED,
         endings={(look.watch, kind, ""): ended for kind in list_kinds(Place.WATCH)},
     )
 
@@ -52,8 +53,7 @@ def find_unreachable(watch: str, error: BatchledgerError, run: str | None = None
 
 def end_all(watch: str) -> Findings:
     """Return that all incidents of a watch end, because it is forgotten."""
-    asked = list_kinds(Place.WATCH) | {IncidentKind.UNREACHABLE}
-    return Findings((), asked, endings={(watch, kind, ""): "the watch was forgotten" for kind in asked})
+    return Findings((), _ASKED, endings={(watch, kind, ""): "the watch was forgotten" for kind in _ASKED})
 
 
 def ask_look(look: TableLook) -> list[Question]:

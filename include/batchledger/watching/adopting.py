@@ -18,6 +18,7 @@ from batchledger.ledger.adopting import adopt_rows
 from batchledger.looking import ledger_dsn
 from batchledger.model.balance import HoleEvidence
 from batchledger.model.batch import Decided, Decision
+from batchledger.model.datasets import split_table
 from batchledger.model.errors import DecisionRefusedError
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.model.records.columns import COORDINATE_COLUMNS
@@ -108,8 +109,8 @@ def find_table(config: WatchConfig, pipeline: PipelineConfig) -> RowAdoption:
     adoption = sink.adoption(own, config.source.topics[0])
     watched = (config.source.connection, sorted(config.source.topics))
     wanted = (pipeline.source.connection, sorted(pipeline.source.topics))
-    schema, _, name = config.table.name.rpartition(".")
-    is_same = (sink.ledger_connection, sink.ledger_table) == (config.table.connection, (schema or "public", name))
+    watched_table = (config.table.connection, split_table(config.table.name))
+    is_same = (sink.ledger_connection, sink.ledger_table) == watched_table
     faults = {
         f"it reads {wanted[1]} of {wanted[0]}, and the watch is of {watched[1]} of {watched[0]}": watched != wanted,
         f"its sink is {sink.target}, and the watched table is {config.table.name}": not is_same,

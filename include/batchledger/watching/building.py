@@ -9,7 +9,7 @@ from batchledger.config.watch_file import WatchConfig
 from batchledger.database.datasets import name_database_table
 from batchledger.ledger.watches import WatchStore
 from batchledger.looking import watch_ledger_dsn
-from batchledger.model.datasets import Dataset, name_topic
+from batchledger.model.datasets import Dataset, name_topic, split_table
 from batchledger.model.records.rules import TombstonePolicy, UnknownFieldPolicy
 from batchledger.reading import make_column_decoder
 from batchledger.settings.connections import kafka_options, load_connection, postgres_dsn, require_type, spark_server
@@ -28,7 +28,7 @@ def build_watch(config: WatchConfig, tell: Callable[[str], None] = lambda _: Non
     """Build what a look works with. Opens nothing yet. Raises ConfigurationError."""
     log = KafkaLog(source_options(config))
     table = build_table(config) if config.key is None else build_keyed_table(config, log)
-    return TableWatch(make_rules(config), log, table, build_store(config), tell)
+    return TableWatch(make_rules(config), log, table, WatchStore(watch_ledger_dsn(config)), tell)
 
 
 def source_options(config: WatchConfig) -> dict[str, str]:
@@ -61,11 +61,6 @@ def make_rules(config: WatchConfig) -> WatchRules:
     )
 
 
-def build_store(config: WatchConfig) -> WatchStore:
-    """Build what keeps the looks of the watch."""
-    return WatchStore(watch_ledger_dsn(config))
-
-
 def build_table(config: WatchConfig) -> CountedTable:
     """Build what reads a table whose rows have coordinates. Raises ConfigurationError if they have none."""
     places = config.places
@@ -82,8 +77,7 @@ def name_datasets(config: WatchConfig) -> tuple[list[Dataset], Dataset | None]:
     topics = [name_topic(servers, topic) for topic in config.source.topics]
     if config.table.connection is None:
         return topics, None
-    schema, _, table = config.table.name.rpartition(".")
-    return topics, name_database_table(_table_dsn(config), (schema or "public", table))
+    return topics, name_database_table(_table_dsn(config), split_table(config.table.name))
 
 
 def _build_lake_table(config: WatchConfig, catalog: str, coordinates: RowCoordinates) -> CountedTable:

@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from batchledger.database.sessions import connect
 from batchledger.database.transactions import is_right_missing, read_sql, translate_errors
+from batchledger.model.datasets import split_table
 from batchledger.model.errors import ConfigurationError, ServiceUnavailableError
 from batchledger.settings.column_rules import nearest
 from batchledger.watching.table import ReadCost, refuse_table
@@ -101,7 +102,7 @@ class Relation:
         return nearest(column, [each for (each,) in cursor])
 
     def _refuse_reading(self) -> ConfigurationError:
-        schema, role = self.name.rpartition(".")[0] or "public", conninfo_to_dict(self.dsn).get("user", "ROLE")
+        schema, role = split_table(self.name)[0], conninfo_to_dict(self.dsn).get("user", "ROLE")
         statements = f"grant usage on schema {schema} to {role}; grant select on {self.name} to {role};"
         return self.refuse("may not be read", f"Let its owner grant it: {statements}")
 

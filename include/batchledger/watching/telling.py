@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 from batchledger.config.watch_file import WatchConfig
 from batchledger.ledger.watches import WatchStore
+from batchledger.looking import watch_ledger_dsn
 from batchledger.model.errors import BatchledgerError, LookOvertakenError
 from batchledger.monitoring import alerting
 from batchledger.monitoring.watched_tables import end_all, find_conditions, find_unreachable
 from batchledger.proof.watching import TableLook
-from batchledger.watching.building import build_store, build_watch
+from batchledger.watching.building import build_watch
 from batchledger.watching.look import look
 from batchledger.wiring import build_alerting_of
 
@@ -31,7 +32,7 @@ def look_and_tell(
     Raises what ``look`` raises, after the alerts; a channel that fails raises nothing.
     """
     now = datetime.now(UTC)
-    told = build_alerting_of(config.watch, build_store(config).dsn, config.alerts)
+    told = build_alerting_of(config.watch, watch_ledger_dsn(config), config.alerts)
     told = replace(told, links=replace(told.links, section="watches"))
     try:
         found = look(build_watch(config, tell), now, everything=everything)

@@ -15,8 +15,8 @@ from airflow.sdk.exceptions import AirflowException
 from batchledger.config.dags import check_tag
 from batchledger.config.pipeline_file import (
     PipelineConfig,
-    find_pipeline_files,
-    find_watch_files,
+    find_files,
+    is_watch_file,
     name_in_airflow,
     read_pipeline_file,
 )
@@ -43,8 +43,10 @@ def _list_builders(default_args: Mapping[str, Any], tags: Sequence[str]) -> dict
 
     Only a refused file can have such a name. The task of a pipeline in the ledger audit says why it is refused.
     """
-    files = [(each, "plan", _build_pipeline_file) for each in find_pipeline_files()]
-    files += [(each, "look", _build_watch_file) for each in find_watch_files()]
+    files = [
+        (each, "look", _build_watch_file) if is_watch_file(each) else (each, "plan", _build_pipeline_file)
+        for each in find_files()
+    ]
     # A refused file does not take the place of a pipeline: the last one of an id is built.
     files.sort(key=lambda file: name_in_airflow(file[0]) == file[0].stem)
     built = {

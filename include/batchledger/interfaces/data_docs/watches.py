@@ -9,6 +9,7 @@ from batchledger.interfaces.data_docs.index import find_template, write_index
 from batchledger.interfaces.wording import list_differences
 from batchledger.ledger.watches import WatchStore
 from batchledger.looking import watch_ledger_dsn
+from batchledger.monitoring.watched_tables import ask_look
 from batchledger.watching.history import LookSummary, load_summaries
 
 LOOKS_KEPT = 200
@@ -27,14 +28,14 @@ def write_watch(folder: DocsFolder, watch: WatchConfig) -> bool:
     if folder.read_summary(name) == summary:
         return False
     # Imported here because Great Expectations takes seconds.
-    from batchledger.checks.watching import judge_look
+    from batchledger.checks.ledger import judge
 
-    look = WatchStore(dsn).load_newest([name]).get(name) if looks else None
+    look = WatchStore(dsn).load_newest(name)
     page = find_template("watch.html.j2").render(
         name=name,
         look=look,
         differences=list_differences(look) if look else (),
-        checks=judge_look(look) if look else (),
+        checks=judge(ask_look(look)) if look else (),
         looks=looks,
     )
     write_page(folder.history_of(name), page)

@@ -82,7 +82,7 @@ def show_watch(
     dsn = watch_ledger_dsn(config)
     with keep_connections():
         looks = load_summaries(dsn, [dag_id], LOOKS_SHOWN).get(dag_id, [])
-        look = WatchStore(dsn).load_newest([dag_id]).get(dag_id) if looks else None
+        look = WatchStore(dsn).load_newest(dag_id)
     order = read_order(sort, WatchedColumn, BY_NUMBER)
     found = arrange_watched(look.partitions if look else (), q or "", order)
     paging = turn_to(page, len(found), PARTITIONS_ON_PAGE)

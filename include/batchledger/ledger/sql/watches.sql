@@ -13,8 +13,16 @@ from batchledger.watch_part p
     cross join lateral unnest(k.ranges) r
 where p.watch = %s
 
--- name: load_look_before
-select document from batchledger.watch_look where watch = %s and looked_at <= %s order by look_id desc limit 1
+-- name: load_ends_before
+select p ->> 'partition', (p ->> 'end')::bigint
+from jsonb_array_elements((
+    select document -> 'partitions' from batchledger.watch_look
+    where watch = %s and looked_at <= %s order by look_id desc limit 1)) p
+
+-- name: load_newest_counts
+select f ->> 'difference', (f ->> 'count')::bigint
+from jsonb_array_elements((
+    select document -> 'found' from batchledger.watch_look where watch = %s order by look_id desc limit 1)) f
 
 -- name: insert_watch
 insert into batchledger.watch (watch, subject, since, revision)
@@ -84,8 +92,8 @@ insert into batchledger.watch_look (watch, looked_at, outcome, document) values 
 -- name: remove_old_looks
 delete from batchledger.watch_look where watch = %s and looked_at < now() - interval '90 days'
 
--- name: load_newest_looks
-select distinct on (watch) watch, document from batchledger.watch_look where watch = any(%s) order by watch, look_id desc
+-- name: load_newest_look
+select document from batchledger.watch_look where watch = %s order by look_id desc limit 1
 
 -- name: forget_watch
 delete from batchledger.watch where watch = %s

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from batchledger.model.datasets import split_table
+
 CONNECTION = "warehouse"
 
 
 def name_alias(section: Mapping[str, Any]) -> str:
-    """Return connection, slash, schema and table. A bare name lives in ``public``."""
-    schema, _, table = section["table"].rpartition(".")
-    return f"{section.get('connection', CONNECTION)}/{schema or 'public'}.{table}"
+    """Return connection, slash, schema and table."""
+    return f"{section.get('connection', CONNECTION)}/{'.'.join(split_table(section['table']))}"

@@ -10,7 +10,7 @@ from typing_extensions import override
 from batchledger.model.batch import Batch
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import Severity
-from batchledger.model.datasets import Dataset
+from batchledger.model.datasets import Dataset, split_table
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, SQL_NAME, explain_schema
 from batchledger.model.records.rules import SinkMode, Upsert
 from batchledger.ports import Sink
@@ -90,9 +90,7 @@ class PostgresSinkConfig(TableSinkConfig):
     @property
     @override
     def ledger_table(self) -> tuple[str, str]:
-        """A bare name lives in ``public``."""
-        schema, _, table = self.table.rpartition(".")
-        return schema or "public", table
+        return split_table(self.table)
 
     @override
     def adoption(self, places: Mapping[str, str], topic: str) -> RowAdoption | None:

@@ -41,7 +41,7 @@ def watch(  # noqa: PLR0913 -- one an option
     Reads only, except for --adopt with --apply. Ends with 3 if a table is wrong, or if that cannot be said.
     """
     from batchledger.config.pipeline_file import find_watch_files
-    from batchledger.config.watch_file import load_watch
+    from batchledger.config.watch_file import load_watch, read_watch_file
     from batchledger.watching.telling import look_and_tell
 
     orders.require_order(
@@ -62,8 +62,7 @@ def watch(  # noqa: PLR0913 -- one an option
     if forget and name is not None:
         yield orders.forget_watch(name)
         return
-    for each in [path.stem for path in find_watch_files()] if name is None else [name]:
-        config = load_watch(each)
+    for config in map(read_watch_file, find_watch_files()) if name is None else [load_watch(name)]:
         if adopt is not None:
             yield orders.take_over(config, adopt, reason, apply=apply)
             continue
