@@ -13,7 +13,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -119,13 +119,19 @@ def end_services(folder: Path) -> None:
             local_stack.down(home_in(lock.parent))
 
 
+_CHOSEN: set[int] = set()
+
+
 def choose_ports() -> Ports:
-    """Free ports that no test of another worker chooses, although services that start late leave theirs free for long.
+    """Free ports that no other test chooses, although services that start late leave theirs free for long.
 
     Only a torture in a process of its own does not know of them.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    return choose_free_ports(NEVER_EPHEMERAL[worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))])
+    of_worker = NEVER_EPHEMERAL[worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    ports = choose_free_ports([port for port in of_worker if port not in _CHOSEN])
+    _CHOSEN.update(astuple(ports))
+    return ports
 
 
 SERVICES = prepare_services()

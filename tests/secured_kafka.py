@@ -1,6 +1,7 @@
 """A broker with a listener for every login, an authority for its certificates, and a server that hands out tokens."""
 
 import base64
+import contextlib
 import datetime
 import ipaddress
 import json
@@ -21,10 +22,12 @@ from urllib.parse import parse_qs
 
 import jwt
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -37,6 +40,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import RSAAlgorithm
 
 from batchledger.local.stack import kafka_broker, local_stack, processes
+from batchledger.local.stack.home import Home
 from batchledger.local.stack.jars import fetch_jars
 from batchledger.local.stack.machine import HOST, find_java
 from tests.conftest import ROOT, SERVICES, choose_ports
@@ -298,6 +302,20 @@ def _properties(plain: str, ports: Mapping[str, int], authority: Authority, toke
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
+def wait_for_broker(home: Home, client: AdminClient) -> None:
+    """Wait until the broker of this folder answers; fail with its last words if it ended or takes two minutes."""
+
+    def answers() -> bool:
+        record = processes.ServiceRecord.read(home, "kafka")
+        assert record is not None
+        assert record.is_alive, processes.tail_log(home, "kafka")
+        with contextlib.suppress(KafkaException):
+            return bool(client.list_topics(timeout=2).brokers)
+        return False
+
+    wait_until(answers, 120)
+
+
 @pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
     """Start the broker for one module, in a folder of its own; import it as a fixture."""
@@ -323,7 +341,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
         try:
             broker = SecuredKafka(authority, tokens, port_by_listener)
             with admin_client(broker.operator | {"log_level": "0"}) as client:
-                wait_until(lambda: bool(client.list_topics(timeout=20).brokers), 60)
+                wait_for_broker(home, client)
                 for user, mechanism in product((USER, STRANGERS[0]), _SCRAM.values()):
                     login = ScramCredentialInfo(mechanism, 4096)
                     change = UserScramCredentialUpsertion(user, login, PASSWORD.encode())

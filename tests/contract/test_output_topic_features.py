@@ -21,8 +21,8 @@ from batchledger.sinks.topic.features import _parse, read_features
 from batchledger.source.kafka.refusals import list_addresses
 from tests.conftest import SERVICES, choose_ports
 from tests.contract.outputs import Output
-from tests.secured_kafka import Authority
-from tests.support import admin_client, wait_until
+from tests.secured_kafka import Authority, wait_for_broker
+from tests.support import admin_client
 
 PASSWORD = secrets.token_hex(12)
 LISTENERS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
@@ -91,7 +91,7 @@ def old_broker() -> Iterator[OldBroker]:
     broker = OldBroker(f"{HOST}:{ports.kafka}", servers, authority.path)
     try:
         with admin_client(broker.options("PLAINTEXT") | {"log_level": "0"}) as client:
-            wait_until(lambda: bool(client.list_topics(timeout=20).brokers), 60)
+            wait_for_broker(home, client)
         yield broker
     finally:
         local_stack.down(home)
