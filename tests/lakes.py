@@ -30,7 +30,6 @@ def list_columns(catalog: LakeCatalog, identifier: tuple[str, ...]) -> Mapping[s
 
 
 def list_files(catalog: LakeCatalog, identifier: tuple[str, ...]) -> list[str]:
-    """The files that the rows are in."""
     with _load(catalog, identifier) as table:
         return [each.file.file_path for each in table.scan().plan_files()]
 

@@ -34,7 +34,6 @@ def create_runner(dsn: str, credentials: Credentials) -> None:
 
 
 def let_run(dsn: str, pipeline: str) -> None:
-    """Let it run a pipeline."""
     with psycopg.connect(dsn) as connection:
         if not connection.execute("select 1 from pg_roles where rolname = %s", [RUNNER]).fetchone():
             return

@@ -53,12 +53,10 @@ class ForeignTable:
 
     @property
     def table(self) -> sql.Identifier:
-        """The table."""
         return sql.Identifier(self.name)
 
     @property
     def source(self) -> KafkaLog:
-        """The log of the topic."""
         return KafkaLog(self.options)
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> None:
@@ -131,7 +129,6 @@ class WatchedTopic(ForeignTable):
         self.run(rows, [partition, list(offsets)])
 
     def delete(self, offsets: Sequence[int], partition: int = 0) -> None:
-        """Delete rows."""
         rows = "delete from {table} where kafka_partition = %s and kafka_offset = any(%s)"
         self.run(rows, [partition, list(offsets)])
 

@@ -201,7 +201,6 @@ def apply(warehouse: Warehouse, publication: Publication) -> RowsToPublish:
 
 
 def store_replay(warehouse: Warehouse, *ranges: OffsetRange, run: str = "again", key: str | None = None) -> Batch:
-    """Store the plan of a replay."""
     plan = Plan(ranges, 0, lane=Lane.REPLAY)
     return warehouse.ledger.store_replay(warehouse.pipeline, plan, run, Decision("ana", "because"), key or run)
 

@@ -42,7 +42,6 @@ class Teams:
     role: str
 
     def ask(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Ask as the role."""
         with psycopg.connect(self.mine.dsn) as connection:
             return connection.execute(query.encode(), parameters).fetchall()
 

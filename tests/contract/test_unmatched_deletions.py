@@ -18,7 +18,6 @@ from tests.contract.warehouses import PostgresWarehouse, open_postgres
 
 @pytest.fixture
 def table(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
-    """A real table."""
     yield from open_postgres(warehouse_dsn)
 
 

@@ -24,7 +24,6 @@ POISON = [(each.partition, 1) for each in RANGES]
 
 @pytest.fixture
 def warehouse(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
-    """The real one."""
     yield from open_postgres(warehouse_dsn)
 
 

@@ -35,7 +35,6 @@ class OwnAirflow(Person):
 
     @property
     def account(self) -> AirflowAccount:
-        """The account of its administrator."""
         return AirflowAccount(self.url, USER, self.folder / "passwords.json")
 
     def answers(self) -> bool:

@@ -32,7 +32,6 @@ class OwnDags:
         return [self.wait(*each) for each in asked]
 
     def states(self, dag_id: str, run: Run) -> dict[str, str | None]:
-        """The states of the tasks of a run."""
         return {each.task_id: each.state for each in self.airflow.list_tasks(dag_id, run.run_id)}
 
     def wait(self, dag_id: str, run: Run) -> Run:

@@ -98,7 +98,6 @@ class Person:
 
 
 def task_states(airflow: AirflowApi, pipeline: TestPipeline, run: Run) -> dict[str, str | None]:
-    """The states of the tasks of one run."""
     return {task.task_id: task.state for task in airflow.list_tasks(pipeline.name, run.run_id)}
 
 

@@ -92,7 +92,6 @@ class MemoryBroker:
         return [self.add_partition(topic) for _ in range(partitions)]
 
     def add_partition(self, topic: str) -> TopicPartition:
-        """Grow a topic by one partition."""
         partition = TopicPartition(topic, sum(each.topic == topic for each in self.partitions))
         self.partitions[partition] = MemoryPartition()
         return partition

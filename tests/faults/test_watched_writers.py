@@ -66,7 +66,6 @@ class Writer:
 
     @contextmanager
     def running(self) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run it."""
         environment = {
             ORDER_VARIABLE: self.order.to_json(),
             KAFKA_VARIABLE: json.dumps(self.options),

@@ -94,7 +94,6 @@ class Audited:
             connection.execute(text, parameters)
 
     def audit(self, newest: int | None = None) -> LedgerAudit:
-        """Audit it now."""
         return audit_pipeline(self.config, datetime.now(UTC), newest)
 
 

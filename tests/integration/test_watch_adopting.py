@@ -98,7 +98,6 @@ def adopt_to(shop: TestPipeline) -> Mapping[str, Any]:
 
 
 def list_columns(shop: TestPipeline) -> list[str]:
-    """The columns of the table."""
     return [name for (name,) in shop.query(
         "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped "
         "order by attnum", f"{shop.name}_target",

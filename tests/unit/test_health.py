@@ -126,7 +126,6 @@ class RefusingStager:
         self._error = error
 
     def stage(self, attempt: Attempt) -> Staged:
-        """Refuse."""
         raise StagingError(self._error, batch_id=attempt.batch.batch_id)
 
 

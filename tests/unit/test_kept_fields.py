@@ -36,7 +36,6 @@ FLAT = parse_columns("id bigint, note string, amount double")
 
 
 def keeping(columns: str | Sequence[Any], tombstones: TombstonePolicy = TombstonePolicy.QUARANTINE) -> RecordDecoder:
-    """A decoder that keeps."""
     declared = parse_columns(columns) if isinstance(columns, str) else tuple(columns)
     return RecordDecoder(declared, tombstones, unknown_fields=UnknownFieldPolicy.KEEP)
 

@@ -51,7 +51,6 @@ COLUMNS = "id bigint, lines array<struct<n int>>"
 
 
 def keeping(type_: SchemaType, **more: Any) -> RecordDecoder:
-    """A decoder that keeps."""
     columns = parse_columns(COLUMNS)
     registered = RegisteredDecoder(type_, Framing.CONFLUENT, (*columns, REST), SCHEMAS.__getitem__)
     return RecordDecoder(columns, unknown_fields=UnknownFieldPolicy.KEEP, registered=registered, **more)

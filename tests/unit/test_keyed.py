@@ -47,7 +47,6 @@ sizes = st.integers(1, 8)
 
 
 def number_records(log: Log) -> list[tuple[Record, Place]]:
-    """Each record with its place."""
     ends: Counter[int] = Counter()
     placed = []
     for each in log:

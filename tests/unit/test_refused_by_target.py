@@ -38,7 +38,6 @@ class RefusingSink(MemorySink):
     """A target that takes no row as it is."""
 
     def publish(self, rows: RowsToPublish) -> PreparedRows:
-        """Refuse."""
         raise TargetChangedError(REFUSAL)
 
 
@@ -74,7 +73,6 @@ class NamingSink(MemorySink):
     is_down: bool = False
 
     def publish(self, rows: RowsToPublish) -> PreparedRows:
-        """Refuse."""
         raise RowsRefusedError(REFUSAL, why="It says: too long.", advice="Alter the table.")
 
     def find_refused(self, rows: RowsToPublish, limit: int) -> Sequence[Offender]:

@@ -27,7 +27,6 @@ class Row:
 
     @property
     def tests(self) -> list[str]:
-        """The tests that it names."""
         return _NAMED.findall(self.answer)
 
 

@@ -16,7 +16,6 @@ POLICY = HolePolicy.TRANSACTIONAL
 
 
 def part(start: int, until: int) -> OffsetRange:
-    """A range of the partition."""
     return OffsetRange(PARTITION, start, until)
 
 

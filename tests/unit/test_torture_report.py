@@ -26,7 +26,6 @@ ALLOWED = {(AT_LEAST_ONCE, "duplicated"), (AT_MOST_ONCE, "lost"), (AT_MOST_ONCE,
 
 
 def report(mode: str, differences: Differences, stuck: str | None = None) -> TortureReport:
-    """The report of one round."""
     faults = (Fault(FaultKind.KILL_WORKER, "staged"), Fault(FaultKind.KILL_SPARK, "attempt_opened"))
     return torture(result(mode, faults, faults[:1], stuck=stuck), differences)
 
@@ -39,7 +38,6 @@ def result(mode: str, planned: tuple[Fault, ...], struck: tuple[Fault, ...], **m
 
 
 def torture(only: RoundResult, differences: Differences) -> TortureReport:
-    """The report of a torture of one round."""
     return make_report(3, [only], {only.round.mode: differences}, (), 5.0)
 
 

@@ -109,12 +109,10 @@ def unknown_in(decoder: DocumentDecoder, values: Sequence[bytes | None]) -> Mapp
 
 
 def rows_of(decoded: Decoded) -> Mapping[int, Mapping[str, Any]]:
-    """The rows by offset."""
     return {row["_offset"]: row for rows in decoded.rows for row in rows.to_pylist()}
 
 
 def errors_of(decoded: Decoded) -> Mapping[int, str]:
-    """The errors by offset."""
     aside = [] if decoded.set_aside is None else decoded.set_aside.to_pylist()
     return {each["offset"]: each["error"] for each in aside}
 
