@@ -14,6 +14,7 @@ from typing import Any, ClassVar, cast
 from uuid import uuid4
 
 import psycopg
+from typing_extensions import override
 
 from batchledger.ledger.decisions import PostgresDecisions
 from batchledger.ledger.evidence import PostgresEvidence
@@ -31,7 +32,7 @@ from batchledger.model.checks import CheckResult, IntegrityCheck, Outcome
 from batchledger.model.claims import PreparedRows, TargetClaim
 from batchledger.model.offsets import OffsetRange, TopicPartition
 from batchledger.planning.live import Limits
-from batchledger.ports import RowsToPublish
+from batchledger.ports import RowsToPublish, Stager
 from batchledger.sinks.table.capabilities import CAPABILITIES
 from batchledger.source.kafka.log import KafkaLog
 from bench.history import IDENTITY, RECORDS, TOPIC, History, seed
@@ -141,12 +142,13 @@ class _EndlessLog:
 
 
 @dataclass(frozen=True)
-class _Tasks:
+class _Tasks(Stager):
     """The Stager port: evidence that every record was read, written by one task, outside of the measured time."""
 
     evidence: PostgresEvidence
     apart: Callable[[], AbstractContextManager[None]]
 
+    @override
     def stage(self, attempt: Attempt) -> Staged:
         writer = self.evidence.open(attempt)
         with self.apart(), writer.open(0) as testimony:

@@ -206,6 +206,11 @@ def stager_of(platform: Platform) -> SparkStager:
     return stager
 
 
+def staging(platform: Platform) -> Platform:
+    """The platform that writes rows twice, so that a test can look between the steps, or replace one."""
+    return replace(platform, find_stream=lambda: None)
+
+
 def change_stager(platform: Platform, **changes: Any) -> Platform:
     """The platform with other parts in its stager."""
     stager = replace(stager_of(platform), **changes)

@@ -18,6 +18,7 @@ from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.following import Follow, follow_in_log, follow_nothing
 from batchledger.lifecycle.platform import Platform, StageStep
 from batchledger.looking import build_outlook, ledger_dsn, load_named, source_options
+from batchledger.model.batch import Attempt
 from batchledger.model.errors import ConfigurationError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.contract import Contract
@@ -25,7 +26,7 @@ from batchledger.model.records.lookup import FoundRecords, combine_records, find
 from batchledger.model.records.rules import SinkMode
 from batchledger.monitoring.alerting import Alerting
 from batchledger.monitoring.messages import Links
-from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, Sink, Stager, no_crash
+from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, RowStream, Sink, Stager, no_crash
 from batchledger.proof.proving import prove, prove_ledger
 from batchledger.proof.verification import Verification
 from batchledger.reading import (
@@ -43,6 +44,7 @@ from batchledger.settings.connections import (
     Connection,
     check_extra,
     http_request,
+    is_on_this_machine,
     load_connection,
     spark_server,
     webhook_tls,
@@ -108,7 +110,16 @@ def build_platform(
         crash=crash,
         follow=follow or follow_in_log(),
         held=held,
+        find_stream=partial(_find_stream, pipeline, dsn, is_near=open_session is not None),
     )
+
+
+def _find_stream(
+    pipeline: PipelineConfig, dsn: str, *, is_near: bool
+) -> Callable[[Attempt], AbstractContextManager[RowStream]] | None:
+    """Return what opens a stream into the target; None if the sink has none, or Spark runs on another machine."""
+    open_stream = pipeline.sink.find_stream(sink_context(pipeline, dsn))
+    return open_stream if is_near or is_on_this_machine(_load_spark(pipeline)) else None
 
 
 def build_stager(pipeline: PipelineConfig, decoder: "RecordDecoder", **parts: Any) -> "SparkStager":

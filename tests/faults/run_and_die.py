@@ -27,7 +27,7 @@ from batchledger.model.presence import Patience
 from batchledger.planning.replay import Replay
 from batchledger.wiring import build_platform
 from tests.forked import fork_server
-from tests.support import wait_until
+from tests.support import staging, wait_until
 
 WAIT_SECONDS = 240
 
@@ -71,14 +71,15 @@ def start_run(
     batch_id: int | None = None,
     replay: Replay | None = None,
     patience: Patience | None = None,
+    stages: bool = False,
 ) -> Run:
     """Start a run of one batch that gets the signal when it passes the point; with ``replay`` it publishes that.
 
-    ``patience`` with others that are at work, other than the platform's own.
+    ``patience`` with others that are at work, other than the platform's own. ``stages``: no rows stream.
     """
     context = fork_server()
     ours, theirs = context.Pipe(duplex=False)
-    arguments = (pipeline, run, point, sent, batch_id, replay, patience, theirs)
+    arguments = (pipeline, run, point, sent, batch_id, replay, patience, stages, theirs)
     process = context.Process(target=_run, args=arguments, daemon=True)
     process.start()
     theirs.close()
@@ -96,9 +97,11 @@ def ending_runs() -> Iterator[None]:
             each.join(WAIT_SECONDS)
 
 
-def run_until_killed(pipeline: str, run: str, point: str, replay: Replay | None = None) -> None:
+def run_until_killed(
+    pipeline: str, run: str, point: str, replay: Replay | None = None, *, stages: bool = False
+) -> None:
     """Run one batch; return when it has been killed at the point, and the database knows it."""
-    start_run(pipeline, run, point, replay=replay).wait_until_killed()
+    start_run(pipeline, run, point, replay=replay, stages=stages).wait_until_killed()
     wait_until_left_by_the_dead(pipeline)
 
 
@@ -127,10 +130,11 @@ def _run(
     batch_id: int | None,
     replay: Replay | None,
     patience: Patience | None,
+    stages: bool,
     outcome: Connection,
 ) -> None:
     platform = build_platform(load_pipeline(pipeline), crash=_signal_at(fatal_point, sent))
-    platform = replace(platform, patience=patience or platform.patience)
+    platform = replace(staging(platform) if stages else platform, patience=patience or platform.patience)
     try:
         if replay is None:
             run_batch.run_once(platform, run, batch_id)

@@ -16,7 +16,7 @@ from batchledger.model.errors import AtWorkError, FencedError, OutcomeUnknownErr
 from batchledger.model.presence import NO_PATIENCE, Patience
 from tests.faults.run_and_die import Run, ending_runs, start_run
 from tests.forked import fork_server
-from tests.support import TestPipeline, Workplace, wait_until
+from tests.support import TestPipeline, Workplace, staging, wait_until
 
 BOUND = Patience(stalled_seconds=0.5)
 
@@ -33,14 +33,17 @@ def overtake(pipeline: TestPipeline) -> Batch | None:
 OUTSIDE_OF_TRANSACTIONS = ["attempt_opened", "staging_sealed", "staged", "audited"]
 
 
-@pytest.mark.parametrize("point", OUTSIDE_OF_TRANSACTIONS)
+@pytest.mark.parametrize(
+    ("point", "stages"),
+    [*((point, True) for point in OUTSIDE_OF_TRANSACTIONS), ("attempt_opened", False), ("staging_sealed", False)],
+)
 def test_paused_process_that_wakes_up_after_another_run_is_fenced_and_leaves_nothing(
-    workplace: Workplace, point: str
+    workplace: Workplace, point: str, stages: bool
 ) -> None:
     """S60, S61, S101: the other run publishes this batch and the next one in the meantime."""
     pipeline = workplace.create()
     pipeline.send(30)
-    paused = start_run(pipeline.name, "paused", point, signal.SIGSTOP)
+    paused = start_run(pipeline.name, "paused", point, signal.SIGSTOP, stages=stages)
     paused.wait_until_paused()
     with pytest.raises(AtWorkError, match="left to run paused"):
         run_batch.run_once(pipeline.platform(), "within the bound")
@@ -60,17 +63,20 @@ LOST_IN_TRANSACTION = {
 }
 
 
-@pytest.mark.parametrize("point", LOST_IN_TRANSACTION)
+@pytest.mark.parametrize(
+    ("point", "stages"),
+    [*((point, True) for point in LOST_IN_TRANSACTION), ("staged", False), ("before_commit", False)],
+)
 def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_the_server_has_ended_its_session(
-    workplace: Workplace, point: str
+    workplace: Workplace, point: str, stages: bool
 ) -> None:
     """S61, S105: idle_in_transaction_session_timeout ends such a session after 60 s; here it is ended by hand.
 
-    It learns only that its connection is gone; when it tries again, it learns which run fenced it.
+    If it stages, it learns only that its connection is gone; when it tries again, it learns which run fenced it.
     """
     pipeline = workplace.create()
     pipeline.send(30)
-    paused = start_run(pipeline.name, "paused", point, signal.SIGSTOP)
+    paused = start_run(pipeline.name, "paused", point, signal.SIGSTOP, stages=stages)
     paused.wait_until_paused()
     ended = pipeline.query(
         "select pg_terminate_backend(pid) from pg_stat_activity "
@@ -80,7 +86,8 @@ def test_process_paused_inside_the_publishing_transaction_changes_nothing_once_t
     overtaking = overtake(pipeline)
     assert overtaking is not None
     paused.wake()
-    assert paused.wait().startswith(LOST_IN_TRANSACTION[point])
+    # A stream asks the ledger before its rows are staged.
+    assert paused.wait().startswith(LOST_IN_TRANSACTION[point] if stages else "FencedError")
     with pytest.raises(FencedError, match="Run paused changes nothing") as told:
         run_batch.publish(pipeline.platform(), overtaking.batch_id, "paused")
     assert "Attempt 2 of run overtaking has taken it over" in str(told.value)
@@ -110,8 +117,10 @@ def test_transaction_of_a_paused_process_is_ended_by_the_server(workplace: Workp
 
     publication = None  # type: ignore[assignment]
     platform = replace(pipeline.platform(crash=look), ledger=WatchedLedger(workplace.dsn))
-    run_batch.run_once(platform, "run")
-    assert seen == [("1min",)]
+    run_batch.run_once(platform, "streams")
+    pipeline.send(5)
+    run_batch.run_once(staging(platform), "stages")
+    assert seen == [("1min",)] * 2
 
 
 @pytest.mark.parametrize("runs", [("airflow", "cli"), ("twin", "twin")], ids=["two runs", "two schedulers, one run"])
@@ -181,7 +190,7 @@ def test_i9_lost_reply_is_resolved_by_batch_id_although_later_batches_were_publi
     """S65, S81: not "the newest batch" is looked at, but this one."""
     pipeline = workplace.create()
     pipeline.send(30)
-    batch = run_batch.run_once(replace(pipeline.platform(), ledger=LateReplyLedger(pipeline)), "run")
+    batch = run_batch.run_once(replace(staging(pipeline.platform()), ledger=LateReplyLedger(pipeline)), "run")
     assert batch is not None
     assert batch.state is BatchState.PUBLISHED
     pipeline.assert_exact()

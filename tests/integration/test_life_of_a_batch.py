@@ -37,7 +37,7 @@ from batchledger.model.presence import NO_PATIENCE
 from batchledger.ports import Stager
 from batchledger.wiring import build_platform, verify_pipeline
 from tests.fakes.crash import Interrupt
-from tests.support import Workplace
+from tests.support import Workplace, staging
 
 
 @pytest.mark.always
@@ -175,7 +175,7 @@ def test_duplicate_planted_in_staging_is_stopped_by_the_audit(workplace: Workpla
     pipeline = workplace.create()
     pipeline.send(10)
     good = pipeline.platform()
-    faulty = replace(good, make_stager=lambda: PlantDuplicate(good, workplace.dsn))
+    faulty = replace(staging(good), make_stager=lambda: PlantDuplicate(good, workplace.dsn))
     with pytest.raises(BatchBlockedError, match=rf"already: 1 .*{pipeline.name}\[1\]@3") as told:
         run_batch.run_once(faulty, "faulty")
     found = {IntegrityCheck.NO_DUPLICATE_OFFSETS, IntegrityCheck.BALANCE_CLOSES, IntegrityCheck.STAGED_AS_REPORTED}
@@ -241,7 +241,7 @@ def test_attempt_overtaken_while_staging_is_told_by_whom_and_leaves_nothing(work
     """S62."""
     pipeline = workplace.create()
     pipeline.send(10)
-    good = replace(pipeline.platform(), patience=NO_PATIENCE)
+    good = staging(replace(pipeline.platform(), patience=NO_PATIENCE))
     slow = replace(good, make_stager=lambda: OvertakenStager(good))
     with pytest.raises(FencedError) as fenced:
         run_batch.run_once(slow, "slow")
@@ -278,7 +278,7 @@ def test_s55_twins_of_one_airflow_task_both_end_well_and_publish_once(workplace:
     """S74."""
     pipeline = workplace.create()
     pipeline.send(10)
-    late = replace(pipeline.platform(), ledger=OvertakenLedger(workplace.dsn))
+    late = replace(staging(pipeline.platform()), ledger=OvertakenLedger(workplace.dsn))
     batch = run_batch.run_once(late, "one run")
     assert batch is not None
     assert (batch.state, batch.attempt) == (BatchState.PUBLISHED, 1)
@@ -318,7 +318,7 @@ def test_s111_target_that_is_dropped_in_the_middle_of_a_batch_is_refused_and_no_
             connection.execute(f'drop table "{pipeline.name}_target"')
 
     with pytest.raises(BatchBlockedError, match="was dropped or renamed"):
-        run_batch.run_once(pipeline.platform(crash=Interrupt("audited", drop)), "second")
+        run_batch.run_once(staging(pipeline.platform(crash=Interrupt("audited", drop))), "second")
     assert pipeline.query("select to_regclass(%s)", f"{pipeline.name}_target") == [(None,)]
     assert pipeline.platform().ledger.load_positions(pipeline.name) == before
 

@@ -24,7 +24,7 @@ from batchledger.planning.shares import OFFSETS_WORTH_A_RANGE
 from batchledger.sinks.staging.tables import PostgresStagingWriter, open_table
 from batchledger.sinks.table.sink import PostgresSink
 from tests.forked import start_command
-from tests.support import TestPipeline, Workplace, change_stager, wait_until
+from tests.support import TestPipeline, Workplace, change_stager, staging, wait_until
 
 HELD_BACK = 7_281_940_113
 """The advisory lock that the COPY of a held row waits for."""
@@ -74,7 +74,9 @@ def hold_back(platform: Platform, told: Told) -> Platform:
     """The same platform, with a COPY that can be held back, and followed closely."""
     sink = platform.sink
     assert isinstance(sink, PostgresSink)
-    held = change_stager(platform, sink=HoldingSink(sink.dsn, sink.table), offsets_in_share=OFFSETS_WORTH_A_RANGE + 300)
+    held = change_stager(
+        staging(platform), sink=HoldingSink(sink.dsn, sink.table), offsets_in_share=OFFSETS_WORTH_A_RANGE + 300
+    )
     return replace(held, follow=Follower(told.display, 0.05).follow)
 
 
@@ -179,4 +181,4 @@ def test_the_command_line_shows_a_bar_on_a_terminal_and_prints_its_document_alon
     assert published["state"] == "published"
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert "━ 0% of 600 records" in text
-    assert "% of 600 records" not in text[text.rindex("staged:") :]
+    assert "% of 600 records" not in text[text.rindex("has streamed") :]

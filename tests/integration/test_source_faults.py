@@ -39,6 +39,7 @@ from tests.support import (
     create_topic,
     delete_records,
     delete_topic,
+    staging,
 )
 
 SILENT = "accepts and says nothing"
@@ -206,7 +207,7 @@ def test_topic_recreated_while_it_is_read_is_noticed_before_the_audit(workplace:
     """S39."""
     pipeline = workplace.create()
     pipeline.send(10)
-    good = pipeline.platform()
+    good = staging(pipeline.platform())
     with pytest.raises(TopicChangedError, match="is not the one") as refused:
         run_batch.run_once(replace(good, make_stager=lambda: RecreatingStager(good, pipeline)), "run")
     assert refused.value.subject == pipeline.name

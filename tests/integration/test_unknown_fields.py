@@ -85,7 +85,8 @@ def test_control_without_the_contract_the_fields_are_lost_and_nothing_says_so(wo
 def test_field_that_records_bring_gets_a_text_column_with_the_batch_that_has_it_first(workplace: Workplace) -> None:
     pipeline = create(workplace, "add", sink={"evolve": "add"})
     batch = take(pipeline)
-    assert batch.attempt == 2
+    # The stream was given up, and the same attempt has staged the rows with the columns.
+    assert batch.attempt == 1
     rows = [("a", None, None), ("b", None, None), ("c", "3", None), ("d", "3", None), ("e", None, None)]
     assert pipeline.query("select message_id, discount, tax from {target} order by 1") == rows
     assert checks_of(batch.batch_id)["no_unknown_fields"]["outcome"] == "passed"

@@ -55,7 +55,10 @@ class BatchSummary:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One execution of a batch and how it ended; ``outcome`` is None while it is at work or was killed."""
+    """One execution of a batch and how it ended; ``outcome`` is None while it is at work or was killed.
+
+    ``given_up``: why its rows did not stream, if that was tried.
+    """
 
     number: int
     run: str
@@ -68,6 +71,7 @@ class AttemptRecord:
     failed_step: str | None
     fingerprint: str | None = None
     schema: str | None = None
+    given_up: str | None = None
 
     @property
     def failure(self) -> str | None:
@@ -215,7 +219,8 @@ def load_batch_history(dsn: str, batch_id: int, pipeline: str | None = None) -> 
         attempts = cursor.connection.cursor(row_factory=class_row(AttemptRecord))
         attempts.execute(
             "select number, run, opened_at, staged_at, audited_at, ended_at, outcome, error, failed_step, fingerprint, "
-            'definition as "schema" from batchledger.attempt left join batchledger.record_schema using (schema_id) '
+            'definition as "schema", given_up '
+            "from batchledger.attempt left join batchledger.record_schema using (schema_id) "
             "where batch_id = %s order by number",
             [batch_id],
         )

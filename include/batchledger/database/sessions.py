@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from batchledger.model.errors import ConfigurationError
@@ -105,6 +106,7 @@ class _Kept:
 
 
 _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+_joined: ContextVar[tuple[str, Connection] | None] = ContextVar("joined", default=None)
 
 
 def _this_thread() -> tuple[int, int]:
@@ -135,11 +137,42 @@ def keep_connections() -> Iterator[None]:
 
 
 @contextmanager
+def joining(dsn: str, connection: Connection) -> Iterator[None]:
+    """Let what the block does at ``dsn`` be part of the transaction of ``connection``, which the caller commits.
+
+    Each transaction of the block is a savepoint: an error undoes it alone. Another thread has its own connections.
+    """
+    token = _joined.set((dsn, connection))
+    try:
+        yield
+    finally:
+        _joined.reset(token)
+
+
+def require_open(connection: Connection) -> None:
+    """Raise psycopg.OperationalError if no transaction is open: each statement would be one of its own."""
+    if connection.info.transaction_status != TransactionStatus.INTRANS:
+        raise psycopg.OperationalError("the transaction that this is a part of has ended")
+
+
+def is_joined(connection: Connection) -> bool:
+    """Whether a connection of the block is part of a larger transaction, and is not to be committed by itself."""
+    joined = _joined.get()
+    return joined is not None and joined[1] is connection
+
+
+@contextmanager
 def use_connection(dsn: str) -> Iterator[Connection]:
     """Yield a connection that is as good as new; a kept one if there is one. The caller commits.
 
-    What is not committed is rolled back. Raises psycopg.OperationalError.
+    What is not committed is rolled back. Within ``joining`` it is that one. Raises psycopg.OperationalError.
     """
+    joined = _joined.get()
+    if joined is not None and joined[0] == dsn:
+        require_open(joined[1])
+        with joined[1].transaction():
+            yield joined[1]
+        return
     kept = _kept.get()
     if kept is None or kept.owner != _this_thread():
         with connect(dsn) as connection:
@@ -163,7 +196,8 @@ def write_and_commit(dsn: str) -> Iterator[Connection]:
     """Yield a connection as ``use_connection`` does, and commit on a normal exit. Raises psycopg.Error."""
     with use_connection(dsn) as connection:
         yield connection
-        connection.commit()
+        if not is_joined(connection):
+            connection.commit()
 
 
 def _find_kept(idle: list[Connection]) -> Connection | None:

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from batchledger.database.sessions import use_connection
+from batchledger.database.sessions import is_joined, use_connection
 from batchledger.database.weather import Cause, find_cause
 from batchledger.model.batch import Attempt, HeldRange
 from batchledger.model.checks import Offender, show_records
@@ -243,8 +243,11 @@ def transaction(dsn: str, action: str, rows: Attempt | None = None) -> Iterator[
 def commit(connection: psycopg.Connection[Any], action: str) -> None:
     """Commit. A refusal by the database itself (a deferred constraint or trigger) is raised as it is.
 
-    Raises OutcomeUnknownError when it cannot say whether it has committed.
+    Within ``joining`` nothing is done: who has begun the larger transaction commits it. Raises OutcomeUnknownError when
+    it cannot say whether it has committed.
     """
+    if is_joined(connection):
+        return
     try:
         connection.commit()
     except psycopg.Error as error:

@@ -28,7 +28,7 @@ from batchledger.ledger.evidence_tables import about, quarantine_table, visible_
 from batchledger.model.balance import WitnessedRange
 from batchledger.model.batch import Attempt, Batch, RecordOrigin
 from batchledger.model.checks import FailedRecord
-from batchledger.model.errors import StagingLostError
+from batchledger.model.errors import StagingError, StagingLostError
 from batchledger.model.offsets import OffsetRange, TopicPartition, merge_ranges
 from batchledger.model.records.quarantine import ErrorKind, QuarantineContent, summarise
 from batchledger.model.records.times import RecordTimes
@@ -120,7 +120,10 @@ class PostgresEvidence(Evidence):
     @override
     def open(self, attempt: Attempt) -> PostgresEvidenceWriter:
         visible, quarantine = visible_table(attempt), quarantine_table(attempt)
-        with transaction(self.dsn, f"create the evidence of {attempt.batch.label}") as cursor:
+        with (
+            transaction(self.dsn, f"create the evidence of {attempt.batch.label}") as cursor,
+            _requiring_new(attempt),
+        ):
             cursor.execute(
                 sql.SQL(
                     "create table {} (reader int, topic text, partition int, offsets int8range, tombstones int8range, "
@@ -248,6 +251,18 @@ class PostgresEvidence(Evidence):
 
     def _keeps_payloads_of(self, attempt: Attempt) -> bool:
         return self.keeps_payloads or attempt.batch.origin is RecordOrigin.QUARANTINE
+
+
+@contextmanager
+def _requiring_new(attempt: Attempt) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.DuplicateTable as error:
+        raise StagingError(
+            f"A task still writes what attempt {attempt.number} of {attempt.batch.label} has read before.",
+            advice="The next attempt has tables of its own.",
+            batch_id=attempt.batch.batch_id,
+        ) from error
 
 
 def _as_rows(records: pa.Table | pa.RecordBatch, *, keeps_payloads: bool) -> Iterator[dict[str, Any]]:

@@ -257,7 +257,7 @@ class PostgresLedger(Ledger):
             batch = load_batch(cursor, batch_id)
             if row is None:
                 raise outcome_pending(batch) if batch.state is BatchState.COMMITTING else closed(batch, run)
-            return Attempt(batch, row[0], run)
+            return Attempt(batch, row[0], run, given_up_lately=row[1])
 
     @override
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:

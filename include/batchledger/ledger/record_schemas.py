@@ -12,7 +12,7 @@ from batchledger.model.records.contract import SchemaVersion, fingerprint
 
 
 def note_rules(cursor: psycopg.Cursor[Any], attempt: Attempt, staged: Staged) -> None:
-    """Keep by which rules an attempt has made rows, and the schema that it has decoded records with."""
+    """Keep by which rules an attempt has made rows, why they did not stream, and the schema of their records."""
     parameters = {
         "pipeline": attempt.batch.pipeline,
         "fingerprint": fingerprint(staged.schema),
@@ -20,6 +20,7 @@ def note_rules(cursor: psycopg.Cursor[Any], attempt: Attempt, staged: Staged) ->
         "batch_id": attempt.batch.batch_id,
         "number": attempt.number,
         "row_rules": staged.row_rules,
+        "given_up": staged.given_up,
     }
     cursor.execute(read_statement(__package__, "note_row_rules"), parameters)
     if not staged.schema:

@@ -1,6 +1,7 @@
 """What the steps of one pipeline work with: its rules, and the adapters that the wiring has chosen."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -24,6 +25,7 @@ from batchledger.ports import (
     Ledger,
     Presences,
     RowChecks,
+    RowStream,
     Sink,
     SourceLog,
     Stager,
@@ -79,6 +81,9 @@ def require_nothing(*_: Batch) -> None:
     """Refuse nothing."""
 
 
+FindStream = Callable[[], Callable[[Attempt], AbstractContextManager[RowStream]] | None]
+
+
 @dataclass(frozen=True)
 class Outlook:
     """What shows how one pipeline stands, and what its next batch would take: its rules, its log, its ledger."""
@@ -97,7 +102,8 @@ class Platform(Outlook):
     step is, ``trace`` where the time of steps goes. ``prove`` compares the whole target with the ledger.
     ``require_secret`` refuses to hash columns or keys with another secret than before, ``require_known_erasures`` a
     batch that may bring back what was erased. ``patience`` is for how long it leaves a batch to another run; ``held``
-    the batch that this process is at work on, or the one that has started it for a step.
+    the batch that this process is at work on, or the one that has started it for a step. ``find_stream`` returns what
+    opens a stream of rows into the target; None if there is no such way.
     """
 
     presences: Presences
@@ -114,6 +120,7 @@ class Platform(Outlook):
     trace: Trace = field(default=trace_nothing)
     patience: Patience = field(default=Patience())
     held: int | None = None
+    find_stream: FindStream = field(default=lambda: None)
 
 
 StageStep = Callable[[Platform, int, str], Batch]

@@ -29,6 +29,7 @@ from batchledger.lifecycle.requirement import require_own_target
 from batchledger.lifecycle.row_audit import require_usable_checks
 from batchledger.lifecycle.row_rules import require_same_rules, stage_by_present_rules
 from batchledger.lifecycle.source_identity import look_at_source, require_same_topics, topics_of
+from batchledger.lifecycle.streaming import stream
 from batchledger.lifecycle.tracing import StepPart
 from batchledger.model.batch import (
     Attempt,
@@ -75,7 +76,9 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
         return _stage(held, batch_id, run)
 
 
-def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAIN_FOR_COLUMNS) -> Batch:
+def _stage(
+    platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAIN_FOR_COLUMNS, may_stream: bool = False
+) -> Batch:
     batch = load_batch(platform, batch_id)
     if batch.state is BatchState.COMMITTING:
         batch = _resume_commit(platform, batch, run)
@@ -87,16 +90,13 @@ def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAI
     is_empty = batch.state is BatchState.PLANNED
     if not is_empty:
         _require_readable(platform, batch)
-    attempt = platform.ledger.open_attempt(batch_id, run)
-    platform.crash("attempt_opened")
-    if attempt.number > 1:
-        # An attempt that was killed could not clean up; each would leave a copy of the rows.
-        drop_staging(platform, Attempt(batch, attempt.number - 1, run))
-    logger.info("%s attempt %d staging: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    attempt, given_up = _open_attempt(platform, batch, run), None
     try:
         if is_empty:
             _require_readable(platform, batch)
-        staged = replace(_fill_staging(platform, attempt), row_rules=platform.rules.row_rules)
+            if may_stream and (given_up := stream(platform, attempt, _fill_staging)) is None:
+                return platform.ledger.load_batch(batch_id)
+        staged = replace(_fill_staging(platform, attempt), given_up=given_up or None)
         new = find_new_columns(platform, attempt) if again else ()
         if not new:
             platform.ledger.mark_staged(attempt, staged)
@@ -111,6 +111,16 @@ def _stage(platform: Platform, batch_id: int, run: str, again: int = STAGED_AGAI
     logger.info("%s attempt %d staged: %s rows", batch.label, attempt.number, f"{staged.reported_rows:,}")
     platform.crash("staged")
     return platform.ledger.load_batch(batch_id)
+
+
+def _open_attempt(platform: Platform, batch: Batch, run: str) -> Attempt:
+    attempt = platform.ledger.open_attempt(batch.batch_id, run)
+    platform.crash("attempt_opened")
+    if attempt.number > 1:
+        # An attempt that was killed could not clean up; each would leave a copy of the rows.
+        drop_staging(platform, Attempt(batch, attempt.number - 1, run))
+    logger.info("%s attempt %d reads: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    return attempt
 
 
 def _require_readable(platform: Platform, batch: Batch) -> None:
@@ -129,7 +139,7 @@ def _fill_staging(platform: Platform, attempt: Attempt) -> Staged:
         # A topic that was created anew while it was being read would have given other records for the same offsets.
         require_same_topics(platform, attempt.batch)
     platform.crash("staging_sealed")
-    return staged
+    return replace(staged, row_rules=platform.rules.row_rules)
 
 
 def _end_attempt(platform: Platform, attempt: Attempt, error: BatchledgerError) -> BatchledgerError:
@@ -233,11 +243,12 @@ def run_once(
 def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
     """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``.
 
-    One process does all of it: if it dies, at any step, the next run takes the batch over at once.
+    One process does all of it: if it dies, at any step, the next run takes the batch over at once. No person steps in
+    between either, so rows may stream into the target, and the later steps find them published.
     """
     with begin_work(platform, batch_id, run) as held:
         stage_here = stage_step or stage
-        stage_here(held, batch_id, run)
+        (partial(_stage, may_stream=True) if stage_here is stage else stage_here)(held, batch_id, run)
         audit(held, batch_id, run, stage_here)
         return publish(held, batch_id, run, stage_here)
 

@@ -121,11 +121,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a batch. ``number`` is the fencing token that every later write carries."""
+    """One execution of a batch. ``number`` is the fencing token that every later write carries.
+
+    ``given_up_lately``: of how many of the pipeline's newest ten batches a stream was given up, as it was opened.
+    """
 
     batch: Batch
     number: int
     run: str
+    given_up_lately: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,11 +357,13 @@ class Staged:
     ``reported_rows`` counts the rows that the writing tasks say they wrote. The audit compares it with staging.
     ``schema`` is what the records were decoded with, as a pipeline file declares it. ``row_rules`` tells the rules that
     made the rows from others (``PipelineRules``); None if an older version has staged them, which kept none.
+    ``given_up``: why they did not stream, if that was tried.
     """
 
     reported_rows: int
     schema: str = ""
     row_rules: str | None = None
+    given_up: str | None = None
 
 
 def state_after_audit(checks: Sequence[CheckResult]) -> BatchState:

@@ -15,7 +15,16 @@ from batchledger.ports.ledger import Decisions, Ledger
 from batchledger.ports.presence import Presences
 from batchledger.ports.publication import EraseRows, Publication, RowsToPublish, TargetAccess, Truncate
 from batchledger.ports.schemas import KeptSchemas, SchemaRegistrar, SchemaRegistry
-from batchledger.ports.sink import CommittingSink, RowsToCheck, Sink, StagedRows, Staging, StagingWriter, committing
+from batchledger.ports.sink import (
+    CommittingSink,
+    RowsToCheck,
+    RowStream,
+    Sink,
+    StagedRows,
+    Staging,
+    StagingWriter,
+    committing,
+)
 from batchledger.ports.source import SourceLog, Stager
 
 __all__ = [
@@ -35,6 +44,7 @@ __all__ = [
     "Publication",
     "RecentBatch",
     "RowChecks",
+    "RowStream",
     "RowsToCheck",
     "RowsToPublish",
     "SchemaRegistrar",

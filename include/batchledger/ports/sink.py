@@ -217,6 +217,21 @@ class Sink(Staging, Protocol):
         """
 
 
+class RowStream(Protocol):
+    """An open transaction into which the rows of an attempt stream. Until it commits, no reader sees them.
+
+    ``sink`` is the one whose staging these rows are: sealing ends the stream.
+    """
+
+    sink: Sink
+
+    def joined(self) -> AbstractContextManager[None]:
+        """Let everything that the block does in the database be part of the transaction; commit at its end.
+
+        Raises OutcomeUnknownError as a publication does.
+        """
+
+
 class CommittingSink(ABC):
     """What a sink is besides if it commits by itself: ``publish`` and ``withdraw`` prepare what ``commit`` does.
 

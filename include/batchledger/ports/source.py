@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
     import pyarrow as pa
 
+    from batchledger.ports.sink import Sink
+
 
 class SourceLog(Protocol):
     """What Kafka holds, read without a consumer group and without changing anything.
@@ -73,3 +75,8 @@ class Stager(Protocol):
 
     def stage(self, attempt: Attempt) -> Staged:
         """Read, decode, transform, write and seal. Raises StagingError or ServiceUnavailableError, both retryable."""
+
+    def into(self, sink: "Sink") -> "Stager":
+        """Return the stager that does so with the staging of another sink."""
+        kind = type(self).__name__
+        raise NotImplementedError(f"{kind} has one sink.")

@@ -215,7 +215,7 @@ def spark_server(connection: Connection) -> tuple[str, TlsFiles]:
     given = {"user_id": connection.login, "token": connection.password, "use_ssl": "true" if is_encrypted else ""}
     # Spark takes a parameter apart at its signs, and would quote the token in its error.
     parameters = "".join(f";{name}={quote(value, safe='')}" for name, value in given.items() if value)
-    host = (connection.host or "").removeprefix("sc://").rstrip("/")
+    host = _bare_host(connection)
     if _HOST.fullmatch(host) is None:
         raise ConfigurationError(
             f"Connection {connection.connection_id!r} has no address of a Spark Connect server. Nothing was opened.",
@@ -223,6 +223,15 @@ def spark_server(connection: Connection) -> tuple[str, TlsFiles]:
             subject=connection.connection_id,
         )
     return f"sc://{host}{f':{connection.port}' if connection.port else ''}/{parameters}", tls
+
+
+def is_on_this_machine(connection: Connection) -> bool:
+    """Whether a Spark Connect server is reached on loopback, so that its workers are most likely here, too."""
+    return _bare_host(connection).partition(":")[0] in ("localhost", "127.0.0.1")
+
+
+def _bare_host(connection: Connection) -> str:
+    return (connection.host or "").removeprefix("sc://").rstrip("/")
 
 
 def hashing_secret(connection: Connection) -> bytes:

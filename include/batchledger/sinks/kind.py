@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args
 
 from pydantic import model_validator
 
-from batchledger.model.batch import Batch, DeliveryMode
+from batchledger.model.batch import Attempt, Batch, DeliveryMode
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.claims import TargetClaim
 from batchledger.model.datasets import Dataset
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
-from batchledger.ports import Sink
+from batchledger.ports import RowStream, Sink
 from batchledger.settings.values import NamedConnection, Section
 
 if TYPE_CHECKING:
@@ -104,6 +104,13 @@ class SinkSection(Section):
     @abstractmethod
     def build(self, context: SinkContext) -> Sink:
         """Return the sink. Opens nothing yet. Raises ConfigurationError."""
+
+    def find_stream(
+        self,
+        context: SinkContext,  # noqa: ARG002
+    ) -> Callable[[Attempt], AbstractContextManager[RowStream]] | None:
+        """Return what opens a stream of rows into the target; None if there is no such way."""
+        return None
 
     @abstractmethod
     def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, int | None]:

@@ -69,3 +69,7 @@ begin
             'or watch = any ((select batchledger.pipelines_of(current_user))::text[]))', one);
     end loop;
 end $$;
+
+-- Pipelines, one write.
+alter table batchledger.attempt add column given_up text;
+comment on column batchledger.attempt.given_up is 'Why its rows did not stream into the target, but were staged.';

@@ -105,7 +105,17 @@ with taken as (
 )
 insert into batchledger.attempt (batch_id, number, run)
 select batch_id, attempt, %(run)s from taken
-returning number
+returning number, (
+    select count(distinct a.batch_id)
+    from (
+        select b.batch_id
+        from batchledger.batch b
+        where b.pipeline = (select pipeline from batchledger.batch where batch_id = %(batch_id)s)
+        order by b.batch_id desc
+        limit 10
+    ) newest
+    join batchledger.attempt a using (batch_id)
+    where a.given_up is not null)
 
 -- name: load_staged
 select b.reported_rows, a.row_rules

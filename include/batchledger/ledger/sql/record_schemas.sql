@@ -1,5 +1,6 @@
 -- name: note_row_rules
-update batchledger.attempt set row_rules = %(row_rules)s where batch_id = %(batch_id)s and number = %(number)s
+update batchledger.attempt set row_rules = %(row_rules)s, given_up = %(given_up)s
+where batch_id = %(batch_id)s and number = %(number)s
 
 -- name: insert_schema
 insert into batchledger.record_schema (pipeline, fingerprint, definition, first_batch_id, last_batch_id)

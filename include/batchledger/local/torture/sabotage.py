@@ -41,7 +41,11 @@ def build_platform_without(protection: Protection | None, pipeline: PipelineConf
         case Protection.FENCING:
             dsn, sink = ledger_dsn(pipeline), cast("PostgresSink", platform.sink)
             keeping = KeepingSink(sink.dsn, sink.table)
-            return replace(platform, ledger=UnfencedLedger(dsn), sink=keeping, evidence=KeepingEvidence(dsn))
+            evidence = KeepingEvidence(dsn)
+            # The number of an attempt fences staged rows. A stream holds its batch by a lock.
+            return replace(
+                platform, ledger=UnfencedLedger(dsn), sink=keeping, evidence=evidence, find_stream=lambda: None
+            )
         case Protection.COMPARE_AND_SWAP:
             return replace(platform, ledger=OverwritingLedger(ledger_dsn(pipeline), crash))
         case Protection.READ_COMMITTED:

@@ -19,6 +19,7 @@ from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange
 from batchledger.model.batch import Attempt, Lane
 from batchledger.model.checks import Severity
+from batchledger.model.offset_sums import OffsetSums
 from batchledger.model.records.columns import DELETED_COLUMN
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.records.rules import SequenceRule
@@ -37,7 +38,7 @@ SelectUnmatched = Callable[[psycopg.Cursor[Any], Attempt, sql.Composable], sql.C
 
 @dataclass(frozen=True)
 class PostgresStagedRows(StagedRows):
-    """``repeated`` belongs to the session of ``connection``."""
+    """``repeated`` belongs to the session of ``connection``, and ``cursor`` is what checks get of it."""
 
     connection: psycopg.Connection[Any]
     attempt: Attempt
@@ -47,6 +48,7 @@ class PostgresStagedRows(StagedRows):
     read_secret: ReadSecret
     select_unmatched: SelectUnmatched
     severity_of_unmatched: Severity
+    cursor: type[psycopg.Cursor[Any]] = ReadingCursor
 
     @override
     def show(self) -> RowsToCheck:
@@ -59,16 +61,18 @@ class PostgresStagedRows(StagedRows):
             cursor.execute(read_sql(__package__, "count_rows_to_check").format(**parts))
             ((accepted, checked),) = cursor.fetchall()
         # Code of a check can ask for another cursor.
-        self.connection.execute("set default_transaction_read_only = on")
-        self.connection.cursor_factory = ReadingCursor
+        psycopg.Cursor(self.connection).execute("set default_transaction_read_only = on")
+        self.connection.cursor_factory = self.cursor
         return RowsToCheck(self.connection, _ROWS, accepted, checked)
 
     @override
     def summarise(self) -> Sequence[StagedRange]:
         ranges = self.attempt.batch.ranges
         with self._transaction() as cursor:
-            cursor.execute(statement_about("summarise_staging", self.attempt), ranges_as_arrays(ranges))
-            counts = cursor.fetchall()
+            counts = self._sum_up(cursor)
+            if counts is None:
+                cursor.execute(statement_about("summarise_staging", self.attempt), ranges_as_arrays(ranges))
+                counts = cursor.fetchall()
             repeated: Sequence[tuple[int, int]] = [(0, 0)] * len(ranges)
             if self.repeated.count:
                 count = read_sql(__package__, "count_repeated").format(repeated=self.repeated.table)
@@ -78,6 +82,22 @@ class PostgresStagedRows(StagedRows):
             StagedRange(range_, rows, distinct, outside, *duplicates, times=RecordTimes(*times))
             for range_, (rows, distinct, outside, *times), duplicates in zip(ranges, counts, repeated, strict=True)
         ]
+
+    def _sum_up(self, cursor: psycopg.Cursor[Any]) -> Sequence[tuple[Any, ...]] | None:
+        """Return what ``summarise_staging`` does, a range after the other, if sums can tell it; else None."""
+        cursor.execute(statement_about("sum_staging", self.attempt))
+        found = {(topic, partition): (OffsetSums(*map(int, sums)), times) for topic, partition, *sums, times in cursor}
+        counts: list[tuple[Any, ...]] = []
+        for each in self.attempt.batch.ranges:
+            sums, times = found.pop((each.partition.topic, each.partition.partition), (None, ()))
+            if sums is None:
+                counts.append((0, 0, 0, None, None, 0))
+            elif sums.are_each_once and each.start <= sums.first and sums.last < each.until:
+                counts.append((sums.rows, sums.rows, 0, *times))
+            else:
+                return None
+        # What is left lies in no range.
+        return None if found else counts
 
     @override
     def count_numbers(self) -> NumberFacts | None:

@@ -42,10 +42,11 @@ def knows_batch(dsn: str, pipeline: str, batch_id: int, planned_at: datetime) ->
         return is_own_batch(cursor, pipeline, batch_id, planned_at)
 
 
-def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.Identifier, name: str) -> None:
+def require_no_strangers(cursor: psycopg.Cursor[Any], batch: Batch, table: sql.Composable, name: str) -> None:
     """Raise TargetChangedError when the table has rows that no batch has written.
 
-    Ask within the publication, after the rows that the batch takes over have been withdrawn.
+    ``table`` may be a subquery, without rows that the batch itself has there. Ask within the publication, after the
+    rows that the batch takes over have been withdrawn.
     """
     cursor.execute(
         read_sql(__package__, "find_strangers").format(target=table, holder=holder_of("t._batch_id")),

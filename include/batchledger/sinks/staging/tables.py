@@ -43,6 +43,8 @@ The first one still counts as the newest record of its key: in a target that is 
 # Where COPY was, in the server's language. Example: COPY b17_a2_open, line 7, column message_id
 _REFUSED = re.compile(r"^COPY \w+, \D+(?P<line>\d+)(?:, \S+ (?P<column>.+))?$", re.MULTILINE)
 
+COPY_HEADER, COPY_TRAILER = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
+
 PADS = sql.Identifier("pg_temp", "batchledger_pad")
 """The padded blocks of the secret that keys are hashed with (``key_secret``)."""
 
@@ -125,17 +127,41 @@ def copy_batches(cursor: psycopg.Cursor[Any], table: sql.Composable, batches: It
 def _copying(
     cursor: psycopg.Cursor[Any], table: sql.Composable, schema: pa.Schema
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    copied = pa.schema([_copied_field(each) for each in schema])
-    encoders = {each.name: ArrowToPostgresBinaryEncoder.infer_encoder(each) for each in copied}
-    for each in schema:
-        if _is_jsonb(each):
-            encoders[each.name] = StringEncoderBuilder.new_with_output(copied.field(each.name), Jsonb())
-    encoder = ArrowToPostgresBinaryEncoder.new_with_encoders(copied, encoders)
-    statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(table, join_names(schema.names))
-    with cursor.copy(statement) as copy:
-        copy.write(encoder.write_header())
-        yield lambda batch: copy.write(encoder.write_batch(_write_known(batch, copied)))
+    encoder = CopyEncoder(schema)
+    with cursor.copy(copy_to(table, schema.names)) as copy:
+        copy.write(COPY_HEADER)
+        yield lambda batch: copy.write(encoder.encode(batch))
         copy.write(encoder.finish())
+        copy.write(COPY_TRAILER)
+
+
+def copy_to(table: sql.Composable, columns: Sequence[str]) -> sql.Composed:
+    """Return the statement that takes binary COPY data: ``COPY_HEADER``, rows, ``COPY_TRAILER``."""
+    return sql.SQL("copy {} ({}) from stdin (format binary)").format(table, join_names(columns))
+
+
+class CopyEncoder:
+    """Makes binary COPY data of rows of one schema, without header and trailer.
+
+    What a call returns holds whole rows, also of earlier calls: the encoder keeps up to 1 MiB back.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._copied = pa.schema([_copied_field(each) for each in schema])
+        encoders = {each.name: ArrowToPostgresBinaryEncoder.infer_encoder(each) for each in self._copied}
+        for each in schema:
+            if _is_jsonb(each):
+                encoders[each.name] = StringEncoderBuilder.new_with_output(self._copied.field(each.name), Jsonb())
+        self._encoder = ArrowToPostgresBinaryEncoder.new_with_encoders(self._copied, encoders)
+        self._encoder.write_header()
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """Return data of rows, perhaps none yet."""
+        return bytes(self._encoder.write_batch(_write_known(batch, self._copied)))
+
+    def finish(self) -> bytes:
+        """Return the data of the rows that were kept back."""
+        return bytes(self._encoder.finish().removesuffix(COPY_TRAILER))
 
 
 def _copied_field(field: pa.Field) -> pa.Field:

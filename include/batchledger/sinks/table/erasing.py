@@ -117,6 +117,10 @@ class PostgresErasure:
         marks = {"erased": ERASED, "without_version": ERASED_WITHOUT_VERSION}
         cursor.execute(read_sql(__package__, "mark_offsets").format(staging=staging), parameters | marks)
 
+    def concerns(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> bool:
+        """Whether records of the attempt may have been erased."""
+        return self._may_have_erased(cursor, _parameters_of(attempt))
+
     def count_marked(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable) -> int:
         """Return how many of the attempt's ``rows`` were erased. Rows that nothing was erased of are not read."""
         if not self._may_have_erased(cursor, _parameters_of(attempt)):

@@ -1,24 +1,29 @@
 """The section ``sink`` of a table in the database that holds the ledger, and how it is built."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import override
 
-from batchledger.model.batch import Batch
+from batchledger.model.batch import Attempt, Batch
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import Severity
 from batchledger.model.datasets import Dataset, split_table
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, SQL_NAME, explain_schema
 from batchledger.model.records.rules import SinkMode, Upsert
-from batchledger.ports import Sink
+from batchledger.ports import RowStream
 from batchledger.settings.values import ConnectionId, written_as
 from batchledger.sinks.kind import RowAdoption, SinkContext
 from batchledger.sinks.merging.section import TableSinkConfig
 from batchledger.sinks.table.alias import CONNECTION, name_alias
 from batchledger.sinks.table.capabilities import CAPABILITIES
+
+if TYPE_CHECKING:
+    from batchledger.sinks.table.sink import PostgresSink
 
 
 def _check_schema(table: str) -> str:
@@ -100,7 +105,7 @@ class PostgresSinkConfig(TableSinkConfig):
         return TableAdoption(TargetTable(self.ledger_table), places, topic) if self.upsert is None else None
 
     @override
-    def build(self, context: SinkContext) -> Sink:
+    def build(self, context: SinkContext) -> "PostgresSink":
         from batchledger.sinks.table.sink import PostgresSink
 
         return PostgresSink(
@@ -112,6 +117,12 @@ class PostgresSinkConfig(TableSinkConfig):
             self.evolve,
             context.read_secret,
         )
+
+    @override
+    def find_stream(self, context: SinkContext) -> Callable[[Attempt], AbstractContextManager[RowStream]]:
+        from batchledger.sinks.table.streaming import open_stream
+
+        return partial(open_stream, self.build(context))
 
     @override
     def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, None]:

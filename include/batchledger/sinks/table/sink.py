@@ -65,14 +65,14 @@ class PostgresSink(PostgresStaging, Sink):
     @override
     def name(self) -> str:
         """The target's name as people write it."""
-        return self._target.name
+        return self.target_table.name
 
     @override
     def find_old_rows(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
     ) -> OldRows | None:
-        has_target = self._target.read_columns(cursor)
-        return rows_to_withdraw(self._target.identifier, attempt) if has_target else None
+        has_target = self.target_table.read_columns(cursor)
+        return rows_to_withdraw(self.target_table.identifier, attempt) if has_target else None
 
     @override
     def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
@@ -80,31 +80,31 @@ class PostgresSink(PostgresStaging, Sink):
         super().seal_staging(attempt, accepted_tasks)
         with (
             transaction(self.dsn, f"look for erased keys in {attempt.batch.label}", attempt) as cursor,
-            self._target.taking(attempt),
+            self.target_table.taking(attempt),
         ):
-            self._erasure.mark(cursor, attempt, self.staged_columns(cursor, attempt))
+            self.erasure.mark(cursor, attempt, self.staged_columns(cursor, attempt))
 
     @override
     def select_unmatched(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable
     ) -> sql.Composable | None:
-        if self._target.updates is None or DELETED_COLUMN not in self.staged_columns(cursor, attempt):
+        if self.target_table.updates is None or DELETED_COLUMN not in self.staged_columns(cursor, attempt):
             return None
         know_secret(cursor, self.read_secret)
-        has_target = bool(self._target.read_columns(cursor))
-        return self._target.updates.select_unmatched(attempt, rows, has_target=has_target)
+        has_target = bool(self.target_table.read_columns(cursor))
+        return self.target_table.updates.select_unmatched(attempt, rows, has_target=has_target)
 
     @override
     def require_fit(self, cursor: psycopg.Cursor[Any], attempt: Attempt, schema: pa.Schema) -> None:
-        self._target.require_fit(cursor, attempt, schema)
+        self.target_table.require_fit(cursor, attempt, schema)
 
     @override
     def count_held(self, pipeline: str, held: Sequence[HeldRange]) -> Sequence[int]:
         with transaction(self.dsn, f"count rows of {self.name}") as cursor:
-            if not held or not self._target.read_columns(cursor):
+            if not held or not self.target_table.read_columns(cursor):
                 return [0] * len(held)
             # Since the ledger was asked who holds the ranges, it may have joined some of the batches.
-            names = {"target": self._target.identifier, "holder": _HOLDER, "asked": holder_of("piece.batch_id")}
+            names = {"target": self.target_table.identifier, "holder": _HOLDER, "asked": holder_of("piece.batch_id")}
             statement = read_sql(__package__, "count_held").format(**names)
             cursor.execute(statement, held_as_arrays(held) | read_spans(cursor, pipeline))
             return [count for (count,) in cursor]
@@ -114,20 +114,20 @@ class PostgresSink(PostgresStaging, Sink):
         with transaction(self.dsn, f"compare {attempt.batch.label} with {self.name}", attempt) as cursor:
             cursor.execute("set local work_mem = '256MB'")
             row_columns = list(self.staged_columns(cursor, attempt))
-            columns = self._target.read_columns(cursor)
+            columns = self.target_table.read_columns(cursor)
             if not columns:
                 # Rolled back below: the rows are compared with the empty table that they would create.
-                self._target.create(cursor, self.staged_columns(cursor, attempt))
-                columns = self._target.read_columns(cursor)
-            changes = self._target.plan_changes(cursor, columns, self.staged_columns(cursor, attempt))
-            old = rows_to_withdraw(self._target.identifier, attempt)
+                self.target_table.create(cursor, self.staged_columns(cursor, attempt))
+                columns = self.target_table.read_columns(cursor)
+            changes = self.target_table.plan_changes(cursor, columns, self.staged_columns(cursor, attempt))
+            old = rows_to_withdraw(self.target_table.identifier, attempt)
             rows = self.select_replayed(cursor, attempt, find_replaced(cursor, attempt), old)
-            with self._target.taking(attempt):
-                target, updates = self._target.identifier, self._target.updates
+            with self.target_table.taking(attempt):
+                target, updates = self.target_table.identifier, self.target_table.updates
                 after = {**columns, **changes.widened, **changes.added}
                 shadow = Shadow(target, columns, after, rows, row_columns, updates)
-                self._erasure.require_columns(cursor, attempt, after)
-                erased = self._erasure.count_marked(cursor, attempt, rows)
+                self.erasure.require_columns(cursor, attempt, after)
+                erased = self.erasure.count_marked(cursor, attempt, rows)
                 comparison = replace(shadow.compare(cursor, attempt, limit), erased_again=erased)
             cursor.connection.rollback()
             return comparison
@@ -135,23 +135,25 @@ class PostgresSink(PostgresStaging, Sink):
     @override
     def compare_columns(self, schema: pa.Schema) -> Sequence[TableColumn] | None:
         with transaction(self.dsn, f"look at the columns of {self.name}") as cursor:
-            return self._target.compare_columns(cursor, schema)
+            return self.target_table.compare_columns(cursor, schema)
 
     @override
     def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:
-        return self._target.claim(cursor) if self._target.read_columns(cursor) else TargetClaim(self.name, None)
+        return (
+            self.target_table.claim(cursor) if self.target_table.read_columns(cursor) else TargetClaim(self.name, None)
+        )
 
     @override
     def find_target(self) -> Target | None:
         with transaction(self.dsn, f"look for {self.name}") as cursor:
-            if not self._target.read_columns(cursor):
+            if not self.target_table.read_columns(cursor):
                 return None
-            claim = self._target.claim(cursor)
+            claim = self.target_table.claim(cursor)
             return Target(claim.name, str(claim.identity))
 
     @override
     def check(self, rows: RowsToPublish) -> None:
-        with self._target.taking(rows.attempt):
+        with self.target_table.taking(rows.attempt):
             rows.connection.execute("set constraints all immediate")
 
     @override
@@ -159,18 +161,18 @@ class PostgresSink(PostgresStaging, Sink):
         """Tombstones of the ranges go with the rows, so that their keys may come back; erased ones stay."""
         attempt = rows.attempt
         with rows.connection.cursor() as cursor:
-            if not self._target.read_columns(cursor):
+            if not self.target_table.read_columns(cursor):
                 return Withdrawn([0] * len(rows.replaced))
-            with self._target.taking(attempt):
+            with self.target_table.taking(attempt):
                 # A hidden row would stay: with this, PostgreSQL says so.
                 cursor.execute("set local row_security = off")
-                withdrawn = withdraw_rows(cursor, self._target.identifier, attempt, self.judged_columns)
+                withdrawn = withdraw_rows(cursor, self.target_table.identifier, attempt, self.judged_columns)
                 cursor.execute("set local row_security = on")
-                require_withdrawn(cursor, self._target.identifier, self.name, attempt)
+                require_withdrawn(cursor, self.target_table.identifier, self.name, attempt)
             if self.message_keys is not None:
                 self.message_keys.recall(cursor, rows.replaced, withdrawn.old)
-            if self._target.updates is not None:
-                self._target.updates.withdraw(cursor, attempt, withdrawn)
+            if self.target_table.updates is not None:
+                self.target_table.updates.withdraw(cursor, attempt, withdrawn)
             return Withdrawn(withdrawn.count(cursor, attempt.batch.pipeline, rows.replaced), withdrawn)
 
     @override
@@ -180,29 +182,29 @@ class PostgresSink(PostgresStaging, Sink):
             columns = self.staged_columns(cursor, attempt)
             accepted = self.accept(cursor, rows)
             looks_for_strangers = self.upsert is None and rows.is_ledger_moved
-            with self._target.taking(attempt):
-                self._target.create(cursor, columns)
-                self._target.evolve(cursor, columns)
+            with self.target_table.taking(attempt):
+                self.target_table.create(cursor, columns)
+                self.target_table.evolve(cursor, columns)
                 if looks_for_strangers:
-                    require_no_strangers(cursor, attempt.batch, self._target.identifier, self.name)
-                erased = self._erasure.count_marked(cursor, attempt, accepted.missing)
-                moved = self._target.apply(
+                    require_no_strangers(cursor, attempt.batch, self.target_table.identifier, self.name)
+                erased = self.erasure.count_marked(cursor, attempt, accepted.missing)
+                moved = self.target_table.apply(
                     cursor, attempt, accepted.missing, list(columns), erased, has_withdrawn=rows.handed is not None
                 )
             visible = accepted.held + moved
             self._require_taken(cursor, rows, visible + accepted.dropped)
-            self._erasure.settle(cursor, attempt, accepted.missing, columns)
+            self.erasure.settle(cursor, attempt, accepted.missing, columns)
         return PreparedRows(visible, accepted.dropped, is_ledger_known=looks_for_strangers)
 
     @override
     def find_refused(self, rows: RowsToPublish, limit: int) -> Sequence[Offender]:
         attempt = rows.attempt
-        with rows.connection.cursor() as cursor, self._target.taking(attempt):
+        with rows.connection.cursor() as cursor, self.target_table.taking(attempt):
             columns = self.staged_columns(cursor, attempt)
             accepted = self.accept(cursor, rows)
-            self._target.create(cursor, columns)
-            self._target.evolve(cursor, columns)
-            return RefusedRows(cursor, self._target, attempt, list(columns)).find(accepted.missing, limit)
+            self.target_table.create(cursor, columns)
+            self.target_table.evolve(cursor, columns)
+            return RefusedRows(cursor, self.target_table, attempt, list(columns)).find(accepted.missing, limit)
 
     def _require_taken(self, cursor: psycopg.Cursor[Any], rows: RowsToPublish, found: int) -> None:
         """Raise RowsRefusedError when staging holds what its audit has found, and the target did not take all of it."""
@@ -210,7 +212,7 @@ class PostgresSink(PostgresStaging, Sink):
         if found < audited and count_rows(cursor, rows_table(rows.attempt)) == audited:
             attempt, ignored = rows.attempt, audited - found
             what = f"ignores {ignored:,} of the {rows.accepted:,} rows of {attempt.batch.label}"
-            raise rows_ignored(cursor, self._target.identifier, self.name, attempt, what)
+            raise rows_ignored(cursor, self.target_table.identifier, self.name, attempt, what)
 
     @override
     def truncate(self, access: TargetAccess) -> int:
@@ -220,35 +222,35 @@ class PostgresSink(PostgresStaging, Sink):
             cursor.execute(
                 "delete from batchledger.deleted_key where pipeline = %s and not is_erased", [access.pipeline]
             )
-            if not self._target.read_columns(cursor):
+            if not self.target_table.read_columns(cursor):
                 access.forget_target()
                 return 0
-            access.confirm_target(self._target.claim(cursor))
+            access.confirm_target(self.target_table.claim(cursor))
             # Behind a long reader this would wait, and every other reader behind it.
             cursor.execute("set local lock_timeout = '20s'")
-            cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self._target.identifier))
-            rows = count_rows(cursor, self._target.identifier)
-            cursor.execute(sql.SQL("truncate {}").format(self._target.identifier))
+            cursor.execute(sql.SQL("lock table {} in access exclusive mode").format(self.target_table.identifier))
+            rows = count_rows(cursor, self.target_table.identifier)
+            cursor.execute(sql.SQL("truncate {}").format(self.target_table.identifier))
             return rows
 
     @override
     def erase(self, access: TargetAccess, key: ErasureKey) -> Erased:
         with access.connection.cursor() as cursor:
-            if not self._target.read_columns(cursor):
+            if not self.target_table.read_columns(cursor):
                 raise DecisionRefusedError(
                     f"Table {self.name} of {access.pipeline} is not there. Nothing was erased.",
                     advice="Correct the section sink, or wait until the pipeline has published.",
                     pipeline=access.pipeline,
                     subject=self.name,
                 )
-            access.confirm_target(self._target.claim(cursor))
-            return self._erasure.erase(cursor, access.pipeline, key)
+            access.confirm_target(self.target_table.claim(cursor))
+            return self.erasure.erase(cursor, access.pipeline, key)
 
     @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
         """Rows that carry the id of another pipeline's batch are returned too: they are findings."""
         with transaction(self.dsn, f"count the rows of {self.name} for {pipeline}") as cursor:
-            if not self._target.read_columns(cursor):
+            if not self.target_table.read_columns(cursor):
                 return TargetCounts({})
             name, parts = "count_target", {}
             parameters: dict[str, Any] = {**read_spans(cursor, pipeline)}
@@ -260,7 +262,7 @@ class PostgresSink(PostgresStaging, Sink):
                 }
             elif self.upsert is not None:
                 name, parts = "count_keyed_target", {"key": join_names(self.upsert.key)}
-            statement = read_sql(__package__, name).format(target=self._target.identifier, holder=_HOLDER, **parts)
+            statement = read_sql(__package__, name).format(target=self.target_table.identifier, holder=_HOLDER, **parts)
             cursor.execute(statement, parameters)
             return TargetCounts(
                 {
@@ -270,9 +272,11 @@ class PostgresSink(PostgresStaging, Sink):
             )
 
     @property
-    def _erasure(self) -> PostgresErasure:
-        return PostgresErasure(self._target, self.deduplication, self.read_secret)
+    def erasure(self) -> PostgresErasure:
+        """What keeps erased rows away."""
+        return PostgresErasure(self.target_table, self.deduplication, self.read_secret)
 
     @property
-    def _target(self) -> TargetTable:
+    def target_table(self) -> TargetTable:
+        """The table itself."""
         return TargetTable(self.table, self.upsert, self.evolution, self.read_secret)

@@ -102,6 +102,10 @@ class SparkStager(Stager):
         self.sink.seal_staging(attempt, sorted({task for task, _ in reports}))
         return Staged(sum(written for _, written in reports), write_columns(self.decoder.declared))
 
+    @override
+    def into(self, sink: Sink) -> "SparkStager":
+        return replace(self, sink=sink)
+
     def _divide(self, batch: Batch, spark: SparkSession) -> list[Share]:
         if batch.origin is RecordOrigin.QUARANTINE:
             return [partial(read_quarantine, self.evidence, batch)]
@@ -207,13 +211,13 @@ class SparkStager(Stager):
 
 @contextmanager
 def _alone(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
-    """Let no job of an earlier attempt run on beside the one of the block. A later one may be there, and goes on.
+    """Let no earlier job of the batch run on beside the one of the block. One of a later attempt goes on.
 
     The server goes on with the job of a step that was killed; a step that is ended otherwise releases it. Other ledgers
     may use the same session.
     """
     batch = f"batchledger-batch-{attempt.batch.batch_id}-{attempt.batch.planned_at.timestamp()}"
-    for earlier in range(max(1, attempt.number - _EARLIER_ATTEMPTS), attempt.number):
+    for earlier in range(max(1, attempt.number - _EARLIER_ATTEMPTS), attempt.number + 1):
         spark.interruptTag(f"{batch}-a{earlier}")
     tag = f"{batch}-a{attempt.number}"
     spark.addTag(tag)

@@ -257,6 +257,8 @@ def _attempts_table(history: "BatchHistory") -> Table:
         outcome = Text(attempt.outcome or "at work, or killed")
         if attempt.failure:
             outcome.append(f": {attempt.failure}")
+        if attempt.given_up:
+            outcome.append(f"\nstaged: {attempt.given_up}")
         table.add_row(str(attempt.number), Text(attempt.run), f"{attempt.opened_at:%Y-%m-%d %H:%M}", outcome)
     return table
 

@@ -8,6 +8,16 @@ where {is_row}
 select count(*), count(*) filter (where {is_row})
 from {kept}
 
+-- name: sum_staging
+-- See model/offset_sums.py. Timestamps are Kafka's milliseconds.
+select _topic, _partition, count(*), min(_offset), max(_offset), sum(_offset),
+    sum((_offset & 2147483647) * (_offset & 2147483647)),
+    array[
+        floor(extract(epoch from min(_timestamp)) * 1000)::bigint,
+        floor(extract(epoch from max(_timestamp)) * 1000)::bigint, count(*) - count(_timestamp)]
+from {staging}
+group by _topic, _partition
+
 -- name: summarise_staging
 -- One pass: every row meets its range; a row that meets none is counted as outside. Ordinality keeps the batch's order.
 -- Distinct offsets are bits of words of 64, which several workers can gather; count(distinct) would sort in one.
