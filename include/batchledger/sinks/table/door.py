@@ -32,7 +32,6 @@ _FRAME = struct.Struct("!QQ")
 _HELLO = struct.Struct("!32s32s")
 _TAKEN = b"taken"
 _KNOCK_SECONDS = 10.0
-# A task reads between two frames, for as long as a step of it may take; a dead one closes its socket.
 _MOST_BYTES = 1 << 30
 _MOST_AT_ONCE = 256
 _BUFFER = 4 << 20
@@ -185,6 +184,7 @@ class Door:
         if not hmac.compare_digest(signed, _sign(self.secret, b"task", ours, theirs)):
             return None
         connection.sendall(_sign(self.secret, b"step", theirs, ours))
+        # Between two frames a task reads, for as long as a step of it may take; a dead one closes its socket.
         connection.settimeout(None)
         return int(task)
 

@@ -119,11 +119,12 @@ class PostgresErasure:
 
     def concerns(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> bool:
         """Whether records of the attempt may have been erased."""
-        return self._may_have_erased(cursor, _parameters_of(attempt))
+        cursor.execute(read_statement(__package__, "may_have_erased"), _parameters_of(attempt))
+        return bool(cursor.fetchall()[0][0])
 
     def count_marked(self, cursor: psycopg.Cursor[Any], attempt: Attempt, rows: sql.Composable) -> int:
         """Return how many of the attempt's ``rows`` were erased. Rows that nothing was erased of are not read."""
-        if not self._may_have_erased(cursor, _parameters_of(attempt)):
+        if not self.concerns(cursor, attempt):
             return 0
         return count_rows(cursor, sql.SQL("{} where _task < 0").format(rows))
 
@@ -135,9 +136,9 @@ class PostgresErasure:
         Erases what the table itself has made a row of an erased key, and what an older version has staged, which marked
         no row. Raises TargetChangedError if it has lost a column of such a key: its rows would come back in silence.
         """
-        parameters = _parameters_of(attempt)
-        if not self._may_have_erased(cursor, parameters):
+        if not self.concerns(cursor, attempt):
             return
+        parameters = _parameters_of(attempt)
         self.require_columns(cursor, attempt, self.target.read_columns(cursor))
         cursor.execute(read_statement(__package__, "uncount_erased"), parameters)
         cursor.execute(read_statement(__package__, "create_erased"))
@@ -151,10 +152,6 @@ class PostgresErasure:
             self._erase_late(cursor, parameters, late)
         leaves_versions = any(self._leaves_versions(names) for names, *_ in late)
         self._count_and_forget(cursor, parameters, leaves_versions=leaves_versions)
-
-    def _may_have_erased(self, cursor: psycopg.Cursor[Any], parameters: Mapping[str, Any]) -> bool:
-        cursor.execute(read_statement(__package__, "may_have_erased"), parameters)
-        return bool(cursor.fetchall()[0][0])
 
     def require_columns(self, cursor: psycopg.Cursor[Any], attempt: Attempt, present: Container[str]) -> None:
         """Raise TargetChangedError unless the target has the columns of erased keys that the attempt may have read."""
