@@ -28,7 +28,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses $(or $(WORKERS),4
 # Some packages are there as sources only. setuptools comes first, so that pip fetches none without a digest to build them.
 INSTALL = -m pip install --disable-pip-version-check --require-hashes
 
-.PHONY: help setup up down demo torture machine mutants calls bench screenshots docs dist sbom audit changelog test proof \
+.PHONY: help setup up down demo torture machine mutants calls network bench screenshots docs dist sbom audit changelog test proof \
 	programs lint house
 .DELETE_ON_ERROR:
 
@@ -60,6 +60,9 @@ mutants: $(STAMPS)/project  ## Change the core, one expression at a time, and se
 
 calls: setup  ## Let each call of a batch's life to PostgreSQL, Kafka and the catalog fail, in three ways: ONLY='table and once'.
 	@BATCHLEDGER_EVERY_CALL=1 $(BIN)/pytest -p no:xdist tests/faults/test_nth_operation.py $(if $(ONLY),-k '$(ONLY)')
+
+network: setup  ## Stream rows from Spark's workers on another machine, which is a network namespace; needs root and iproute2.
+	@$(BIN)/pytest -p no:xdist tests/network
 
 bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=2000000 ROUNDS=5 ONLY=throughput,kills PUBLISH=1.
 	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \

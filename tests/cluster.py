@@ -50,18 +50,26 @@ class TaskRun:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The processes, and what Spark tells of them. ``ports.kafka`` is the master's: no broker is in this stack."""
+    """The processes, and what Spark tells of them. ``ports.kafka`` is the master's: no broker is in this stack.
+
+    ``host`` is where master and driver listen. ``elsewhere`` begins the command of a worker that is on another machine,
+    and ``worker_host`` is where it is then.
+    """
 
     home: Home
     ports: Ports
+    host: str = HOST
+    worker_host: str = HOST
+    elsewhere: tuple[str, ...] = ()
     secret: str = field(default_factory=secrets.token_urlsafe, repr=False)
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
+    def connected(self, **extra: str) -> Iterator[None]:
         """Let the Airflow connection of the tests' own stack lead to this Spark Connect server for the block."""
         file = SERVICES.home.connections_file
         before = file.read_text()
         server = list_connections(self.home, self.ports, Credentials.of(self.home))[SPARK_CONNECTION]
+        server = {**server, "extra": {**server.get("extra", {}), **extra}}
         write_private(file, json.dumps(json.loads(before) | {SPARK_CONNECTION: server}))
         try:
             yield
@@ -74,7 +82,7 @@ class Cluster:
         server = spark_service(self.home, self.ports, Credentials.of(self.home))
         launch = server.prepare()
         self._configure()
-        master = ("--host", HOST, "--port", str(self.ports.kafka), "--webui-port", "0")
+        master = ("--host", self.host, "--port", str(self.ports.kafka), "--webui-port", "0")
         processes.start(self.home, "master", self._launch("master.Master", *master))
         record = processes.start(self.home, server.name, launch)
         self.start(*WORKERS)
@@ -84,9 +92,9 @@ class Cluster:
         """Start these workers if they are down; return when every worker that is up has an executor."""
         for worker in workers:
             if not self._find_processes(worker):
-                options = ("--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "600m")
+                options = ("--host", self.worker_host, "--webui-port", "0", "--cores", "1", "--memory", "600m")
                 folder = str(self.home.local / worker)
-                launch = self._launch("worker.Worker", *options, "--work-dir", folder, self._master)
+                launch = self._launch("worker.Worker", *options, "--work-dir", folder, self._master, elsewhere=True)
                 processes.start(self.home, worker, launch)
         self._wait_for_executors()
 
@@ -134,7 +142,7 @@ class Cluster:
 
     @property
     def _master(self) -> str:
-        return f"spark://{HOST}:{self.ports.kafka}"
+        return f"spark://{self.host}:{self.ports.kafka}"
 
     @property
     def _folder(self) -> Path:
@@ -150,6 +158,8 @@ class Cluster:
         events.mkdir(parents=True)
         settings = {
             "spark.master": self._master,
+            "spark.driver.host": self.host,
+            "spark.driver.bindAddress": self.host,
             "spark.master.rest.enabled": "false",
             "spark.authenticate": "true",
             "spark.authenticate.secret": self.secret,
@@ -166,16 +176,17 @@ class Cluster:
         file = self._folder / "spark-defaults.conf"
         write_private(file, file.read_text() + "".join(f"{key} {value}\n" for key, value in settings.items()))
 
-    def _launch(self, name: str, *arguments: str) -> Launch:
+    def _launch(self, name: str, *arguments: str, elsewhere: bool = False) -> Launch:
         spark_home = pyspark_folder()
         environment = base_environment() | {
             "SPARK_HOME": str(spark_home),
             "SPARK_CONF_DIR": str(self._folder),
-            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_IP": self.worker_host if elsewhere else self.host,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         }
-        argv = (str(spark_home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments)
+        before = self.elsewhere if elsewhere else ()
+        argv = (*before, str(spark_home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments)
         return Launch(argv=argv, folder=self._folder, environment=environment)
 
     def _find_processes(self, service: str) -> list[psutil.Process]:
@@ -195,10 +206,10 @@ class Cluster:
 
 
 @contextmanager
-def standalone_cluster() -> Iterator[Cluster]:
-    """A running cluster on ports and in a folder of its own; ended with the block."""
+def standalone_cluster(**places: Any) -> Iterator[Cluster]:
+    """A running cluster on ports and in a folder of its own; ended with the block. ``places`` as for ``Cluster``."""
     home = replace(SERVICES.home, local=SERVICES.home.local / "cluster")
-    cluster = Cluster(home, choose_ports())
+    cluster = Cluster(home, choose_ports(), **places)
     try:
         cluster.up()
         yield cluster

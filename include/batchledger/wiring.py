@@ -24,6 +24,7 @@ from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.contract import Contract
 from batchledger.model.records.lookup import FoundRecords, combine_records, find_reach
 from batchledger.model.records.rules import SinkMode
+from batchledger.model.stream_address import StreamAddress
 from batchledger.monitoring.alerting import Alerting
 from batchledger.monitoring.messages import Links
 from batchledger.ports import Auditor, Channel, CrashHook, RowChecks, RowStream, Sink, Stager, no_crash
@@ -44,9 +45,9 @@ from batchledger.settings.connections import (
     Connection,
     check_extra,
     http_request,
-    is_on_this_machine,
     load_connection,
     spark_server,
+    stream_address,
     webhook_tls,
 )
 from batchledger.settings.key_secret import read_key_secret
@@ -117,9 +118,12 @@ def build_platform(
 def _find_stream(
     pipeline: PipelineConfig, dsn: str, *, is_near: bool
 ) -> Callable[[Attempt], AbstractContextManager[RowStream]] | None:
-    """Return what opens a stream into the target; None if the sink has none, or Spark runs on another machine."""
-    open_stream = pipeline.sink.find_stream(sink_context(pipeline, dsn))
-    return open_stream if is_near or is_on_this_machine(_load_spark(pipeline)) else None
+    """Return what opens a stream into the target; None if the sink has none, or Spark's tasks do not reach it."""
+    context = sink_context(pipeline, dsn)
+    if is_near or pipeline.sink.find_stream(context, StreamAddress()) is None:
+        return pipeline.sink.find_stream(context, StreamAddress())
+    address = stream_address(_load_spark(pipeline))
+    return None if address is None else pipeline.sink.find_stream(context, address)
 
 
 def build_stager(pipeline: PipelineConfig, decoder: "RecordDecoder", **parts: Any) -> "SparkStager":
@@ -131,16 +135,19 @@ def build_stager(pipeline: PipelineConfig, decoder: "RecordDecoder", **parts: An
     return SparkStager(decoder=decoder, transform=pipeline.row_transform, **parts)
 
 
-def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing) -> StageStep:
+def choose_stage_step(
+    pipeline: PipelineConfig, follow: Follow = follow_nothing, *, may_stream: bool = False
+) -> StageStep:
     """Return how the stage step runs: in this process over Spark Connect, or in a process of spark-submit.
 
     The type of the Spark connection decides: ``spark_connect`` or ``spark``. Raises ConfigurationError for others.
-    ``follow`` shows the progress of spark-submit to readers who do not see its log.
+    ``follow`` shows the progress of spark-submit to readers who do not see its log. ``may_stream`` is for callers that
+    let no person step in before the publication.
     """
     connection = _load_spark(pipeline)
     match connection.type:
         case "spark_connect":
-            return run_batch.stage
+            return run_batch.stream_or_stage if may_stream else run_batch.stage
         case "spark":
             name, mode = pipeline.name, connection.extra.get("deploy-mode")
             return partial(submit_stage, pipeline=name, connection_id=pipeline.spark, deploy_mode=mode, follow=follow)

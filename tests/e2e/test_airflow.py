@@ -33,7 +33,7 @@ def test_one_trigger_catches_up_in_as_many_runs_as_the_limit_needs_and_their_log
     pipeline.assert_exact()
     told = read_logs(services.home.local, pipeline.name, runs[0])
     planned = f"planned: {pipeline.name}[0] 0..100"
-    for event in (planned, "staged: 200 rows", "audited: 9 of 9 checks passed", "published: "):
+    for event in (planned, "has streamed into its target: 200 rows", "audited: 9 of 9 checks passed", "published: "):
         assert event in told
     assert "preloaded" not in told
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import psycopg
 
 from batchledger.books.history import load_batch_history
+from batchledger.lifecycle import run_batch
 from batchledger.local.airflow_api import Run
 from batchledger.local.stack.defaults import AIRFLOW_DATABASE, AIRFLOW_DATABASE_USER
 from batchledger.local.stack.postgres_server import connection_string
@@ -41,6 +42,23 @@ with DAG("{dag_id}", schedule=None, max_active_runs=5) as dag:
     tell.override(task_id="tell_one")(one.output)
     tell.override(task_id="tell_idle")(BatchledgerTaskGroup("idle", pipeline="{idle}").batch)
     expand_groups("many", pipeline=["{first}", "{second}"])
+"""
+APPROVED = """\
+from airflow.sdk import DAG, task
+
+from batchledger.airflow import BatchledgerTaskGroup
+
+with DAG("{dag_id}", schedule=None) as dag:
+
+    @task
+    def approve() -> int:
+        from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+        return PostgresHook("warehouse").get_first("select count(*) from {table}")[0]
+
+    gated = BatchledgerTaskGroup("gated", pipeline="{gated}")
+    gated.get_child_by_label("audit") >> approve() >> gated.get_child_by_label("publish")
+    BatchledgerTaskGroup("free", pipeline="{free}")
 """
 DOWNSTREAM = """\
 from airflow.sdk import DAG, AssetAlias, AssetWatcher, Asset, task
@@ -147,6 +165,27 @@ def test_own_dag_begins_when_records_are_there_sensors_wait_for_the_batch_and_an
     assert [each["batch_ids"] for each in found] == [[batch.batch_id]] * 2
     assert own_dags.xcom(f"{dag_id}_after", runs(f"{dag_id}_after")[-1], "add_up") == [[[batch.batch_id], 30]]
     assert {run.kind for run in own_dags.airflow.list_runs(dag_id)} == {"asset_triggered"}
+
+
+def test_rows_become_visible_behind_an_approval_and_the_tasks_say_what_stage_has_done_without_one(
+    own_dags: OwnDags, workplace: Workplace
+) -> None:
+    gated, free = workplace.create(), workplace.create()
+    for each in (gated, free):
+        each.send(30)
+        run_batch.run_once(each.platform(), "first")
+        each.send(12)
+    dag_id = own_dags.add(APPROVED, gated=gated.name, table=f"{gated.name}_target", free=free.name)
+    (run,) = own_dags.run(dag_id)
+    assert run.state == "success", own_dags.states(dag_id, run)
+    assert own_dags.xcom(dag_id, run, "approve") == 30
+    for each in (gated, free):
+        each.assert_exact()
+    logs = own_dags.logs(dag_id, run)
+    assert "rows are staged, because of what comes before publish: approve" in logs
+    assert [f"{each.name} attempt 1 has streamed into its target" in logs for each in (gated, free)] == [False, True]
+    assert f"of {free.name} is published already, stage " in logs
+    assert f"of {gated.name} is published already" not in logs
 
 
 def test_pipeline_file_with_one_task_takes_the_backlog_in_one_run(own_dags: OwnDags, workplace: Workplace) -> None:

@@ -252,7 +252,7 @@ def test_task_marked_before_it_runs_or_while_it_runs_publishes_nothing_and_the_r
     waits = faults / f"{load.name}.before_commit.waits"
     late = own_dags.airflow.trigger(dag_id)
     wait_until(waits.with_suffix(".here").exists, DEADLINE_SECONDS)
-    Person(own_dags.airflow, dag_id, late).press("load.publish", "failed")
+    Person(own_dags.airflow, dag_id, late).press("load.stage", "failed")
     wait_until_dead(waits.with_suffix(".here"))
     assert own_dags.wait(dag_id, late).state == "failed"
     assert load.count_target_rows() == 20

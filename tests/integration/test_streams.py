@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -11,10 +12,11 @@ import pytest
 from psycopg import sql
 
 from batchledger.database.sessions import connect
-from batchledger.lifecycle import run_batch, streaming
+from batchledger.lifecycle import plans, run_batch, streaming
 from batchledger.model.balance import StagedRange
 from batchledger.model.batch import BatchState
 from batchledger.model.errors import BatchBlockedError, OutcomeUnknownError
+from batchledger.model.stream_address import StreamAddress
 from batchledger.sinks.staging.lending import LentConnection, QueryCursor
 from batchledger.sinks.staging.staged_rows import PostgresStagedRows
 from batchledger.sinks.table import streaming as module
@@ -176,6 +178,20 @@ def test_what_is_not_clean_is_rolled_back_and_staged_by_the_same_attempt(workpla
     assert why in second
 
 
+def test_rows_that_a_person_holds_back_before_the_commit_are_only_staged(workplace: Workplace) -> None:
+    pipeline = workplace.create()
+    pipeline.send(10)
+    held = replace(pipeline.platform(), find_gate=lambda: "publish is marked as failed")
+    planned = plans.plan(held, "run")
+    assert planned is not None
+    batch = run_batch.stream_or_stage(held, planned.batch_id, "run")
+    assert (batch.state, batch.attempt, pipeline.count_target_rows()) == (BatchState.STAGED, 1, 0)
+    assert "must not be visible yet: publish is marked as failed" in str(list_given_up(pipeline))
+    run_batch.audit(held, planned.batch_id, "run")
+    run_batch.publish(held, planned.batch_id, "run")
+    pipeline.assert_exact()
+
+
 def test_two_of_ten_batches_that_gave_up_let_the_pipeline_stage_until_they_are_past(workplace: Workplace) -> None:
     pipeline = workplace.create()
     pipeline.send(2)
@@ -206,9 +222,9 @@ class Damaging(Door):
 
     damage = "none"
 
-    def __init__(self, take: Callable[[memoryview], None]) -> None:
+    def __init__(self, take: Callable[[memoryview], None], address: StreamAddress) -> None:
         self.frames: list[bytes] = []
-        super().__init__(lambda view: self._damage(take, bytes(view)))
+        super().__init__(lambda view: self._damage(take, bytes(view)), address)
 
     def _damage(self, take: Callable[[memoryview], None], data: bytes) -> None:
         self.frames.append(data)
@@ -364,9 +380,9 @@ def test_stream_that_ends_while_its_rows_come_is_staged_with_the_reason(
     send_much(pipeline)
 
     class Ending(Door):
-        def __init__(self, take: Callable[[memoryview], None]) -> None:
+        def __init__(self, take: Callable[[memoryview], None], address: StreamAddress) -> None:
             self.frames = 0
-            super().__init__(lambda view: self._end(take, view))
+            super().__init__(lambda view: self._end(take, view), address)
 
         def _end(self, take: Callable[[memoryview], None], view: memoryview) -> None:
             self.frames += 1

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
 from batchledger.config.pipeline_file import PipelineConfig
 from batchledger.interfaces.airflow import tasks
+from batchledger.interfaces.airflow.task_group import BatchledgerTaskGroup, add_steps
 from batchledger.interfaces.data_docs.site import Built
 from batchledger.lifecycle import run_batch
 from batchledger.lifecycle.platform import Platform
@@ -61,7 +63,7 @@ def plan(
 ) -> int:
     """Run the task in a run that was triggered with these fields."""
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: platform)
-    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
+    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda *_, **__: run_batch.stage)
     with in_run(fields, started_at, user):
         return tasks.plan(CONFIG)
 
@@ -80,8 +82,18 @@ def in_run(
         data_interval_start=None, data_interval_end=None, start_date=started_at,
     )  # fmt: skip
     ti = task_instance(task_id, planned, dag_id=dag_id)
-    dag = SimpleNamespace(dag_id=dag_id, tags={"shop", "batchledger:orders_kafka"})
+    dag = graph(dag_id, task_id.rpartition(".")[0])
     return set_current_context({"dag_run": dag_run, "ti": ti, "dag": dag})  # type: ignore[typeddict-item]
+
+
+def graph(dag_id: str = PIPELINE, group: str = "") -> DAG:
+    """A DAG with the four steps of the pipeline, in a group of that name."""
+    with DAG(dag_id, schedule=None, tags={"shop", "batchledger:orders_kafka"}) as dag:
+        if group:
+            BatchledgerTaskGroup(group, pipeline=CONFIG)
+        else:
+            add_steps(CONFIG)
+    return dag
 
 
 def task_instance(task_id: str, planned: int | None = None, dag_id: str = PIPELINE, **more: Any) -> SimpleNamespace:
@@ -89,7 +101,8 @@ def task_instance(task_id: str, planned: int | None = None, dag_id: str = PIPELI
     left = {"return_value": planned}
     return SimpleNamespace(
         dag_id=dag_id, task_id=task_id, map_index=-1, xcom_push=lambda key, value: None,
-        xcom_pull=lambda task_ids, key, map_indexes: left.get(key), **more,
+        xcom_pull=lambda task_ids, key, map_indexes: left.get(key),
+        **{"get_task_states": lambda *_, **__: {}, **more},
     )  # fmt: skip
 
 

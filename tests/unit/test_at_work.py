@@ -28,7 +28,7 @@ from tests.fakes.foreign_sink import store_of
 from tests.fakes.presence import MemoryPresences
 from tests.fakes.world import ORDERS_0, World, assert_exactly_once, catch_up, stage_and_audit, staged_twice
 from tests.support import wait_until
-from tests.unit.test_airflow_tasks import CONFIG, in_run, task_instance
+from tests.unit.test_airflow_tasks import CONFIG, graph, in_run, task_instance
 
 BY_ANA = Decision("ana@host", "it takes too long")
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -272,7 +272,7 @@ def test_airflow_run_that_meets_a_living_attempt_is_skipped_unless_a_person_has_
 ) -> None:
     """What a person asked for never looks done when it was not."""
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
-    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
+    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda *_, **__: run_batch.stage)
     dag_run = SimpleNamespace(
         run_id="manual__2", run_type="manual", conf=asked, clear_number=0, triggering_user_name="ana",
         data_interval_start=None, data_interval_end=None, start_date=NOW,
@@ -280,7 +280,7 @@ def test_airflow_run_that_meets_a_living_attempt_is_skipped_unless_a_person_has_
 
     def come() -> None:
         ti = task_instance("stage", 1)
-        in_airflow = set_current_context({"dag_run": dag_run, "ti": ti})  # type: ignore[typeddict-item]
+        in_airflow = set_current_context({"dag_run": dag_run, "ti": ti, "dag": graph()})  # type: ignore[typeddict-item]
         with in_airflow, pytest.raises(ends_as, match="left to run cli__1 of ana@host"):
             tasks.plan(CONFIG) if step == "plan" else tasks.stage(CONFIG)
 
@@ -311,7 +311,7 @@ def test_second_place_of_a_run_leaves_its_order_to_the_first_and_a_place_of_anot
 ) -> None:
     """A backfill or another order is for all places of a pipeline in a run, and is carried out once."""
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
-    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
+    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda *_, **__: run_batch.stage)
 
     def come(group: str, act: Callable[[PipelineConfig], Any], dag_id: str = "nightly", planned: int = 0) -> Any:
         with in_run({"batchledger": asked}, dag_id=dag_id, task_id=f"{group}.plan", planned=planned):

@@ -23,6 +23,7 @@ from batchledger.books.history import RangeRecord
 from batchledger.interfaces import markup
 from batchledger.interfaces.cli.command_line import Commands
 from batchledger.interfaces.cli.display.batches import (
+    STREAMS,
     balance_table,
     checks_parts,
     describe_pipelines,
@@ -76,7 +77,17 @@ def test_plan_says_which_size_was_chosen_and_why_where_there_is_a_target(
     plan = Plan((OffsetRange(TopicPartition("orders", 0), 0, 20_000),), 7, size=size)
     show(describe_plan("orders", plan, Threats(20_007, (), None, None), datetime.now(UTC)), as_json=False)
     _, _, after = " ".join(capsys.readouterr().out.split()).partition("7 more stay for later batches.")
-    assert after.removeprefix(" Size: ") == said
+    assert after.removesuffix(STREAMS).strip().removeprefix("Size: ") == said
+    assert after.endswith(STREAMS)
+
+
+def test_plan_says_why_rows_are_staged(capsys: pytest.CaptureFixture[str]) -> None:
+    plan, calm = Plan((OffsetRange(TopicPartition("orders", 0), 0, 7),), 0), Threats(7, (), None, None)
+    shown = describe_plan("orders", plan, calm, datetime.now(UTC), staged_because="it is a replay")
+    show(shown, as_json=False)
+    assert "Rows are staged: it is a replay." in capsys.readouterr().out
+    show(shown, as_json=True)
+    assert '"staged_because": "it is a replay"' in capsys.readouterr().out
 
 
 def test_plan_says_what_readers_of_a_topic_would_see_once_more_and_of_a_table_whose_rows_go(

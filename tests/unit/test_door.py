@@ -2,37 +2,53 @@
 
 import hashlib
 import os
+import select
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from threading import Thread
+from time import monotonic
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from batchledger.model.errors import StagingError
+from batchledger.model.stream_address import StreamAddress
 from batchledger.sinks.staging.tables import CopyEncoder
+from batchledger.sinks.table import door as door_module
 from batchledger.sinks.table.door import Door, StreamWriter, _knock
+from batchledger.sinks.table.one_certificate import make_client_context, make_server_context
 from tests.support import wait_until
 
+TLS_ALERT = b"\x15"
 ROWS = pa.record_batch({"n": pa.array(range(50_000), pa.int64())})
 
 
 class Receiver:
     """What PostgreSQL would have got."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
         self.taken: list[bytes] = []
-        self.door = Door(lambda view: self.taken.append(bytes(view)))
+        self.door = Door(lambda view: self.taken.append(bytes(view)), StreamAddress(host))
 
-    def writer(self, secret: bytes | None = None) -> StreamWriter:
-        return StreamWriter(self.door.port, secret or self.door.secret, 7)
+    def writer(self, **other: Any) -> StreamWriter:
+        return replace(self.door.writer(7), **other)
+
+    def connect(self) -> socket.socket:
+        """A connection of its own, encrypted if the door asks for it, that knows no secret."""
+        writer = self.writer()
+        plain = socket.create_connection((writer.host, writer.port))
+        return make_client_context(writer.certificate).wrap_socket(plain) if writer.certificate else plain
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    found = Receiver()
+# The second one stands for an address in a network.
+@pytest.fixture(params=["127.0.0.1", "127.0.0.2"])
+def receiver(request: pytest.FixtureRequest) -> Iterator[Receiver]:
+    found = Receiver(request.param)
     yield found
     found.door.close()
 
@@ -82,11 +98,11 @@ def test_several_shares_of_a_task_add_up(receiver: Receiver) -> None:
 
 
 def test_who_does_not_know_the_secret_is_hung_up_on_and_breaks_nothing(receiver: Receiver) -> None:
-    with pytest.raises(StagingError, match="closed early"), receiver.writer(os.urandom(32)).open(1):
+    with pytest.raises(StagingError, match="closed early"), receiver.writer(secret=os.urandom(32)).open(1):
         pass
-    with socket.create_connection(("127.0.0.1", receiver.door.port)) as stranger:
+    with receiver.connect() as stranger:
         stranger.recv(32)
-        stranger.sendall(os.urandom(200))
+        stranger.sendall(os.urandom(72))
         assert stranger.recv(1) == b""
     with receiver.writer().open(3) as write:
         write(ROWS)
@@ -96,7 +112,7 @@ def test_who_does_not_know_the_secret_is_hung_up_on_and_breaks_nothing(receiver:
 
 def test_task_sends_nothing_to_another_process_that_listens_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        writer = StreamWriter(other.getsockname()[1], b"secret" * 6, 7)
+        writer = StreamWriter("127.0.0.1", other.getsockname()[1], b"secret" * 6, 7)
         heard: list[bytes] = []
 
         def listen() -> None:
@@ -138,16 +154,16 @@ def test_error_of_the_receiver_reaches_every_task() -> None:
     def refuse(_: memoryview) -> None:
         raise RuntimeError("the database has gone")
 
-    door = Door(refuse)
+    door = Door(refuse, StreamAddress())
     with pytest.raises(StagingError):
-        send_for_ever(StreamWriter(door.port, door.secret, 7))
+        send_for_ever(door.writer(7))
     assert str(door.error) == "the database has gone"
     door.close()
 
 
 @pytest.mark.parametrize("frame", [struct.pack("!QQ", 1 << 40, 1), struct.pack("!QQ", 0, 5)], ids=["long", "short"])
 def test_frame_that_cannot_be_breaks_the_stream(receiver: Receiver, frame: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", receiver.door.port)) as connection:
+    with receiver.connect() as connection:
         _knock(connection, receiver.door.secret, 1)
         connection.sendall(frame)
         with suppress(ConnectionResetError):
@@ -160,3 +176,62 @@ def test_stream_that_is_broken_off_ends_its_tasks(receiver: Receiver) -> None:
     with pytest.raises(StagingError):
         send_for_ever(receiver.writer(), lambda: receiver.door.break_off(TimeoutError("too old")))
     assert str(receiver.door.error) == "too old"
+
+
+def test_rows_for_another_machine_are_encrypted_and_a_task_believes_one_certificate_alone() -> None:
+    receiver = Receiver("127.0.0.2")
+    writer, (_, of_another) = receiver.writer(), make_server_context()
+    with pytest.raises(StagingError, match="certificate verify failed"):
+        send_for_ever(replace(writer, certificate=of_another))
+    # A task that speaks in the clear is a stranger.
+    with pytest.raises(StagingError):
+        send_for_ever(replace(writer, certificate=""))
+    with socket.create_connection((writer.host, writer.port)) as plain, suppress(ConnectionResetError):
+        plain.sendall(bytes(100))
+        assert plain.recv(4096)[:1] == TLS_ALERT
+    with writer.open(1) as write:
+        write(ROWS)
+    assert receiver.door.close() == {1: 50_000}
+
+
+def test_negative_control_on_loopback_a_task_hears_the_door_in_the_clear() -> None:
+    receiver = Receiver("127.0.0.1")
+    with receiver.connect() as plain:
+        assert not isinstance(plain, ssl.SSLSocket)
+        assert len(plain.recv(32)) == 32
+    receiver.door.close()
+
+
+def test_door_takes_the_next_port_of_its_range_and_says_if_none_is_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            Door(print, StreamAddress(ports=(taken, taken)))
+        door = Door(print, StreamAddress(ports=(taken, min(taken + 50, 65_535))))
+        assert taken < door.writer(7).port <= taken + 50
+        door.close()
+
+
+def test_stranger_who_sends_a_byte_now_and_then_is_hung_up_on_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door_module, "_KNOCK_SECONDS", 1.0)
+    receiver = Receiver("127.0.0.1")
+    with receiver.connect() as stranger, suppress(ConnectionError):
+        stranger.recv(32)
+        began_at, sent = monotonic(), 0
+        while select.select([stranger], [], [], 0.2) == ([], [], []) and sent < 70:
+            stranger.sendall(b"x")
+            sent += 1
+        assert stranger.recv(1) == b""
+        assert sent < 70, monotonic() - began_at
+    receiver.door.close()
+
+
+def test_tasks_that_have_proved_the_secret_take_no_place_of_those_that_have_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(door_module, "_MOST_STRANGERS", 1)
+    receiver = Receiver("127.0.0.1")
+    with ExitStack() as tasks:
+        for number in range(3):
+            tasks.enter_context(receiver.writer().open(number))
+    assert receiver.door.close() == {0: 0, 1: 0, 2: 0}

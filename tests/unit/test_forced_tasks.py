@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import set_current_context
 
 from batchledger.interfaces.airflow import further_runs, operators, tasks
-from batchledger.interfaces.airflow.batch_of_run import describe_present_run
+from batchledger.interfaces.airflow.batch_of_run import describe_present_run, find_marked
 from batchledger.lifecycle import plans, run_batch
 from batchledger.model.batch import Batch, Decision
 from batchledger.model.errors import BatchBlockedError
@@ -32,7 +32,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world.broker.create_topic("orders", 1)
     world.produce(ORDERS_0, 10)
     monkeypatch.setattr("batchledger.wiring.build_platform", lambda _: world.process())
-    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda _: run_batch.stage)
+    monkeypatch.setattr("batchledger.wiring.choose_stage_step", lambda *_, **__: run_batch.stage)
     return world
 
 
@@ -140,6 +140,20 @@ def test_catch_up_that_has_nothing_to_go_on_with_says_why_in_its_log(
 def note(batch_id: int | None, **states: str) -> str:
     with in_run(batch_id, **states):
         return describe_present_run(CONFIG)
+
+
+def test_later_step_that_has_a_state_before_stage_has_ended_was_marked(world: World) -> None:
+    assert marked(plan="success", audit="failed", publish="success") == (
+        "audit is marked as failed, publish is marked as success"
+    )
+    # The negative control: a run whose later tasks wait for this one.
+    assert marked(plan="success", stage="running") == ""
+    assert marked(plan="success", stage="running", audit="upstream_failed", publish="upstream_failed") == ""
+
+
+def marked(**states: str) -> str:
+    with in_run(1, **states):
+        return find_marked()
 
 
 def test_note_of_a_run_counts_the_rows_of_its_batch_and_what_is_left(world: World) -> None:

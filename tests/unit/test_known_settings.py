@@ -11,6 +11,7 @@ from psycopg.pq import Conninfo
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from batchledger.model.errors import ConfigurationError
+from batchledger.model.stream_address import StreamAddress
 from batchledger.settings.connections import (
     Connection,
     check_extra,
@@ -18,6 +19,7 @@ from batchledger.settings.connections import (
     kafka_options,
     postgres_dsn,
     spark_server,
+    stream_address,
     webhook_tls,
 )
 from batchledger.settings.known_settings import POSTGRES_SETTINGS
@@ -36,6 +38,7 @@ def read(connection: Connection) -> object:
         case "http":
             return webhook_tls(connection)
         case "spark_connect":
+            stream_address(connection)
             return spark_server(connection)
     return check_extra(connection)
 
@@ -63,6 +66,12 @@ def read(connection: Connection) -> object:
         ("smtp", {"disable_sll": True}, "Did you mean disable_ssl?"),
         ("smtp", {"disable_tls": "false"}, "disable_tls is 'false'. Write it as true or false"),
         ("spark_connect", {"use_sll": True}, "Did you mean use_ssl?"),
+        ("spark_connect", {"stream_ports": "40000:40100"}, "Its stream_ports are no ports."),
+        ("spark_connect", {"stream_ports": "40100-40000"}, "Its stream_ports are no ports."),
+        ("spark_connect", {"stream_ports": "0-40000"}, "Its stream_ports are no ports."),
+        ("spark_connect", {"stream_host": "0.0.0.0"}, "Its stream_host is 0.0.0.0."),  # noqa: S104
+        ("spark_connect", {"stream_host": "fd00::7"}, "Its stream_host is fd00::7."),
+        ("spark_connect", {"stream_ports": "40000-70000"}, "Its stream_ports are no ports."),
         ("spark_connect", {"ssl.ca.location": "/ca"}, "ssl.ca.location has no effect with use_ssl false, which"),
         (
             "spark_connect",
@@ -231,3 +240,26 @@ def test_token_reaches_spark_whatever_characters_it_has() -> None:
     )
     channel = DefaultChannelBuilder(url)
     assert (channel.endpoint, channel.token, channel.userId, channel.use_ssl) == ("spark:15003", token, "ana", True)
+
+
+@pytest.mark.parametrize(
+    ("server", "extra", "address"),
+    [
+        ("sc://localhost", {}, StreamAddress()),
+        ("127.0.0.1:15002", {"stream_ports": "40000"}, StreamAddress(ports=(40_000, 40_000))),
+        ("sc://spark.internal", {}, None),
+        ("sc://spark.internal", {"stream_host": "step.internal"}, StreamAddress("step.internal")),
+        (
+            "sc://spark.internal",
+            {"stream_host": "10.0.0.7", "stream_ports": "40000-40100"},
+            StreamAddress("10.0.0.7", (40_000, 40_100)),
+        ),
+        ("sc://127.0.0.1", {"stream_host": "auto"}, StreamAddress()),
+        ("sc://no-such-server.invalid", {"stream_host": "auto"}, None),
+    ],
+    ids=str,
+)
+def test_tasks_reach_a_step_on_this_machine_or_where_the_connection_says(
+    server: str, extra: Mapping[str, Any], address: StreamAddress | None
+) -> None:
+    assert stream_address(Connection("spark", "spark_connect", server, extra=extra)) == address

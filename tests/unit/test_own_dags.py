@@ -4,16 +4,20 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import FailFastDagInvalidTriggerRule
+from airflow.sdk.execution_time.context import set_current_context
 
 from batchledger.airflow import BatchledgerTaskGroup, expand_groups
 from batchledger.config.places import PIPELINES_VARIABLE
 from batchledger.interfaces.airflow import sensor
+from batchledger.interfaces.airflow.batch_of_run import find_gates
+from tests.unit.test_airflow_tasks import CONFIG, task_instance
 
 
 @pytest.mark.parametrize("fail_fast", [False, True])
@@ -30,6 +34,32 @@ def test_last_steps_of_a_group_run_after_a_skip_unless_the_dag_fails_fast_which_
     if fail_fast:
         with dag, pytest.raises(FailFastDagInvalidTriggerRule):
             EmptyOperator(task_id="negative_control", trigger_rule="none_failed")
+
+
+def gate_after(gate: Any, load: Any) -> Any:
+    """Something between the two may run although the gate has failed, and then ``stage`` does."""
+    gate >> load.get_child_by_label("publish")
+    return EmptyOperator(task_id="after")
+
+
+GATES = {
+    "nothing": (lambda load, gate: gate >> load, []),
+    "behind audit": (lambda load, gate: load.get_child_by_label("audit") >> gate >> load.last, ["gate"]),
+    "beside the steps": (lambda load, gate: gate >> load.last, ["gate"]),
+    "beside the audit": (lambda load, gate: load.get_child_by_label("stage") >> gate >> load.last, ["gate"]),
+    "after all": (lambda load, gate: load >> gate, []),
+    "before all, and once more": (lambda load, gate: gate >> load >> gate_after(gate, load), ["gate"]),
+}
+
+
+@pytest.mark.parametrize(("tie", "gates"), GATES.values(), ids=GATES)
+def test_task_that_stands_before_publish_and_not_before_stage_is_a_gate(tie: Any, gates: list[str]) -> None:
+    """Rows must not be visible before an approval."""
+    with DAG("nightly", schedule=None) as dag:
+        tie(BatchledgerTaskGroup("load", pipeline=CONFIG), EmptyOperator(task_id="gate"))
+    context: Any = {"dag": dag, "ti": task_instance("load.stage"), "dag_run": SimpleNamespace(run_id="manual__1")}
+    with set_current_context(context):
+        assert find_gates() == gates
 
 
 def test_sensor_hears_of_its_batch_while_other_triggers_hold_all_threads_that_they_share(

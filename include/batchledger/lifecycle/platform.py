@@ -103,7 +103,8 @@ class Platform(Outlook):
     ``require_secret`` refuses to hash columns or keys with another secret than before, ``require_known_erasures`` a
     batch that may bring back what was erased. ``patience`` is for how long it leaves a batch to another run; ``held``
     the batch that this process is at work on, or the one that has started it for a step. ``find_stream`` returns what
-    opens a stream of rows into the target; None if there is no such way.
+    opens a stream of rows into the target; None if there is no such way. ``find_gate`` is asked before a stream
+    commits: why its rows have to wait for a person, if they do.
     """
 
     presences: Presences
@@ -121,6 +122,7 @@ class Platform(Outlook):
     patience: Patience = field(default=Patience())
     held: int | None = None
     find_stream: FindStream = field(default=lambda: None)
+    find_gate: Callable[[], str] = field(default=lambda: "")
 
 
 StageStep = Callable[[Platform, int, str], Batch]

@@ -16,13 +16,7 @@ from batchledger.lifecycle.at_work import begin_work, go_on_with_work
 from batchledger.lifecycle.audit import judge_attempt
 from batchledger.lifecycle.delivery import deliver, name_refused, rows_lost
 from batchledger.lifecycle.outcome import Next, find_next
-from batchledger.lifecycle.ownership import (
-    drop_staging,
-    is_of,
-    is_published_by,
-    load_batch,
-    own_attempt,
-)
+from batchledger.lifecycle.ownership import drop_staging, is_of, is_published_by, load_batch, own_attempt
 from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
 from batchledger.lifecycle.requirement import require_own_target
@@ -74,6 +68,12 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
     """
     with begin_work(platform, batch_id, run) as held:
         return _stage(held, batch_id, run)
+
+
+def stream_or_stage(platform: Platform, batch_id: int, run: str) -> Batch:
+    """Publish a batch in one write if that can be had, else do what ``stage`` does. No person can step in between."""
+    with begin_work(platform, batch_id, run) as held:
+        return _stage(held, batch_id, run, may_stream=True)
 
 
 def _stage(
@@ -226,8 +226,7 @@ def run_once(
 ) -> Batch | None:
     """Take one batch through its whole life; ``batch_id`` takes that one again, a blocked one included.
 
-    ``stage_step`` is how the stage step is executed when not in this process. Raises AtWorkError while another run is
-    at work on the batch.
+    ``stage_step`` as for ``take_through``. Raises AtWorkError while another run is at work on the batch.
     """
     if batch_id is not None:
         return take_through(platform, batch_id, run, stage_step)
@@ -241,16 +240,15 @@ def run_once(
 
 
 def take_through(platform: Platform, batch_id: int, run: str, stage_step: StageStep | None = None) -> Batch:
-    """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` as for ``run_once``.
+    """Stage, audit and publish a batch of either lane that is planned; ``stage_step`` is ``stream_or_stage`` without.
 
-    One process does all of it: if it dies, at any step, the next run takes the batch over at once. No person steps in
-    between either, so rows may stream into the target, and the later steps find them published.
+    One process does all of it: if it dies, at any step, the next run takes the batch over at once.
     """
+    stage_step = stage_step or stream_or_stage
     with begin_work(platform, batch_id, run) as held:
-        stage_here = stage_step or stage
-        (partial(_stage, may_stream=True) if stage_here is stage else stage_here)(held, batch_id, run)
-        audit(held, batch_id, run, stage_here)
-        return publish(held, batch_id, run, stage_here)
+        stage_step(held, batch_id, run)
+        audit(held, batch_id, run, stage_step)
+        return publish(held, batch_id, run, stage_step)
 
 
 def _resume_commit(platform: Platform, batch: Batch, run: str) -> Batch:
@@ -292,7 +290,6 @@ def _publish_attempt(platform: Platform, attempt: Attempt, *, is_last_try: bool 
         raise OutcomeUnknownError(
             f"{batch.label} was committed, and the ledger has it {found.state}.", advice="Run it again."
         )
-    logger.info("%s attempt %d published: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
     return _clean_up(platform, found, attempt.run)
 
 
@@ -315,7 +312,8 @@ def _noting_failure(platform: Platform, attempt: Attempt, step: Step) -> Iterato
 
 
 def _clean_up(platform: Platform, batch: Batch, run: str) -> Batch:
-    """Remove what the published batch has staged, and let lag tools know of it."""
+    """Say that a batch is published, remove what it has staged, and let lag tools know of it."""
+    logger.info("%s attempt %d published: %s", batch.label, batch.attempt, describe_ranges(batch.ranges))
     attempt = Attempt(batch, batch.attempt, run)
     with platform.trace(StepPart.CLEAN_UP, attempt):
         drop_staging(platform, attempt)

@@ -14,7 +14,7 @@ from batchledger.lifecycle.audit import judge_attempt
 from batchledger.lifecycle.delivery import deliver
 from batchledger.lifecycle.outcome import Next, find_next
 from batchledger.lifecycle.platform import PipelineRules, Platform
-from batchledger.model.batch import Attempt, BatchState, DeliveryMode, Lane, RecordOrigin, Staged
+from batchledger.model.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin, Staged
 from batchledger.model.errors import (
     BatchledgerError,
     FencedError,
@@ -25,10 +25,12 @@ from batchledger.model.errors import (
 )
 from batchledger.model.records.rules import SinkMode
 from batchledger.model.refusals import fenced_by
+from batchledger.planning.live import Plan
 from batchledger.ports import RowStream
 
 logger = logging.getLogger(__name__)
 
+NO_WAY = "its sink commits by itself, or Spark's tasks have no way to the step"
 MOST_RANGES = 100
 MOST_GIVEN_UP = 2
 """If so many of the newest ten batches gave up a stream, the pipeline stages until they are fewer."""
@@ -42,18 +44,22 @@ Fill = Callable[[Platform, Attempt], Staged]
 _EITHER_WAY = (FencedError, LossError, OutcomeUnknownError, TopicChangedError)
 
 
-def find_reason_to_stage(rules: PipelineRules, attempt: Attempt) -> str:
-    """Return why the rows of an attempt are written twice; empty if they stream. The table itself may object."""
-    batch = attempt.batch
+def find_reason_to_stage(rules: PipelineRules, batch: Batch | Plan, number: int = 1, given_up_lately: int = 0) -> str:
+    """Return why the rows of an attempt are written twice; empty if nothing is known. The table itself may object.
+
+    ``number`` counts the attempts, with this one; ``given_up_lately`` as for Attempt.
+    """
+    state = batch.state if isinstance(batch, Batch) else BatchState.PLANNED
     reasons = {
+        f"it is {state}": state is not BatchState.PLANNED,
         "it is a replay": batch.lane is not Lane.LIVE or batch.origin is not RecordOrigin.KAFKA,
         f"{batch.delivery} has two commits": batch.delivery is not DeliveryMode.EXACTLY_ONCE,
         "dedupe compares its rows with each other": rules.deduplication is not None,
         "sequence compares its rows with each other": rules.sequence is not None,
         f"{rules.mode} compares its rows with each other": rules.mode is not SinkMode.APPEND,
         f"it has more than {MOST_RANGES} ranges": len(batch.ranges) > MOST_RANGES,
-        f"{MOST_ATTEMPTS} attempts have failed": attempt.number > MOST_ATTEMPTS,
-        "batches before it gave up their streams": attempt.given_up_lately >= MOST_GIVEN_UP,
+        f"{MOST_ATTEMPTS} attempts have failed": number > MOST_ATTEMPTS,
+        "batches before it gave up their streams": given_up_lately >= MOST_GIVEN_UP,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -64,9 +70,10 @@ def stream(platform: Platform, attempt: Attempt, fill: Fill) -> str | None:
     The text is empty if nothing was tried. Raises FencedError, LossError, TopicChangedError and OutcomeUnknownError;
     whatever else happens, the rows can be staged, or staging says why not.
     """
-    label, reason = attempt.batch.label, find_reason_to_stage(platform.rules, attempt)
+    label = attempt.batch.label
+    reason = find_reason_to_stage(platform.rules, attempt.batch, attempt.number, attempt.given_up_lately)
     if reason or (open_stream := platform.find_stream()) is None:
-        logger.debug("%s attempt %d is staged: %s", label, attempt.number, reason or "its sink takes no stream")
+        logger.debug("%s attempt %d is staged, because %s", label, attempt.number, reason or NO_WAY)
         return ""
     try:
         _stream(platform, open_stream(attempt), attempt, fill)
@@ -80,7 +87,6 @@ def stream(platform: Platform, attempt: Attempt, fill: Fill) -> str | None:
             logger.info("%s attempt %d is staged, for nothing of its stream stays: %s", label, attempt.number, error)
             platform.evidence.drop(attempt)
             return " ".join(f"{error.message} {error.why}".replace("\0", "").split())
-    logger.info("%s attempt %d has streamed into its target", label, attempt.number)
     platform.crash("committed")
     return None
 
@@ -98,4 +104,8 @@ def _stream(platform: Platform, opened: AbstractContextManager[RowStream], attem
                 held.ledger.mark_staged(attempt, staged)
             platform.crash("staged")
             batch = judge_attempt(held, attempt, BatchState.STAGED)
+            if gate := platform.find_gate():
+                raise StagingError(f"The rows of {attempt.batch.label} must not be visible yet: {gate}.")
             deliver(held, replace(attempt, batch=batch))
+    rows = f"{staged.reported_rows:,} rows"
+    logger.info("%s attempt %d has streamed into its target: %s", attempt.batch.label, attempt.number, rows)

@@ -7,6 +7,7 @@ API server for the last one, and the command line opens it. So a secret has one 
 import difflib
 import os
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import quote
 from psycopg.conninfo import make_conninfo
 
 from batchledger.model.errors import BatchledgerError, ConfigurationError, ConnectionMissingError
+from batchledger.model.stream_address import StreamAddress
 from batchledger.model.tls_files import TlsFiles
 from batchledger.settings.kafka_options import ALLOWED_ENDPOINTS, check_connection_options
 from batchledger.settings.known_settings import (
@@ -23,6 +25,7 @@ from batchledger.settings.known_settings import (
     SPARK_SETTINGS_BY_TYPE,
     read_extra,
     read_headers,
+    refuse_extra,
 )
 from batchledger.settings.lookup import PREFIX, describe_search, find_place, plain_type
 from batchledger.settings.plain_lookup import find_plainly
@@ -58,6 +61,10 @@ _FIELDS_BY_TYPE = {
 }
 _OTHER_FIELDS = '"host": "HOST"'
 _FEWEST_BYTES = 32
+_PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
+_LAST_PORT = 65_535
+_SPARK_PORT = 15_002
+AUTOMATIC = "auto"
 _HOST = re.compile(r"[\w.:\[\]-]+")
 
 
@@ -225,9 +232,38 @@ def spark_server(connection: Connection) -> tuple[str, TlsFiles]:
     return f"sc://{host}{f':{connection.port}' if connection.port else ''}/{parameters}", tls
 
 
-def is_on_this_machine(connection: Connection) -> bool:
-    """Whether a Spark Connect server is reached on loopback, so that its workers are most likely here, too."""
-    return _bare_host(connection).partition(":")[0] in ("localhost", "127.0.0.1")
+def stream_address(connection: Connection) -> StreamAddress | None:
+    """Return where Spark's tasks reach this process to send it rows; None if the connection does not say it.
+
+    Without ``stream_host`` that is loopback, if the server is reached there: its workers are most likely here, too.
+    ``auto`` is the address by which this machine reaches the server. Raises ConfigurationError.
+    """
+    if connection.type != "spark_connect":
+        return None
+    given = _PORTS.fullmatch(str(connection.extra.get("stream_ports", "0")))
+    first, last = (int(given[1]), int(given[2] or given[1])) if given else (1, 0)
+    if not first <= last <= _LAST_PORT or (first == 0 and last):
+        raise refuse_extra(
+            connection.connection_id, "Its stream_ports are no ports. Write them as in 40000-40100, or leave them out."
+        )
+    server = _bare_host(connection).partition(":")[0]
+    host = str(connection.extra.get("stream_host", ""))
+    if not host:
+        return StreamAddress(ports=(first, last)) if server in ("localhost", "127.0.0.1") else None
+    if host == AUTOMATIC:
+        try:
+            # Nothing is sent: the system only chooses a way.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+                way.connect((server, connection.port or _SPARK_PORT))
+                host = way.getsockname()[0]
+        except OSError:
+            return None
+    if ":" in host or host == "0.0.0.0":  # noqa: S104 -- It is refused.
+        raise refuse_extra(
+            connection.connection_id,
+            f"Its stream_host is {host}. Write a name or an IPv4 address that Spark reaches, or {AUTOMATIC}.",
+        )
+    return StreamAddress(host, (first, last))
 
 
 def _bare_host(connection: Connection) -> str:

@@ -27,7 +27,9 @@ MAIL_SETTINGS = (
 
 SPARK_SETTINGS_BY_TYPE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "spark_connect": ("use_ssl", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
+        "spark_connect": (
+            "use_ssl", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "stream_host", "stream_ports",
+        ),
         "spark": (
             "queue", "deploy-mode", "spark-binary", "spark-home", "namespace", "rest-scheme", "rest-port",
             "principal", "keytab", "yarn_resourcemanager_webapp_address",

@@ -18,6 +18,7 @@ from batchledger.model.claims import TargetClaim
 from batchledger.model.datasets import Dataset
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import Deduplication, SequenceRule, SinkMode
+from batchledger.model.stream_address import StreamAddress
 from batchledger.ports import RowStream, Sink
 from batchledger.settings.values import NamedConnection, Section
 
@@ -108,8 +109,9 @@ class SinkSection(Section):
     def find_stream(
         self,
         context: SinkContext,  # noqa: ARG002
+        address: StreamAddress,  # noqa: ARG002
     ) -> Callable[[Attempt], AbstractContextManager[RowStream]] | None:
-        """Return what opens a stream of rows into the target; None if there is no such way."""
+        """Return what opens a stream of rows into the target, listening there; None if there is no such way."""
         return None
 
     @abstractmethod

@@ -32,6 +32,7 @@ MOST_CHARACTERS = 1_000
 IDLE = "batchledger_idle"
 """Under this key the plan task leaves why it has skipped the run."""
 _SUCCESS, _SKIPPED = "success", "skipped"
+_MARKS = (_SUCCESS, _SKIPPED, "failed")
 _FORCED = "Its publish task was marked as a success by hand, and that publishes nothing."
 
 
@@ -65,6 +66,24 @@ def find_present_place() -> RunPlace:
     group = getattr(context.get("task"), "place", ti.task_id.rpartition(".")[0])
     index = ti.map_index
     return RunPlace(ti.dag_id, context["dag_run"].run_id, group, index if index is not None and index >= 0 else None)
+
+
+def find_gates() -> list[str]:
+    """Return the tasks that stand directly before ``audit`` or ``publish``, or on a way to ``publish`` past ``stage``.
+
+    A person's own DAG may have an approval there, which has to come before rows are visible.
+    """
+    dag, place = get_current_context()["dag"], find_present_place()
+    steps = [place.task_id(each) for each in (Step.STAGE, Step.AUDIT, Step.PUBLISH)]
+    stage, audit, publish = (dag.get_task(each) for each in steps)
+    past_stage = publish.get_flat_relative_ids(upstream=True) - stage.get_flat_relative_ids(upstream=True)
+    return sorted((past_stage | audit.upstream_task_ids | publish.upstream_task_ids) - {*steps})
+
+
+def find_marked() -> str:
+    """Return which later step a person has marked before ``stage``, which is this task, has ended; empty if none."""
+    states = _read_states([str(Step.AUDIT), str(Step.PUBLISH)])
+    return ", ".join(f"{step} is marked as {state}" for step, state in states.items() if state in _MARKS)
 
 
 def is_another_place(run: str) -> bool:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException
 
-from batchledger.interfaces.airflow.batch_of_run import find_present_place, require_batch
+from batchledger.interfaces.airflow.batch_of_run import (
+    find_gates,
+    find_marked,
+    find_present_place,
+    require_batch,
+)
 from batchledger.interfaces.airflow.pushed_metrics import push_metrics
 from batchledger.interfaces.airflow.terms import in_airflow_terms, skip_run
 from batchledger.interfaces.airflow.tracing import PLAN, tell_batch, trace_part, trace_step
@@ -21,8 +26,9 @@ from batchledger.interfaces.trigger_form import OF_PIPELINE, RunFacts, find_own_
 from batchledger.interfaces.wording import WORDS_BY_OUTCOME
 from batchledger.lifecycle.orders import CatchUp, Request, Retake
 from batchledger.model.batch import BatchState, Lane, Step
+from batchledger.model.checks import describe_outcomes
 from batchledger.model.counting import describe_count
-from batchledger.model.errors import ConfigurationError, PipelinePausedError
+from batchledger.model.errors import BatchledgerError, ConfigurationError, PipelinePausedError
 from batchledger.model.runs import HOST_TAG
 
 if TYPE_CHECKING:
@@ -61,15 +67,21 @@ def plan(pipeline: "PipelineConfig") -> int:
 def stage(pipeline: "PipelineConfig") -> None:
     """Fill the staging of a new attempt, over Spark Connect or by spark-submit.
 
-    A batch that another run is at work on ends it as it ends ``plan``.
+    If nothing but the audit stands before the publication, rows may stream into the target in one write: then this task
+    has done the work of all. Not if a person has marked one of these meanwhile. A batch that another run is at
+    work on ends it as it ends ``plan``.
     """
     with in_airflow_terms():
         asked, batch_id = _read_request(pipeline), require_batch(pipeline)
+    if gate := ", ".join(find_gates()) or find_marked():
+        logger.info("rows are staged, because of what comes before publish: %s", gate)
     with trace_step(Step.STAGE, pipeline.name, batch_id) as span:
         from batchledger.database.sessions import keep_connections
 
         with in_airflow_terms(asked), keep_connections():
-            batch = _stage_step(pipeline)(_build_traced(pipeline), batch_id, _run(pipeline))
+            stage_step = _stage_step(pipeline, may_stream=not gate)
+            platform = replace(_build_traced(pipeline), find_gate=find_marked)
+            batch = stage_step(platform, batch_id, _run(pipeline))
         tell_batch(span, batch)
 
 
@@ -83,6 +95,8 @@ def audit(pipeline: "PipelineConfig") -> None:
 
         with in_airflow_terms(), keep_connections():
             batch = run_batch.audit(_build_traced(pipeline), batch_id, _run(pipeline), _stage_step(pipeline))
+            if batch.state is BatchState.PUBLISHED:
+                _tell_what_is_done(pipeline, batch)
         tell_batch(span, batch)
 
 
@@ -110,7 +124,8 @@ def take_next(pipeline: "PipelineConfig") -> "tuple[Batch, PublishedBatch | None
 
     with in_airflow_terms(asked), keep_connections():
         planned, platform = _plan(pipeline, asked), _build_traced(pipeline)
-        batch = run_batch.take_through(platform, planned.batch_id, _run(pipeline), _stage_step(pipeline))
+        stage_step = _stage_step(pipeline, may_stream=True)
+        batch = run_batch.take_through(platform, planned.batch_id, _run(pipeline), stage_step)
         has_rows = platform.ledger.has_rows(batch.batch_id)
     return batch, _describe(pipeline, batch) if has_rows else None
 
@@ -247,12 +262,29 @@ def _build_traced(pipeline: "PipelineConfig") -> "Platform":
     return replace(build_platform(pipeline), trace=trace_part)
 
 
-def _stage_step(pipeline: "PipelineConfig") -> "StageStep":
+def _tell_what_is_done(pipeline: "PipelineConfig", batch: "Batch") -> None:
+    """Log what the steps of a published batch have found, and how long each took: this task finds its work done."""
+    from batchledger.books.history import load_batch_history
+    from batchledger.interfaces.batch_view import list_steps
+    from batchledger.looking import ledger_dsn
+
+    try:
+        history = load_batch_history(ledger_dsn(pipeline), batch.batch_id)
+    except BatchledgerError as error:
+        logger.warning("%s is published already; what its steps have found could not be read: %s", batch.label, error)
+        return
+    took = ", ".join(f"{each.name} {each.seconds or 0:.1f} s" for each in list_steps(history.attempts[-1]))
+    logger.info("%s is published already, %s: %s", batch.label, took, describe_outcomes(history.checks))
+    for each in history.checks:
+        logger.info("%s %s: %s", WORDS_BY_OUTCOME[each.outcome], each.name, each.detail)
+
+
+def _stage_step(pipeline: "PipelineConfig", *, may_stream: bool = False) -> "StageStep":
     """Return what stages a batch; only then is the connection of Spark looked up."""
     from batchledger.wiring import choose_stage_step
 
     def stage_batch(platform: "Platform", batch_id: int, run: str) -> "Batch":
-        return choose_stage_step(pipeline)(platform, batch_id, run)
+        return choose_stage_step(pipeline, may_stream=may_stream)(platform, batch_id, run)
 
     return stage_batch
 

@@ -1,22 +1,26 @@
-"""The way of rows from Spark's tasks to the process of the step: a door on loopback, and what goes through it.
+"""The way of rows from Spark's tasks to the process of the step: a door, and what goes through it.
 
-Both sides prove that they know the secret of the attempt, and neither says it: each signs what the other has chosen at
-random. Then a task sends frames: the size of COPY data, the number of its rows, the data, which holds whole rows. A
-size of 0 is the end of its share, with the number of all rows; the answer says that the share was taken.
+On loopback it is open as it is, to other machines it speaks TLS with a certificate of its own. Both sides prove that
+they know the secret of the attempt, and neither says it: each signs what the other has chosen at random. Then a task
+sends frames: the size of COPY data, the number of its rows, the data, which holds whole rows. A size of 0 is the end of
+its share, with the number of all rows; the answer says that the share was taken.
 
 Frames are handed on whole, one after the other. If the receiver is slow, the sockets are full and the tasks wait. A
 share that breaks off breaks the stream: what it has sent cannot be taken back.
 """
 
+import errno
 import hmac
 import os
 import socket
 import socketserver
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -24,37 +28,39 @@ from typing_extensions import override
 
 from batchledger.model.errors import StagingError
 from batchledger.model.records.columns import BATCH_COLUMN
+from batchledger.model.stream_address import StreamAddress
 from batchledger.ports import StagingWriter
 from batchledger.sinks.staging.tables import CopyEncoder
+from batchledger.sinks.table.one_certificate import make_client_context, make_server_context
 
-HOST = "127.0.0.1"
 _FRAME = struct.Struct("!QQ")
 _HELLO = struct.Struct("!32s32s")
 _TAKEN = b"taken"
 _KNOCK_SECONDS = 10.0
+_KEEPALIVES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _MOST_BYTES = 1 << 30
-_MOST_AT_ONCE = 256
+_MOST_STRANGERS = 256
+"""So many connections may be open that have not proved yet that they know the secret."""
+_SILENT_MILLISECONDS = 120_000
+"""Not shorter: to Linux a database that is slow to take rows is silent, too."""
 _BUFFER = 4 << 20
 
 
 @dataclass(frozen=True)
 class StreamWriter(StagingWriter):
-    """Encodes rows, and sends them through a door; pickled to the executors."""
+    """Encodes rows, and sends them through a door; pickled to the executors. Without ``certificate`` in the clear."""
 
+    host: str
     port: int
     secret: bytes = field(repr=False)
     batch_id: int
+    certificate: str = field(default="", repr=False)
 
     @contextmanager
     @override
     def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
         """A task that writes nothing tells so, too. Raises StagingError if the step does not take the share."""
-        with _telling():
-            connection = socket.create_connection((HOST, self.port), _KNOCK_SECONDS)
-        with connection:
-            with _telling():
-                _knock(connection, self.secret, task)
-            connection.settimeout(None)
+        with self._connect(task) as connection:
             encoder: CopyEncoder | None = None
             waiting = rows = 0
 
@@ -81,6 +87,24 @@ class StreamWriter(StagingWriter):
                 connection.sendall(_FRAME.pack(0, rows))
                 _receive(connection, len(_TAKEN))
 
+    @contextmanager
+    def _connect(self, task: int) -> Iterator[socket.socket]:
+        with _telling():
+            connection = socket.create_connection((self.host, self.port), _KNOCK_SECONDS)
+        with ExitStack() as opened:
+            opened.enter_context(connection)
+            with _telling():
+                _watch(connection)
+                if self.certificate:
+                    # The side that sends rows would wait a quarter of an hour.
+                    if hasattr(socket, "TCP_USER_TIMEOUT"):
+                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MILLISECONDS)
+                    connection = make_client_context(self.certificate).wrap_socket(connection)
+                    opened.enter_context(connection)
+                _knock(connection, self.secret, task)
+            connection.settimeout(None)
+            yield connection
+
 
 @contextmanager
 def _telling() -> Iterator[None]:
@@ -91,6 +115,15 @@ def _telling() -> Iterator[None]:
             "A task could not stream its rows to the process of the step. Nothing is visible.",
             why=f"{str(error) or type(error).__name__}.",
         ) from error
+
+
+def _watch(connection: socket.socket) -> None:
+    """Let a peer whose machine or network has gone count as closed: after 25 s for the side that waits for rows."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVES.items():
+        # Not every system has them.
+        if (option := getattr(socket, name, None)) is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _knock(connection: socket.socket, secret: bytes, task: int) -> None:
@@ -105,15 +138,18 @@ def _sign(secret: bytes, *parts: bytes) -> bytes:
     return hmac.digest(secret, b"".join(parts), "sha256")
 
 
-def _receive(connection: socket.socket, size: int) -> bytes:
-    """Return exactly so many bytes. Raises ConnectionError if there are fewer."""
+def _receive(connection: socket.socket, size: int, deadline: float | None = None) -> bytes:
+    """Return exactly so many bytes. Raises ConnectionError if there are fewer, TimeoutError at the deadline."""
     data = bytearray(size)
-    _receive_into(connection, memoryview(data))
+    _receive_into(connection, memoryview(data), deadline)
     return bytes(data)
 
 
-def _receive_into(connection: socket.socket, view: memoryview) -> None:
+def _receive_into(connection: socket.socket, view: memoryview, deadline: float | None = None) -> None:
     while view:
+        if deadline is not None:
+            # A byte now and then must not hold a place for ever.
+            connection.settimeout(max(0.001, deadline - monotonic()))
         received = connection.recv_into(view)
         if not received:
             raise ConnectionError("the connection was closed early")
@@ -124,23 +160,27 @@ class Door:
     """Takes the frames of all tasks of an attempt, and hands each to ``take``, one at a time.
 
     ``error`` is the first that broke the stream; then nothing more is taken, and every task hears of it by its socket.
+    Raises OSError if nothing can be listened on.
     """
 
-    def __init__(self, take: Callable[[memoryview], None]) -> None:
+    def __init__(self, take: Callable[[memoryview], None], address: StreamAddress) -> None:
         self._take, self.secret = take, os.urandom(32)
+        self._host, self._tls, self._certificate = address.host, None, ""
+        if not address.is_loopback:
+            self._tls, self._certificate = make_server_context()
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._rows_by_task: dict[int, int] = {}
         self._open: dict[int, socket.socket] = {}
+        self._admitted = 0
         self.arriving = 0
         self.error: Exception | None = None
-        self._server = _Server((HOST, 0), self._serve)
+        self._server = _listen(address, self._serve)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
-    @property
-    def port(self) -> int:
-        """Where it listens, on ``HOST``."""
-        return int(self._server.server_address[1])
+    def writer(self, batch_id: int) -> StreamWriter:
+        """Return what sends rows of a batch to it."""
+        return StreamWriter(self._host, int(self._server.server_address[1]), self.secret, batch_id, self._certificate)
 
     def break_off(self, error: Exception) -> None:
         """Take nothing more, because of ``error``."""
@@ -150,7 +190,8 @@ class Door:
                 with suppress(OSError):
                     # Closed by a reset: a task that waits for room in a full buffer would not hear of a mere end.
                     each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    each.shutdown(socket.SHUT_RDWR)
+                    # Not by the method of a TLS socket, which others may be reading from.
+                    socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def close(self) -> dict[int, int]:
         """Listen no more, and wait for what is being handed on. Returns how many rows came of each task."""
@@ -162,25 +203,38 @@ class Door:
 
     def _serve(self, connection: socket.socket) -> None:
         """Serve one connection. A stranger is hung up on, and breaks nothing."""
-        key = id(connection)
+        connection.settimeout(_KNOCK_SECONDS)
+        with suppress(OSError):
+            _watch(connection)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            with connection:
+                self._serve_open(connection)
+
+    def _serve_open(self, connection: socket.socket) -> None:
+        key, task = id(connection), None
         with self._lock:
-            if self.error is not None or len(self._open) >= _MOST_AT_ONCE:
+            if self.error is not None or len(self._open) - self._admitted >= _MOST_STRANGERS:
                 return
             self._open[key] = connection
         try:
-            with suppress(OSError):
-                if (task := self._admit(connection)) is not None:
-                    self._take_share(connection, task)
+            if (task := self._admit(connection)) is not None:
+                with self._lock:
+                    self._admitted += 1
+                self._take_share(connection, task)
         finally:
             with self._lock:
                 del self._open[key]
+                self._admitted -= task is not None
 
     def _admit(self, connection: socket.socket) -> int | None:
-        connection.settimeout(_KNOCK_SECONDS)
+        deadline = monotonic() + _KNOCK_SECONDS
+        if isinstance(connection, ssl.SSLSocket):
+            connection.do_handshake()
         ours = os.urandom(32)
         connection.sendall(ours)
-        theirs, signed = _HELLO.unpack(_receive(connection, _HELLO.size))
-        (task,) = struct.unpack("!q", _receive(connection, 8))
+        theirs, signed = _HELLO.unpack(_receive(connection, _HELLO.size, deadline))
+        (task,) = struct.unpack("!q", _receive(connection, 8, deadline))
         if not hmac.compare_digest(signed, _sign(self.secret, b"task", ours, theirs)):
             return None
         connection.sendall(_sign(self.secret, b"step", theirs, ours))
@@ -221,10 +275,24 @@ def _require(holds: bool, otherwise: str) -> None:
         raise ConnectionError(otherwise)
 
 
+def _listen(address: StreamAddress, serve: Callable[[socket.socket], None]) -> "_Server":
+    """Listen on the first port that is free. Raises OSError."""
+    host, (first, last) = socket.gethostbyname(address.host), address.ports
+    for port in range(first, last):
+        try:
+            return _Server((host, port), serve)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return _Server((host, last), serve)
+
+
 class _Server(socketserver.ThreadingTCPServer):
+    # Otherwise a port of the last stream may be taken for a minute.
+    allow_reuse_address = True
     daemon_threads = False
     block_on_close = True
-    request_queue_size = _MOST_AT_ONCE
+    request_queue_size = _MOST_STRANGERS
 
     def __init__(self, address: tuple[str, int], serve: Callable[[socket.socket], None]) -> None:
         self._serve = serve

@@ -15,6 +15,7 @@ from batchledger.model.checks import Severity
 from batchledger.model.datasets import Dataset, split_table
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, SQL_NAME, explain_schema
 from batchledger.model.records.rules import SinkMode, Upsert
+from batchledger.model.stream_address import StreamAddress
 from batchledger.ports import RowStream
 from batchledger.settings.values import ConnectionId, written_as
 from batchledger.sinks.kind import RowAdoption, SinkContext
@@ -119,10 +120,12 @@ class PostgresSinkConfig(TableSinkConfig):
         )
 
     @override
-    def find_stream(self, context: SinkContext) -> Callable[[Attempt], AbstractContextManager[RowStream]]:
+    def find_stream(
+        self, context: SinkContext, address: StreamAddress
+    ) -> Callable[[Attempt], AbstractContextManager[RowStream]]:
         from batchledger.sinks.table.streaming import open_stream
 
-        return partial(open_stream, self.build(context))
+        return partial(open_stream, self.build(context), address)
 
     @override
     def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, None]:

@@ -26,6 +26,7 @@ from batchledger.model.claims import PreparedRows, Withdrawn
 from batchledger.model.errors import StagingError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN
+from batchledger.model.stream_address import StreamAddress
 from batchledger.ports import RowsToPublish, RowStream, StagingWriter
 from batchledger.sinks.staging.deduplication import Repeated
 from batchledger.sinks.staging.lending import LentConnection, QueryCursor
@@ -50,7 +51,7 @@ _LARGE_BYTES = 128 << 20
 
 
 @contextmanager
-def open_stream(sink: PostgresSink, attempt: Attempt) -> Iterator["TableStream"]:
+def open_stream(sink: PostgresSink, address: StreamAddress, attempt: Attempt) -> Iterator["TableStream"]:
     """Yield a stream into the table of a sink; what is not committed in it is rolled back.
 
     Raises why the stream broke, if a failure of its tasks is only the consequence.
@@ -58,7 +59,7 @@ def open_stream(sink: PostgresSink, attempt: Attempt) -> Iterator["TableStream"]
     with translate_errors(f"open the stream of {attempt.batch.label}", attempt):
         connection = connect(sink.dsn)
     connection.prepare_threshold = None
-    stream = TableStream(sink, attempt, connection)
+    stream = TableStream(sink, attempt, connection, address)
     try:
         yield stream
     except StagingError as error:
@@ -75,6 +76,7 @@ class TableStream(RowStream):
     plain: PostgresSink
     attempt: Attempt
     connection: Connection = field(repr=False)
+    address: StreamAddress
     columns: tuple[str, ...] = ()
     copied: int = 0
     door: Door | None = None
@@ -113,13 +115,13 @@ class TableStream(RowStream):
             self._copying = (cursor, manager, copy)
             copy.write(COPY_HEADER)
         try:
-            self.door = Door(copy.write)
+            self.door = Door(copy.write, self.address)
         except OSError as error:
-            self.refuse(f"this process cannot listen, {error}")
+            self.refuse(f"this process cannot listen on {self.address.host}, {error}")
         self._timer = threading.Timer(OPEN_SECONDS, self._end)
         self._timer.daemon = True
         self._timer.start()
-        return StreamWriter(self.door.port, self.door.secret, self.attempt.batch.batch_id)
+        return self.door.writer(self.attempt.batch.batch_id)
 
     def _require_same(
         self, cursor: psycopg.Cursor[Any], target: TargetTable, known: dict[str, str], columns: dict[str, str]

@@ -25,7 +25,7 @@ from batchledger.interfaces.cli.display.verifications import describe_verificati
 from batchledger.interfaces.cli.printing import Shown
 from batchledger.lifecycle.platform import Platform
 from batchledger.model.batch import Batch, BatchState
-from batchledger.model.errors import AtWorkError
+from batchledger.model.errors import AtWorkError, ConfigurationError
 
 
 def migrate(pipeline: Name, login: OwnersLogin = None) -> Shown:
@@ -42,9 +42,11 @@ def plan(pipeline: Name) -> Shown:
 
     It also prints what threatens unread records: open transactions that hold
     them back, and when the oldest may expire; and how the declared columns
-    differ from the table's.
+    differ from the table's. And it says why rows would not stream into the
+    table in one write.
     """
     from batchledger.lifecycle import plans
+    from batchledger.lifecycle.streaming import NO_WAY, find_reason_to_stage
     from batchledger.monitoring.health import read_threats
     from batchledger.planning.live import Plan
     from batchledger.wiring import build_platform, compare_schema
@@ -56,6 +58,12 @@ def plan(pipeline: Name) -> Shown:
     threats = read_threats(platform, now, planned.first_positions if isinstance(planned, Plan) else ())
     replaced = plans.find_replaced_rows(platform, planned.ranges)
     once_more = plans.find_once_more(platform, planned.ranges)
+    number = planned.attempt + 1 if isinstance(planned, Batch) else 1
+    reason = find_reason_to_stage(platform.rules, planned, number)
+    try:
+        reason = reason or (NO_WAY if platform.find_stream() is None else "")
+    except ConfigurationError as error:
+        reason = error.message
     return display.describe_plan(
         pipeline,
         planned,
@@ -64,6 +72,7 @@ def plan(pipeline: Name) -> Shown:
         replaced=replaced,
         once_more=once_more,
         differences=compare_schema(config).differences,
+        staged_because=reason,
     )
 
 

@@ -40,6 +40,9 @@ _STYLE_BY_PIPELINE_STATE = {
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
+STREAMS = "Rows stream into the table, if its definition allows it."
+
+
 def describe_plan(
     pipeline: str,
     planned: Plan | Batch,
@@ -49,11 +52,12 @@ def describe_plan(
     replaced: Sequence[ReplacedRows] = (),
     once_more: str = "",
     differences: Sequence[Difference] = (),
+    staged_because: str = "",
 ) -> Shown:
     """Show the ranges that the next run would take, the rows it would replace, and what threatens unread records.
 
     ``differences`` lie between the declared columns and the table. ``once_more`` says what the readers of a topic
-    would see once more.
+    would see once more. ``staged_because`` is empty if rows stream.
     """
     open_batch = planned if isinstance(planned, Batch) else None
     document = {
@@ -65,9 +69,12 @@ def describe_plan(
         "size": planned.size if isinstance(planned, Plan) else None,
         "threats": _threats_as_json(threats),
         "differences": differences,
+        "staged_because": staged_because or None,
     }
+    way = as_sentence(f"Rows are staged: {staged_because}") if staged_because else STREAMS
     parts = [
         *_plan_parts(pipeline, planned),
+        way if planned.ranges else None,
         Text(as_sentence(once_more), "yellow") if once_more else None,
         replaced_table(replaced, "Rows that it would replace"),
         *(Text(line, "yellow") for line in describe_threats(threats, now)),
