@@ -89,7 +89,7 @@ def test_every_offset_of_the_frame_has_one_mark(
     assert not marked or edges[-1] == end
     wrong = {kind for kind, _ in parts if kind.outcome is WatchOutcome.WRONG}
     assert (OffsetMark.WRONG in {each.kind for each in marked}) == any(
-        each.start < until and each.until > start for kind, each in parts if kind in wrong
+        max(each.start, start) < min(each.until, until) for kind, each in parts if kind in wrong
     )
 
 
