@@ -119,11 +119,11 @@ def _find_stream(
     pipeline: PipelineConfig, dsn: str, *, is_near: bool
 ) -> Callable[[Attempt], AbstractContextManager[RowStream]] | None:
     """Return what opens a stream into the target; None if the sink has none, or Spark's tasks do not reach it."""
-    context = sink_context(pipeline, dsn)
-    if is_near or pipeline.sink.find_stream(context, StreamAddress()) is None:
-        return pipeline.sink.find_stream(context, StreamAddress())
-    address = stream_address(_load_spark(pipeline))
-    return None if address is None else pipeline.sink.find_stream(context, address)
+    open_stream = pipeline.sink.find_stream(sink_context(pipeline, dsn))
+    if open_stream is None:
+        return None
+    address = StreamAddress() if is_near else stream_address(_load_spark(pipeline))
+    return None if address is None else partial(open_stream, address)
 
 
 def build_stager(pipeline: PipelineConfig, decoder: "RecordDecoder", **parts: Any) -> "SparkStager":

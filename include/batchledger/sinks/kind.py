@@ -109,9 +109,8 @@ class SinkSection(Section):
     def find_stream(
         self,
         context: SinkContext,  # noqa: ARG002
-        address: StreamAddress,  # noqa: ARG002
-    ) -> Callable[[Attempt], AbstractContextManager[RowStream]] | None:
-        """Return what opens a stream of rows into the target, listening there; None if there is no such way."""
+    ) -> Callable[[StreamAddress, Attempt], AbstractContextManager[RowStream]] | None:
+        """Return what listens there and opens a stream of rows into the target; None if there is no such way."""
         return None
 
     @abstractmethod

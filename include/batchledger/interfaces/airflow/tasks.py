@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException
 
-from batchledger.interfaces.airflow.batch_of_run import (
-    find_gates,
-    find_marked,
-    find_present_place,
-    require_batch,
-)
+from batchledger.interfaces.airflow.batch_of_run import find_gates, find_marked, find_present_place, require_batch
 from batchledger.interfaces.airflow.pushed_metrics import push_metrics
 from batchledger.interfaces.airflow.terms import in_airflow_terms, skip_run
 from batchledger.interfaces.airflow.tracing import PLAN, tell_batch, trace_part, trace_step

@@ -121,11 +121,11 @@ class PostgresSinkConfig(TableSinkConfig):
 
     @override
     def find_stream(
-        self, context: SinkContext, address: StreamAddress
-    ) -> Callable[[Attempt], AbstractContextManager[RowStream]]:
+        self, context: SinkContext
+    ) -> Callable[[StreamAddress, Attempt], AbstractContextManager[RowStream]]:
         from batchledger.sinks.table.streaming import open_stream
 
-        return partial(open_stream, self.build(context), address)
+        return partial(open_stream, self.build(context))
 
     @override
     def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, None]:
