@@ -135,19 +135,16 @@ def build_stager(pipeline: PipelineConfig, decoder: "RecordDecoder", **parts: An
     return SparkStager(decoder=decoder, transform=pipeline.row_transform, **parts)
 
 
-def choose_stage_step(
-    pipeline: PipelineConfig, follow: Follow = follow_nothing, *, may_stream: bool = False
-) -> StageStep:
+def choose_stage_step(pipeline: PipelineConfig, follow: Follow = follow_nothing) -> StageStep:
     """Return how the stage step runs: in this process over Spark Connect, or in a process of spark-submit.
 
     The type of the Spark connection decides: ``spark_connect`` or ``spark``. Raises ConfigurationError for others.
-    ``follow`` shows the progress of spark-submit to readers who do not see its log. ``may_stream`` is for callers that
-    let no person step in before the publication.
+    ``follow`` shows the progress of spark-submit to readers who do not see its log.
     """
     connection = _load_spark(pipeline)
     match connection.type:
         case "spark_connect":
-            return run_batch.stream_or_stage if may_stream else run_batch.stage
+            return run_batch.stream_or_stage
         case "spark":
             name, mode = pipeline.name, connection.extra.get("deploy-mode")
             return partial(submit_stage, pipeline=name, connection_id=pipeline.spark, deploy_mode=mode, follow=follow)

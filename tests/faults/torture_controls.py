@@ -39,6 +39,7 @@ RECORDS = (Chunk(WriteKind.IDEMPOTENT, 20), Chunk(WriteKind.ABORT, 5), Chunk(Wri
 QUICK_FAULTS = (
     Fault(FaultKind.CUT, "rows_moved", way=Way.WAREHOUSE),
     Fault(FaultKind.CUT, "attempt_opened", way=Way.KAFKA),
+    Fault(FaultKind.CUT_STREAM, received=100),
     Fault(FaultKind.DELAY, seconds=0.003, way=Way.WAREHOUSE),
     Fault(FaultKind.BLACK_HOLE, "staged", 0.05, Way.WAREHOUSE),
     Fault(FaultKind.LOSE_COMMIT_REPLY, "before_commit"),

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from batchledger.sinks.table import streaming as module
 from batchledger.sinks.table.door import Door
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import Interrupt
-from tests.support import TestPipeline, Workplace, staging
+from tests.support import TestPipeline, Workplace, staging, wait_until
 
 STREAMED = "has streamed into its target"
 GIVEN_UP = (
@@ -178,15 +179,19 @@ def test_what_is_not_clean_is_rolled_back_and_staged_by_the_same_attempt(workpla
     assert why in second
 
 
-def test_rows_that_a_person_holds_back_before_the_commit_are_only_staged(workplace: Workplace) -> None:
+@pytest.mark.parametrize(("at_the_start", "given_up"), [("approve", None), ("", "must not be visible yet: a mark")])
+def test_rows_that_a_person_holds_back_before_the_commit_are_only_staged(
+    workplace: Workplace, at_the_start: str, given_up: str | None
+) -> None:
     pipeline = workplace.create()
     pipeline.send(10)
-    held = replace(pipeline.platform(), find_gate=lambda: "publish is marked as failed")
+    found = iter([at_the_start, "a mark"])
+    held = replace(pipeline.platform(), find_gate=lambda: next(found))
     planned = plans.plan(held, "run")
     assert planned is not None
     batch = run_batch.stream_or_stage(held, planned.batch_id, "run")
     assert (batch.state, batch.attempt, pipeline.count_target_rows()) == (BatchState.STAGED, 1, 0)
-    assert "must not be visible yet: publish is marked as failed" in str(list_given_up(pipeline))
+    assert str(given_up) in str(list_given_up(pipeline))
     run_batch.audit(held, planned.batch_id, "run")
     run_batch.publish(held, planned.batch_id, "run")
     pipeline.assert_exact()
@@ -407,6 +412,48 @@ def test_stream_that_ends_while_its_rows_come_is_staged_with_the_reason(
     assert why is not None
     assert ("warehouse database" if is_ended else "VACUUM may wait no longer") in why
     pipeline.assert_exact()
+
+
+def test_stream_that_breaks_while_its_table_waits_for_a_lock_does_not_wait_for_it(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = workplace.create()
+    pipeline.send(1)
+    run_batch.run_once(pipeline.platform(), "before")
+    send_much(pipeline)
+    copying = "select count(*) from pg_stat_activity where query like %s and wait_event_type = 'Lock'"
+    with psycopg.connect(workplace.dsn) as held:
+        held.execute(
+            f"create function wait_{pipeline.name}() returns trigger language plpgsql as "
+            f"'begin perform pg_advisory_xact_lock({len(pipeline.name)}); return new; end'"
+        )
+        held.execute(
+            f'create trigger wait before insert on "{pipeline.name}_target" for each row '
+            f"execute function wait_{pipeline.name}()"
+        )
+        held.commit()
+        held.execute(f"select pg_advisory_xact_lock({len(pipeline.name)})")
+
+        class Breaking(Door):
+            def __init__(self, take: Callable[[memoryview], None], address: StreamAddress) -> None:
+                super().__init__(lambda view: self._take_for_ever(take, view), address)
+
+            def _take_for_ever(self, take: Callable[[memoryview], None], view: memoryview) -> None:
+                """Fill all buffers on the way to the table; meanwhile the connections of the tasks break."""
+                threading.Thread(target=self._break).start()
+                while True:
+                    take(view)
+
+            def _break(self) -> None:
+                wait_until(lambda: pipeline.query(copying, f"copy%{pipeline.name}%") == [(1,)])
+                self.break_off(ConnectionError("a machine has gone"))
+
+        monkeypatch.setattr(module, "Door", Breaking)
+        planned = plans.plan(pipeline.platform(), "run")
+        assert planned is not None
+        batch = run_batch.stream_or_stage(pipeline.platform(), planned.batch_id, "run")
+        assert batch.state is BatchState.STAGED
+    assert "could not stream its rows" in str(list_given_up(pipeline))
 
 
 @contextmanager

@@ -104,7 +104,7 @@ class Platform(Outlook):
     batch that may bring back what was erased. ``patience`` is for how long it leaves a batch to another run; ``held``
     the batch that this process is at work on, or the one that has started it for a step. ``find_stream`` returns what
     opens a stream of rows into the target; None if there is no such way. ``find_gate`` is asked before a stream
-    commits: why its rows have to wait for a person, if they do.
+    begins and before it commits: why its rows have to wait, if they do.
     """
 
     presences: Presences

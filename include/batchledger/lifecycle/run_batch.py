@@ -71,7 +71,7 @@ def stage(platform: Platform, batch_id: int, run: str) -> Batch:
 
 
 def stream_or_stage(platform: Platform, batch_id: int, run: str) -> Batch:
-    """Publish a batch in one write if that can be had, else do what ``stage`` does. No person can step in between."""
+    """Publish a batch in one write if that can be had, else do what ``stage`` does."""
     with begin_work(platform, batch_id, run) as held:
         return _stage(held, batch_id, run, may_stream=True)
 

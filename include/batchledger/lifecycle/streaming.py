@@ -75,6 +75,9 @@ def stream(platform: Platform, attempt: Attempt, fill: Fill) -> str | None:
     if reason or (open_stream := platform.find_stream()) is None:
         logger.debug("%s attempt %d is staged, because %s", label, attempt.number, reason or NO_WAY)
         return ""
+    if gate := platform.find_gate():
+        logger.info("%s attempt %d is staged, because of what comes before publish: %s", label, attempt.number, gate)
+        return ""
     try:
         _stream(platform, open_stream(attempt), attempt, fill)
     except BatchledgerError as error:

@@ -63,20 +63,16 @@ def stage(pipeline: "PipelineConfig") -> None:
     """Fill the staging of a new attempt, over Spark Connect or by spark-submit.
 
     If nothing but the audit stands before the publication, rows may stream into the target in one write: then this task
-    has done the work of all. Not if a person has marked one of these meanwhile. A batch that another run is at
-    work on ends it as it ends ``plan``.
+    has done the work of all. A batch that another run is at work on ends it as it ends ``plan``.
     """
     with in_airflow_terms():
         asked, batch_id = _read_request(pipeline), require_batch(pipeline)
-    if gate := ", ".join(find_gates()) or find_marked():
-        logger.info("rows are staged, because of what comes before publish: %s", gate)
     with trace_step(Step.STAGE, pipeline.name, batch_id) as span:
         from batchledger.database.sessions import keep_connections
 
         with in_airflow_terms(asked), keep_connections():
-            stage_step = _stage_step(pipeline, may_stream=not gate)
-            platform = replace(_build_traced(pipeline), find_gate=find_marked)
-            batch = stage_step(platform, batch_id, _run(pipeline))
+            platform = replace(_build_traced(pipeline), find_gate=_find_gate)
+            batch = _stage_step(pipeline)(platform, batch_id, _run(pipeline))
         tell_batch(span, batch)
 
 
@@ -119,8 +115,7 @@ def take_next(pipeline: "PipelineConfig") -> "tuple[Batch, PublishedBatch | None
 
     with in_airflow_terms(asked), keep_connections():
         planned, platform = _plan(pipeline, asked), _build_traced(pipeline)
-        stage_step = _stage_step(pipeline, may_stream=True)
-        batch = run_batch.take_through(platform, planned.batch_id, _run(pipeline), stage_step)
+        batch = run_batch.take_through(platform, planned.batch_id, _run(pipeline), _stage_step(pipeline))
         has_rows = platform.ledger.has_rows(batch.batch_id)
     return batch, _describe(pipeline, batch) if has_rows else None
 
@@ -274,12 +269,16 @@ def _tell_what_is_done(pipeline: "PipelineConfig", batch: "Batch") -> None:
         logger.info("%s %s: %s", WORDS_BY_OUTCOME[each.outcome], each.name, each.detail)
 
 
-def _stage_step(pipeline: "PipelineConfig", *, may_stream: bool = False) -> "StageStep":
+def _find_gate() -> str:
+    return ", ".join(find_gates()) or find_marked()
+
+
+def _stage_step(pipeline: "PipelineConfig") -> "StageStep":
     """Return what stages a batch; only then is the connection of Spark looked up."""
     from batchledger.wiring import choose_stage_step
 
     def stage_batch(platform: "Platform", batch_id: int, run: str) -> "Batch":
-        return choose_stage_step(pipeline, may_stream=may_stream)(platform, batch_id, run)
+        return choose_stage_step(pipeline)(platform, batch_id, run)
 
     return stage_batch
 

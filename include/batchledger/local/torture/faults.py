@@ -121,6 +121,7 @@ class Tormentor:
             FaultKind.PAUSE_WORKER: self._pause,
             FaultKind.TWO_WORKERS: self._run_two,
             FaultKind.DELAY: self._delay,
+            FaultKind.CUT_STREAM: self._cut_stream,
             FaultKind.KILL_AIRFLOW_TASK: self._kill_airflow_task,
             FaultKind.COMMIT_LATE: self._hold_transaction,
             FaultKind.ABORT_LATE: self._hold_transaction,
@@ -199,6 +200,12 @@ class Tormentor:
         self.rig.link_by_way[fault.way or Way.WAREHOUSE].delay(fault.seconds)
         self.finish(self.start(subject))
         return True
+
+    def _cut_stream(self, fault: Fault, subject: Subject) -> bool:
+        run = f"torture__{uuid.uuid4().hex[:12]}"
+        worker = self.crew.start(Order(subject.name, run, without=self.without, cut_after=fault.received))
+        self.finish(worker)
+        return worker.ending is not None and worker.ending.cuts > 0
 
     def _kill_airflow_task(self, fault: Fault, subject: Subject) -> bool:
         return self.airflow is not None and kill_airflow_task(self.rig, self.airflow, subject.name, fault)

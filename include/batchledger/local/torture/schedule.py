@@ -74,6 +74,7 @@ class FaultKind(StrEnum):
     PAUSE_POSTGRES = "PostgreSQL paused"
     KILL_AIRFLOW_TASK = "Airflow task killed"
     CUT = "connections cut"
+    CUT_STREAM = "stream of rows cut"
     DELAY = "connections delayed"
     BLACK_HOLE = "connections black-holed"
     LOSE_COMMIT_REPLY = "COMMIT reply lost"
@@ -99,6 +100,8 @@ class Way(StrEnum):
 class Fault:
     """One fault: ``point`` is where the worker stands when it strikes, ``seconds`` its delay or its duration.
 
+    A stream of rows is cut when so many ``received`` bytes of a task have come.
+
     For a task of Airflow, ``point`` is the state of its batch. ``successor_point`` is how far the worker that takes
     over gets before a paused one wakes up; empty means to its end.
     """
@@ -108,6 +111,7 @@ class Fault:
     seconds: float = 0.0
     way: Way | None = None
     successor_point: str = ""
+    received: int = 0
 
     @override
     def __str__(self) -> str:
@@ -265,6 +269,9 @@ def _make_deck(mode: str, chance: random.Random, sink: SinkKind) -> list[tuple[F
         Fault(kinds.CLOCK_AHEAD, chance.choice(points)),
         Fault(kinds.CLOCK_BEHIND, chance.choice(points)),
     ]
+    if sink is SinkKind.POSTGRES and mode == EXACTLY_ONCE:
+        # From the knock on, through some frames, to the end of a share.
+        faults += [Fault(kinds.CUT_STREAM, received=received) for received in (0, *chance.sample(range(1, 2500), 3))]
     if sink is SinkKind.KAFKA:
         # A fault of the broker is as near to the commit as a fault of the database.
         faults += [

@@ -41,7 +41,8 @@ class Order:
     """What a worker has to do. ``without`` names the protection that is switched off, if one is.
 
     ``may_lose_staging``: PostgreSQL will crash meanwhile, which empties staging. ``may_be_blocked``: a batch may wait
-    for a person; the worker first takes the batch of ``batch_id`` again, as if a person had asked.
+    for a person; the worker first takes the batch of ``batch_id`` again, as if a person had asked. ``cut_after``: so
+    many bytes of a task come through its stream of rows.
     """
 
     pipeline: str
@@ -51,15 +52,17 @@ class Order:
     may_lose_staging: bool = False
     may_be_blocked: bool = False
     batch_id: int | None = None
+    cut_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a worker ended: what it published, and its error. A killed worker has no ending."""
+    """How a worker ended: what it published, its error, and how many streams it cut. A killed worker has no ending."""
 
     published: tuple[int, ...] = ()
     error: str | None = None
     is_expected: bool = True
+    cuts: int = 0
 
 
 @dataclass
@@ -188,6 +191,7 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
 
     from batchledger.config.pipeline_file import load_pipeline
     from batchledger.lifecycle import plans, run_batch
+    from batchledger.local.torture.cut_streams import cut_streams
     from batchledger.local.torture.deadly_library import decode_deadly
 
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {order.run} %(name)s %(message)s", force=True)
@@ -201,6 +205,7 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
 
     published: list[int] = []
     pipeline = load_pipeline(order.pipeline)
+    cuts = cut_streams(order.cut_after)
     try:
         # All workers begin at once: fencing must not depend on one that leaves a batch to another.
         built = build_platform_without(order.without, pipeline, stop_at_gate)
@@ -216,9 +221,9 @@ def _run_batches(order: Order, channel: Connection) -> Ending:
         logger.warning("%s: %s", type(error).__name__, error)
         is_blocked = order.may_be_blocked and isinstance(error, BatchBlockedError)
         expected = is_blocked or is_expected(error, pipeline.delivery, may_lose_staging=order.may_lose_staging)
-        return Ending(tuple(published), f"{type(error).__name__}: {error}", expected)
+        return Ending(tuple(published), f"{type(error).__name__}: {error}", expected, len(cuts))
     except Exception as error:
         # The edge of the process: its parent learns of every error.
         logger.exception("unexpected")
         return Ending(tuple(published), f"{type(error).__name__}: {error}", is_expected=False)
-    return Ending(tuple(published))
+    return Ending(tuple(published), cuts=len(cuts))

@@ -94,11 +94,8 @@ class StreamWriter(StagingWriter):
         with ExitStack() as opened:
             opened.enter_context(connection)
             with _telling():
-                _watch(connection)
+                _watch(connection, sends=bool(self.certificate))
                 if self.certificate:
-                    # The side that sends rows would wait a quarter of an hour.
-                    if hasattr(socket, "TCP_USER_TIMEOUT"):
-                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MILLISECONDS)
                     connection = make_client_context(self.certificate).wrap_socket(connection)
                     opened.enter_context(connection)
                 _knock(connection, self.secret, task)
@@ -117,10 +114,13 @@ def _telling() -> Iterator[None]:
         ) from error
 
 
-def _watch(connection: socket.socket) -> None:
-    """Let a peer whose machine or network has gone count as closed: after 25 s for the side that waits for rows."""
+def _watch(connection: socket.socket, *, sends: bool = False) -> None:
+    """Let a peer whose machine or network has gone count as closed: after 25 s for the side that waits for rows.
+
+    The side that ``sends`` them would wait a quarter of an hour.
+    """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVES.items():
+    for name, value in {**_KEEPALIVES, **({"TCP_USER_TIMEOUT": _SILENT_MILLISECONDS} if sends else {})}.items():
         # Not every system has them.
         if (option := getattr(socket, name, None)) is not None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)

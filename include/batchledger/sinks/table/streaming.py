@@ -196,6 +196,9 @@ class TableStream(RowStream):
         """End a stream that is too old. The server ends a COPY only if it sees the end of the connection."""
         if self.door is not None:
             self.door.break_off(TimeoutError(f"rows have streamed for {OPEN_SECONDS:.0f} s; VACUUM may wait no longer"))
+        self._end_session()
+
+    def _end_session(self) -> None:
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.connection.fileno())) as session:
             session.shutdown(socket.SHUT_RDWR)
 
@@ -210,6 +213,9 @@ class TableStream(RowStream):
 
     def close(self) -> None:
         """End the session; what was not committed is rolled back."""
+        if self._copying is not None:
+            # The door waits for what it hands on, and the table may wait for a lock that another session holds.
+            self._end_session()
         self._shut()
         self.connection.close()
         if self._copying is not None:
@@ -221,12 +227,7 @@ class TableStream(RowStream):
     def _shut(self) -> dict[int, int]:
         if self._timer is not None:
             self._timer.cancel()
-        if self.door is None:
-            return {}
-        broken = self.door.error
-        found = self.door.close()
-        self.door.error = broken
-        return found
+        return self.door.close() if self.door else {}
 
 
 @dataclass(frozen=True)

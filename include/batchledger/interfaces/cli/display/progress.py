@@ -31,7 +31,7 @@ def build_followed(pipeline: "PipelineConfig") -> "tuple[Platform, StageStep]":
     from batchledger.wiring import build_platform, choose_stage_step
 
     follow = choose_follow(standard_error)
-    return build_platform(pipeline, follow=follow), choose_stage_step(pipeline, follow, may_stream=True)
+    return build_platform(pipeline, follow=follow), choose_stage_step(pipeline, follow)
 
 
 def choose_follow(console: Console) -> Follow:
