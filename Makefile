@@ -23,12 +23,13 @@ DEMO := $(filter-out postgres,$(SINK)) $(filter-out json,$(FORMAT))
 $(if $(word 2,$(DEMO)),$(error SINK=$(SINK) and FORMAT=$(FORMAT) are two demos: name one of them))
 
 # Hundreds of processes import the package and its tests. They are compiled once, also if the shell keeps no bytecode.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses $(or $(WORKERS),4) --max-worker-restart 0 --no-loadscope-reorder
+# Each worker has services of its own. In the proof one of them has an Airflow, which takes half a core while it waits.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --max-worker-restart 0 --no-loadscope-reorder --numprocesses
 
 # Some packages are there as sources only. setuptools comes first, so that pip fetches none without a digest to build them.
 INSTALL = -m pip install --disable-pip-version-check --require-hashes
 
-.PHONY: help setup up down demo torture machine mutants calls network bench screenshots docs dist sbom audit changelog test proof \
+.PHONY: help setup up down demo torture machine mutants calls network installed bench screenshots docs dist sbom audit changelog test proof \
 	programs lint house
 .DELETE_ON_ERROR:
 
@@ -64,6 +65,9 @@ calls: setup  ## Let each call of a batch's life to PostgreSQL, Kafka and the ca
 network: setup  ## Stream rows from Spark's workers on another machine, which is a network namespace; needs root and iproute2.
 	@$(BIN)/pytest -p no:xdist tests/network
 
+installed: programs setup $(OWN)/.stamp  ## Try the wheel in an empty environment: the demo, and the guide in Airflows of people.
+	@$(BIN)/pytest -p no:xdist tests/installed
+
 bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=2000000 ROUNDS=5 ONLY=throughput,kills PUBLISH=1.
 	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(PUBLISH),--publish)
@@ -72,10 +76,10 @@ screenshots: programs setup  ## Make the pictures of the README anew, with real 
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py tests/e2e/test_metrics.py
 
 test: lint setup  ## Check the code, then test it: the core, every adapter, one life and one kill a sink: WORKERS=4.
-	@$(PYTEST) -m 'not proof' $(TESTS)
+	@$(PYTEST) $(or $(WORKERS),4) -m 'not proof' $(TESTS)
 
-proof: programs setup $(OWN)/.stamp  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow, browser: WORKERS=4.
-	@$(PYTEST) -m proof $(PROOF)
+proof: programs setup  ## Test what takes long: every crash point, faults, state machine, clusters, Airflow, browser: WORKERS=2 PART=1/2.
+	@BATCHLEDGER_PROOF_PART=$(PART) $(PYTEST) $(or $(WORKERS),2) -m proof $(PROOF)
 
 programs: $(STAMPS)/packages  ## Make sure of Chromium and Prometheus for proof and screenshots; as root on Debian, install them.
 	@$(BIN)/python -m tests.programs

@@ -44,7 +44,6 @@ RUNS = ROOT / ".local" / "test"
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 SHORT_RUN_SECONDS = 300
 DURATIONS = ROOT / ".local" / "durations"
-WITH_AN_AIRFLOW_OF_ITS_OWN = ("tests/e2e/test_installed_package.py",)
 
 
 class FileByFile(LoadScopeScheduling):
@@ -52,7 +51,7 @@ class FileByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "tests/e2e" if path.startswith("tests/e2e/") and path not in WITH_AN_AIRFLOW_OF_ITS_OWN else path
+        return "tests/e2e" if path.startswith("tests/e2e/") else path
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -145,16 +144,22 @@ PROOF = ("browser", "e2e", "faults", "integration")
 """Folders that `make test` leaves to `make proof`, apart from tests that are marked ``always``."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what belongs to the proof: these folders, and the state machine if it needs a server.
 
-    Other tests may carry the mark themselves.
+    Other tests may carry the mark themselves. ``BATCHLEDGER_PROOF_PART=1/2``: every second file, from the first on.
     """
     for item in items:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         on_server = folder == "machine" and "warehouse_dsn" in getattr(item, "fixturenames", ())
         if (folder in PROOF or on_server) and item.get_closest_marker("always") is None:
             item.add_marker("proof")
+    if part := os.environ.get("BATCHLEDGER_PROOF_PART"):
+        number, parts = map(int, part.split("/"))
+        files = [*dict.fromkeys(item.path for item in items if item.get_closest_marker("proof"))]
+        others = [item for item in items if item.path not in files[number - 1 :: parts]]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item.path in files[number - 1 :: parts]]
 
 
 @pytest.fixture(autouse=True)
@@ -171,6 +176,27 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         end_services(folder)
     if session.testsfailed == 0:
         shutil.rmtree(SERVICES.home.local)
+
+
+@dataclass(frozen=True)
+class FailuresAtOnce:
+    """Names each failure when it happens: a run of an hour that is ended early would not come to its summary."""
+
+    terminal: pytest.TerminalReporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """See pytest."""
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            said = f"FAILED {report.nodeid} ({report.when}) - {crash and crash.message}"[:500]
+            self.terminal.write(f"\n{said}\n", red=True)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Add what tells of failures to the process that shows them."""
+    if not IS_WORKER:
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        session.config.pluginmanager.register(FailuresAtOnce(reporter))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -148,10 +148,6 @@ def row_of(page: Page, name: str) -> Locator:
     return page.locator(f"#row-{name}")
 
 
-def names_of(page: Page) -> list[str]:
-    return page.locator("tbody th a").all_inner_texts()
-
-
 VIEWS = {
     "pipelines": "/batchledger/pipelines",
     "pipeline": "/batchledger/pipelines/purchases",
@@ -185,7 +181,8 @@ def test_each_view_can_be_read_by_everybody_in_both_looks(
 def test_pipelines_are_listed_the_worst_first_and_stay_up_to_date(open_view: OpenView, shop: Shop) -> None:
     with open_view("/batchledger/pipelines") as page:
         expect(row_of(page, "purchases")).to_contain_text("unread records")
-        assert names_of(page) == ["shipments", "payments", "purchases", "clicks"]
+        # The first view may be an earlier look's.
+        expect(page.locator("tbody th a")).to_have_text(["shipments", "payments", "purchases", "clicks"])
         expect(row_of(page, "shipments")).to_contain_text(str(shop.lost))
         expect(row_of(page, "payments")).to_contain_text("blocked")
         expect(row_of(page, "clicks")).to_contain_text("caught up")

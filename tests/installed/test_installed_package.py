@@ -70,7 +70,7 @@ KEEPERS = {
 
 OWN = ROOT / ".local" / "own_airflow"
 OLDER = Path(sysconfig.get_path("purelib", vars={"base": str(OWN), "platbase": str(OWN)}))
-"""The packages of an older Airflow with other people's providers, which ``make proof`` installs."""
+"""The packages of an older Airflow with other people's providers, which ``make installed`` installs."""
 GUIDE = ROOT / "docs" / "guides" / "own-airflow.md"
 ORDERS = 10
 PIPELINE = """\
@@ -111,7 +111,9 @@ def install_into(folder: Path, wheel: Path, *extras: str, libraries: Path | None
 def prepare(programs: Path, folder: Path) -> Person:
     (folder / "empty").mkdir()
     ports = {port_variable(name): str(port) for name, port in dataclasses.asdict(choose_ports()).items()}
-    environment = outside_of_the_checkout() | ports | {"BATCHLEDGER_CACHE": str(SERVICES.home.cache)}
+    # Beside other tests Airflow shall not look as often as a person's does.
+    others = {"BATCHLEDGER_CACHE": str(SERVICES.home.cache), "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5"}
+    environment = outside_of_the_checkout() | ports | others
     path = f"{programs}:{environment['PATH']}"
     return Person(programs, folder / "empty", {**environment, "PATH": path, "HOME": str(folder)})
 
