@@ -157,9 +157,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if part := os.environ.get("BATCHLEDGER_PROOF_PART"):
         number, parts = map(int, part.split("/"))
         files = [*dict.fromkeys(item.path for item in items if item.get_closest_marker("proof"))]
-        others = [item for item in items if item.path not in files[number - 1 :: parts]]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item.path in files[number - 1 :: parts]]
+        chosen = {*files[number - 1 :: parts]}
+        config.hook.pytest_deselected(items=[item for item in items if item.path not in chosen])
+        items[:] = [item for item in items if item.path in chosen]
 
 
 @pytest.fixture(autouse=True)

@@ -182,7 +182,7 @@ def test_rows_become_visible_behind_an_approval_and_the_tasks_say_what_stage_has
     for each in (gated, free):
         each.assert_exact()
     logs = own_dags.logs(dag_id, run)
-    assert "is staged, because of what comes before publish: approve" in logs
+    assert f"{gated.name} attempt 1 is staged, because of what comes before publish: approve" in logs
     assert [f"{each.name} attempt 1 has streamed into its target" in logs for each in (gated, free)] == [False, True]
     assert f"of {free.name} is published already, stage " in logs
     assert f"of {gated.name} is published already" not in logs

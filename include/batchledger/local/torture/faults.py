@@ -82,10 +82,12 @@ class Tormentor:
         finally:
             self.rig.heal_network()
 
-    def start(self, subject: Subject, *gates: str, may_lose_staging: bool = False) -> Worker:
+    def start(
+        self, subject: Subject, *gates: str, may_lose_staging: bool = False, cut_after: int | None = None
+    ) -> Worker:
         """Let a worker take batches of the subject, as one more run."""
         run, stops = f"torture__{uuid.uuid4().hex[:12]}", tuple(filter(None, gates))
-        return self.crew.start(Order(subject.name, run, stops, self.without, may_lose_staging))
+        return self.crew.start(Order(subject.name, run, stops, self.without, may_lose_staging, cut_after=cut_after))
 
     def finish(self, worker: Worker) -> None:
         """Let a worker run to its end."""
@@ -202,8 +204,7 @@ class Tormentor:
         return True
 
     def _cut_stream(self, fault: Fault, subject: Subject) -> bool:
-        run = f"torture__{uuid.uuid4().hex[:12]}"
-        worker = self.crew.start(Order(subject.name, run, without=self.without, cut_after=fault.received))
+        worker = self.start(subject, cut_after=fault.received)
         self.finish(worker)
         return worker.ending is not None and worker.ending.cuts > 0
 
