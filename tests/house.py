@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKSHOP = "local/"
-SHARED_BY_SINKS = {"merging", "staging"}
+SHARED_BY_SINKS = {"merging", "staging", "streaming"}
 MEASURED_VARIABLE = "BATCHLEDGER_MEASURED"
 """Names the file into which ``tests/contract/test_light_commands.py`` writes what each command has taken."""
 

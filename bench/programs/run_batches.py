@@ -29,8 +29,8 @@ def drain(order: Order) -> Mapping[str, float]:
     def measure(part: str, *_: Any, **__: Any) -> Iterator[None]:
         moment = perf_counter()
         yield
-        # Publishing rows is a part of its transaction.
-        if part != StepPart.PUBLISH_ROWS:
+        # Both are parts of their transaction.
+        if part not in (StepPart.PUBLISH_ROWS, StepPart.COMMIT_SINK):
             seconds_by_step[part.partition(".")[0]] += perf_counter() - moment
 
     platform = replace(build_platform(load_pipeline(order.name)), trace=measure)

@@ -245,6 +245,6 @@ def _commit_and_hold(output: Output, moment: str, attempt: Attempt, count: int, 
         if moment == "sending":
             hold()
 
-    real_decide = OutputWriter._decide
-    OutputWriter._decide = decide  # type: ignore[method-assign]
+    real_decide = OutputWriter.decide
+    OutputWriter.decide = decide  # type: ignore[method-assign]
     output.topic().commit(attempt, records(), count)

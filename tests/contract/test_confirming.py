@@ -112,7 +112,7 @@ def test_staging_that_was_lost_since_the_commit_does_not_say_that_nothing_is_vis
     with psycopg.connect(warehouse.dsn) as connection:
         connection.execute(change.format(rows).encode())
     with pytest.raises(
-        StagingLostError, match=rf"(?s)shows the rows .* attempt {attempt.number} was changed by hand"
+        StagingLostError, match=rf"(?s)shows the rows .* attempt {attempt.number} has staged was changed by hand"
     ) as refused:
         deliver(platform(warehouse.with_rules(deduplication=BY_ID)), attempt)
     assert "Nothing was published" not in str(refused.value)

@@ -11,6 +11,7 @@ import pytest
 
 from batchledger.model.batch import Attempt, Lane
 from batchledger.model.errors import FencedError, OutcomeUnknownError, ServiceUnavailableError, TargetRefusedError
+from batchledger.sinks.topic import aborting
 from batchledger.sinks.topic import sending as output_sending
 from batchledger.sinks.topic import transaction as output_transaction
 from batchledger.sinks.topic.commits import group_of
@@ -225,7 +226,7 @@ def test_records_that_nobody_acknowledges_are_given_up_in_bounded_time_and_never
     output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_sending, "SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr(output_transaction, "ABORT_SECONDS", 1.0)
+    monkeypatch.setattr(aborting, "ABORT_SECONDS", 1.0)
     with lossy_proxy(output.options, *[Loss.REQUEST] * 100) as between:
         # However large a part of the timeout is over: that is not the batch's pace.
         topic = output.topic(options=between.options, clock=partial(next, count(0.0, 20.0)))

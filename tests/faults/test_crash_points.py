@@ -40,8 +40,9 @@ def is_its_own(into: str, delivery: DeliveryMode, point: str) -> bool:
     if into == "staged":
         return True
     if point in BEFORE_PUBLISHING:
-        is_staged_elsewhere = into == "lake" and point in ("attempt_opened", "staging_sealed")
-        return delivery is DeliveryMode.EXACTLY_ONCE and (into == "table" or is_staged_elsewhere)
+        # Files of a lake, and the open transaction of a topic, lie outside of the database.
+        left = {"lake": ("attempt_opened", "staging_sealed"), "topic": ("staging_sealed", "audited")}
+        return delivery is DeliveryMode.EXACTLY_ONCE and (into == "table" or point in left.get(into, ()))
     is_of_the_mode = point in ("between_commits", "sink_committed")
     return into == "table" or delivery is DeliveryMode.EXACTLY_ONCE or is_of_the_mode
 

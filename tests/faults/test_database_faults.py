@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,10 +16,12 @@ from batchledger.local.stack.defaults import DATABASE_USER, WAREHOUSE_DATABASE
 from batchledger.local.stack.home import Credentials
 from batchledger.local.stack.postgres_server import connection_string
 from batchledger.model.errors import BatchledgerError
+from batchledger.settings.connections import KEYS
 from tests.conftest import as_superuser
 from tests.fakes.crash import Interrupt
 from tests.faults.servers import Server, server_of_its_own
-from tests.support import TestPipeline, Workplace
+from tests.key_secret import use_key_secret
+from tests.support import TestPipeline, Workplace, staging
 
 CONNECTION = "warehouse_of_faults"
 
@@ -77,15 +80,19 @@ def test_database_that_goes_away_leaves_the_batch_resumable(
     pipeline.assert_exact()
 
 
-def test_s113_database_that_crashes_after_a_topic_was_written_to_confirms_it_from_what_was_staged(
-    workplace: Workplace, server: Server, connection: str
+@pytest.mark.parametrize("way", ["streamed", "staged", "with keys"])
+def test_s113_database_that_crashes_after_a_topic_was_written_to_confirms_it(
+    workplace: Workplace, server: Server, connection: str, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What a sink has committed by itself must be there after a crash, or the ledger could never confirm it."""
-    pipeline = replace(workplace, dsn=connection).create(into="topic", ledger=CONNECTION)
+    """What the ledger needs for that must be there after a crash: of keys the rows, else the audit alone."""
+    use_key_secret(monkeypatch, tmp_path, json.loads(server.home.connections_file.read_text())[KEYS]["password"])
+    rules = {"dedupe": {"key": ["message_id"], "remember": "30d"}} if way == "with keys" else {}
+    pipeline = replace(workplace, dsn=connection).create(into="topic", ledger=CONNECTION, **rules)
     pipeline.send(30)
     crash = Interrupt("sink_committed", server.kill)
+    platform = pipeline.platform(crash=crash)
     with suppress(BatchledgerError):
-        run_batch.run_once(pipeline.platform(crash=crash), "disturbed")
+        run_batch.run_once(staging(platform) if way == "staged" else platform, "disturbed")
     assert crash.has_acted
     with suppress(BatchledgerError):
         run_batch.run_once(pipeline.platform(), "next")

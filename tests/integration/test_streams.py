@@ -20,8 +20,9 @@ from batchledger.model.errors import BatchBlockedError, OutcomeUnknownError
 from batchledger.model.stream_address import StreamAddress
 from batchledger.sinks.staging.lending import LentConnection, QueryCursor
 from batchledger.sinks.staging.staged_rows import PostgresStagedRows
+from batchledger.sinks.streaming import stream
+from batchledger.sinks.streaming.door import Door
 from batchledger.sinks.table import streaming as module
-from batchledger.sinks.table.door import Door
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import Interrupt
 from tests.support import TestPipeline, Workplace, staging, wait_until
@@ -240,7 +241,8 @@ class Damaging(Door):
             case "lost":
                 return
             case "twice":
-                take(memoryview(data + data))
+                take(memoryview(data))
+                take(memoryview(data))
             case "another one's":
                 take(memoryview(self.frames[0]))
             case "cut":
@@ -268,7 +270,7 @@ def test_rows_that_are_damaged_on_the_way_are_noticed_and_staged(
 ) -> None:
     pipeline = workplace.create()
     send_much(pipeline)
-    monkeypatch.setattr(module, "Door", Damaging)
+    monkeypatch.setattr(stream, "Door", Damaging)
     monkeypatch.setattr(Damaging, "damage", damage)
     run_batch.run_once(pipeline.platform(), "run")
     (why,) = list_given_up(pipeline)
@@ -284,7 +286,7 @@ def test_without_damage_the_same_way_streams(
     caplog.set_level(logging.INFO)
     pipeline = workplace.create()
     send_much(pipeline)
-    monkeypatch.setattr(module, "Door", Damaging)
+    monkeypatch.setattr(stream, "Door", Damaging)
     run_batch.run_once(pipeline.platform(), "run")
     assert STREAMED in caplog.text
     pipeline.assert_exact()
@@ -300,7 +302,7 @@ def test_without_the_question_about_the_rows_damage_is_published_and_verify_says
 
     pipeline = workplace.create()
     send_much(pipeline)
-    monkeypatch.setattr(module, "Door", Damaging)
+    monkeypatch.setattr(stream, "Door", Damaging)
     monkeypatch.setattr(Damaging, "damage", "another one's")
     monkeypatch.setattr(PostgresStagedRows, "summarise", believe)
     run_batch.run_once(pipeline.platform(), "run")
@@ -322,7 +324,7 @@ def test_i9_lost_reply_to_the_commit_of_a_stream_is_resolved_by_the_batch_id(
         raise OutcomeUnknownError(f"the reply to {action} got lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "commit", lose)
+        patched.setattr(stream, "commit", lose)
         if is_committed:
             batch = run_batch.run_once(pipeline.platform(), "run")
             assert batch is not None
@@ -395,7 +397,7 @@ def test_stream_that_ends_while_its_rows_come_is_staged_with_the_reason(
                 copying = "select pg_terminate_backend(pid) from pg_stat_activity where query like %s"
                 assert pipeline.query(copying, f"copy%{pipeline.name}%") == [(True,)]
             if self.frames == 2 and not is_ended:
-                opened[0]._end()
+                opened[0].end()
             take(view)
 
     opened: list[module.TableStream] = []
@@ -406,7 +408,7 @@ def test_stream_that_ends_while_its_rows_come_is_staged_with_the_reason(
         opened.append(stream)
 
     monkeypatch.setattr(module.TableStream, "__post_init__", begin_and_tell)
-    monkeypatch.setattr(module, "Door", Ending)
+    monkeypatch.setattr(stream, "Door", Ending)
     run_batch.run_once(pipeline.platform(), "run")
     (why,) = list_given_up(pipeline)
     assert why is not None
@@ -448,7 +450,7 @@ def test_stream_that_breaks_while_its_table_waits_for_a_lock_does_not_wait_for_i
                 wait_until(lambda: pipeline.query(copying, f"copy%{pipeline.name}%") == [(1,)])
                 self.break_off(ConnectionError("a machine has gone"))
 
-        monkeypatch.setattr(module, "Door", Breaking)
+        monkeypatch.setattr(stream, "Door", Breaking)
         planned = plans.plan(pipeline.platform(), "run")
         assert planned is not None
         batch = run_batch.stream_or_stage(pipeline.platform(), planned.batch_id, "run")

@@ -7,7 +7,7 @@ import pytest
 
 from batchledger.lifecycle import run_batch
 from batchledger.model.batch import BatchState
-from batchledger.sinks.table.door import Door
+from batchledger.sinks.streaming.door import Door
 from tests.cluster import Cluster
 from tests.conftest import choose_ports
 from tests.integration.test_streams import STREAMED, list_given_up

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from time import monotonic
 from typing import Any
@@ -19,9 +20,10 @@ import pytest
 from batchledger.model.errors import StagingError
 from batchledger.model.stream_address import StreamAddress
 from batchledger.sinks.staging.tables import CopyEncoder
-from batchledger.sinks.table import door as door_module
-from batchledger.sinks.table.door import Door, StreamWriter, _knock
-from batchledger.sinks.table.one_certificate import make_client_context, make_server_context
+from batchledger.sinks.streaming import door as door_module
+from batchledger.sinks.streaming.door import Door, StreamWriter, _knock
+from batchledger.sinks.streaming.one_certificate import make_client_context, make_server_context
+from batchledger.sinks.table.copy_rows import CopyRows
 from tests.support import wait_until
 
 TLS_ALERT = b"\x15"
@@ -36,7 +38,7 @@ class Receiver:
         self.door = Door(lambda view: self.taken.append(bytes(view)), StreamAddress(host))
 
     def writer(self, **other: Any) -> StreamWriter:
-        return replace(self.door.writer(7), **other)
+        return replace(self.door.writer(partial(CopyRows, 7)), **other)
 
     def connect(self) -> socket.socket:
         """A connection of its own, encrypted if the door asks for it, that knows no secret."""
@@ -156,7 +158,7 @@ def test_error_of_the_receiver_reaches_every_task() -> None:
 
     door = Door(refuse, StreamAddress())
     with pytest.raises(StagingError):
-        send_for_ever(door.writer(7))
+        send_for_ever(door.writer(partial(CopyRows, 7)))
     assert str(door.error) == "the database has gone"
     door.close()
 
@@ -208,7 +210,7 @@ def test_door_takes_the_next_port_of_its_range_and_says_if_none_is_free() -> Non
         with pytest.raises(OSError, match="in use"):
             Door(print, StreamAddress(ports=(taken, taken)))
         door = Door(print, StreamAddress(ports=(taken, min(taken + 50, 65_535))))
-        assert taken < door.writer(7).port <= taken + 50
+        assert taken < door.writer(partial(CopyRows, 7)).port <= taken + 50
         door.close()
 
 

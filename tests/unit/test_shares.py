@@ -35,6 +35,14 @@ def test_one_large_range_is_shared_and_many_small_ones_share() -> None:
     assert [count_offsets(each) for each in divide(ranges_of(*[500_000] * 4))] == [500_000] * 4
 
 
+@given(st.lists(st.integers(0, 3000), max_size=8), st.integers(1, 5000))
+def test_range_that_may_not_be_split_is_in_one_share_and_all_are_in_their_order(sizes: list[int], offsets: int) -> None:
+    ranges = [each for each in ranges_of(*sizes) if len(each)]
+    shares = divide(ranges_of(*sizes), 2, offsets, splits=False)
+    assert [each for share in shares for each in share] == ranges
+    assert all(shares) or not ranges
+
+
 def test_all_slots_are_used_if_there_is_work_for_them() -> None:
     assert [len(divide(ranges_of(700_000), slots)) for slots in (1, 2, 13, 16)] == [1, 2, 13, 14]
     assert len(divide(ranges_of(99_000), 16)) == 1

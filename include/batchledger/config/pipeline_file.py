@@ -300,6 +300,7 @@ class PipelineConfig(Section):
             start_at=start if isinstance(start, datetime) else None,
             holes=self.source.holes,
             has_transform=self.transform is not None,
+            has_checks=bool(self.checks),
             delivery=self.delivery,
             deduplication=self.deduplication,
             sequence=self.numbering,

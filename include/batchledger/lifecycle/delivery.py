@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from batchledger.lifecycle.at_work import wait_until_left
 from batchledger.lifecycle.delivery_steps import Commit, DeliveryStep, confirm, plan_delivery
@@ -59,7 +60,12 @@ _CRASH_POINTS: Mapping[DeliveryStep, str] = {
 
 
 def deliver(platform: Platform, attempt: Attempt) -> None:
-    """Make the rows and the positions of an audited attempt visible, as the delivery mode says.
+    """Make the rows and the positions of an audited attempt visible, as the delivery mode says."""
+    begin_delivery(platform, attempt)()
+
+
+def begin_delivery(platform: Platform, attempt: Attempt) -> Callable[[], None]:
+    """Make the first commit of a delivery, if one is left to make, and return what does the rest.
 
     An attempt that is committing is finished: the sink is asked, and commits now if it has not yet.
 
@@ -68,22 +74,28 @@ def deliver(platform: Platform, attempt: Attempt) -> None:
     After a first commit that moved the positions (at_most_once), it raises RowsLostError.
     """
     if attempt.batch.state is BatchState.COMMITTING:
-        let_sink_tell(platform, attempt)
-        _commit_announced(platform, attempt, has_committed)
-        return
+        return partial(_go_on_committing, platform, attempt)
     require_same_rules(platform, attempt)
-    with _publication(platform, attempt) as publication:
+    with open_publication(platform, attempt) as publication:
         rows = publication.load()
         first, *rest = _plan(platform, rows)
         _carry_out(platform, publication, rows, first)
     if DeliveryStep.ANNOUNCE in first:
-        platform.crash("announced")
-        announced = replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
-        _commit_announced(platform, announced, lambda *_: False)
-    elif rest:
-        platform.crash("between_commits")
-        deliver_rest = _deliver_rows if DeliveryStep.POSITIONS in first else _deliver_positions
-        deliver_rest(platform, attempt)
+        return partial(_commit_first, platform, attempt)
+    if rest:
+        return partial(_deliver_rows if DeliveryStep.POSITIONS in first else _deliver_positions, platform, attempt)
+    return lambda: None
+
+
+def _go_on_committing(platform: Platform, attempt: Attempt) -> None:
+    let_sink_tell(platform, attempt)
+    _commit_announced(platform, attempt, has_committed)
+
+
+def _commit_first(platform: Platform, attempt: Attempt) -> None:
+    platform.crash("announced")
+    announced = replace(attempt, batch=replace(attempt.batch, state=BatchState.COMMITTING))
+    _commit_announced(platform, announced, lambda *_: False)
 
 
 def require_taken(platform: Platform, attempt: Attempt) -> None:
@@ -173,7 +185,7 @@ def _revoke(platform: Platform, attempt: Attempt, error: Exception) -> None:
 
 
 @contextmanager
-def _publication(
+def open_publication(
     platform: Platform, attempt: Attempt, expected: BatchState = BatchState.AUDITED
 ) -> Iterator[Publication]:
     """Open a publication. If another batch of the pipeline is committing, find its outcome first.
@@ -231,15 +243,17 @@ def _settle(platform: Platform, batch_id: int) -> None:
 
 def _deliver_positions(platform: Platform, attempt: Attempt) -> None:
     """Make the second commit of at_least_once."""
-    with _publication(platform, attempt) as publication:
+    platform.crash("between_commits")
+    with open_publication(platform, attempt) as publication:
         rows = publication.load()
         _carry_out(platform, publication, rows, _plan(platform, rows)[-1])
 
 
 def _deliver_rows(platform: Platform, attempt: Attempt) -> None:
     """Make the second commit of at_most_once. Raises RowsLostError."""
+    platform.crash("between_commits")
     try:
-        with _publication(platform, attempt, BatchState.PUBLISHED) as publication:
+        with open_publication(platform, attempt, BatchState.PUBLISHED) as publication:
             rows = publication.load()
             if not rows.holds_all_ranges:
                 raise FencedError(

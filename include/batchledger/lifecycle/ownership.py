@@ -11,6 +11,7 @@ from batchledger.model.errors import (
     ServiceUnavailableError,
     TargetRefusedError,
 )
+from batchledger.model.offsets import describe_ranges
 from batchledger.model.refusals import blocked_already, closed, taken_over
 
 logger = logging.getLogger(__name__)
@@ -22,6 +23,17 @@ def load_batch(platform: Platform, batch_id: int) -> Batch:
     Raises UnknownBatchError, also then and in the same words: who may see this pipeline need not see others.
     """
     return platform.ledger.load_batch(batch_id, platform.rules.name)
+
+
+def open_attempt(platform: Platform, batch: Batch, run: str) -> Attempt:
+    """Open the next attempt of a batch, which fences the one before."""
+    attempt = platform.ledger.open_attempt(batch.batch_id, run)
+    platform.crash("attempt_opened")
+    if attempt.number > 1:
+        # An attempt that was killed could not clean up; each would leave a copy of the rows.
+        drop_staging(platform, Attempt(batch, attempt.number - 1, run))
+    logger.info("%s attempt %d reads: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
+    return attempt
 
 
 def own_attempt(platform: Platform, batch: Batch, run: str, expected: BatchState) -> Attempt:

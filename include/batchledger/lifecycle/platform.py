@@ -57,6 +57,7 @@ class PipelineRules:
     is_json: bool = True
     second_person: tuple[TwoPersonOrder, ...] = ()
     row_rules: str = ""
+    has_checks: bool = False
 
     @property
     def severity_of_numbers(self) -> Severity:

@@ -128,7 +128,8 @@ def _confirming(attempt: Attempt) -> Iterator[None]:
     except StagingLostError as error:
         raise StagingLostError(
             shown,
-            why=f"The staging of attempt {attempt.number} was changed by hand since its audit.",
-            advice="Restore it, and run the batch again.",
+            why=f"What attempt {attempt.number} has staged was changed by hand since its audit. Or its rules (dedupe, "
+            "sequence) were, and by the former ones nothing is staged.",
+            advice="Restore the staging, or the former rules in the pipeline file, and run the batch again.",
             batch_id=attempt.batch.batch_id,
         ) from error

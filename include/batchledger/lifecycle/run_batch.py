@@ -6,7 +6,7 @@ line) and is what later steps are compared with. A call of ``crash`` names a cra
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from batchledger.lifecycle.at_work import begin_work, go_on_with_work
 from batchledger.lifecycle.audit import judge_attempt
 from batchledger.lifecycle.delivery import deliver, name_refused, rows_lost
 from batchledger.lifecycle.outcome import Next, find_next
-from batchledger.lifecycle.ownership import drop_staging, is_of, is_published_by, load_batch, own_attempt
+from batchledger.lifecycle.ownership import drop_staging, is_of, is_published_by, load_batch, open_attempt, own_attempt
 from batchledger.lifecycle.plans import plan
 from batchledger.lifecycle.platform import Platform, StageStep, look_at_reading
 from batchledger.lifecycle.requirement import require_own_target
@@ -90,37 +90,37 @@ def _stage(
     is_empty = batch.state is BatchState.PLANNED
     if not is_empty:
         _require_readable(platform, batch)
-    attempt, given_up = _open_attempt(platform, batch, run), None
+    attempt = open_attempt(platform, batch, run)
     try:
         if is_empty:
             _require_readable(platform, batch)
-            if may_stream and (given_up := stream(platform, attempt, _fill_staging)) is None:
-                return platform.ledger.load_batch(batch_id)
-        staged = replace(_fill_staging(platform, attempt), given_up=given_up or None)
-        new = find_new_columns(platform, attempt) if again else ()
-        if not new:
-            platform.ledger.mark_staged(attempt, staged)
+        given_up = stream(platform, attempt, _fill_staging) if is_empty and may_stream else ""
+        new = () if given_up is None else _stage_rows(platform, attempt, given_up, again)
     except BatchledgerError as error:
         ended_by = _end_attempt(platform, attempt, error)
         if ended_by is error:
             raise
         raise ended_by from error
+    if given_up is None:
+        found = platform.ledger.load_batch(batch_id)
+        is_announced = found.state in (BatchState.COMMITTING, BatchState.AUDITED)
+        return _stage(platform, batch_id, run, again) if is_announced else found
     if new:
         logger.info("%s is staged again: its records have new fields, %s", batch.label, ", ".join(new))
         return _stage(platform, batch_id, run, again - 1)
-    logger.info("%s attempt %d staged: %s rows", batch.label, attempt.number, f"{staged.reported_rows:,}")
     platform.crash("staged")
     return platform.ledger.load_batch(batch_id)
 
 
-def _open_attempt(platform: Platform, batch: Batch, run: str) -> Attempt:
-    attempt = platform.ledger.open_attempt(batch.batch_id, run)
-    platform.crash("attempt_opened")
-    if attempt.number > 1:
-        # An attempt that was killed could not clean up; each would leave a copy of the rows.
-        drop_staging(platform, Attempt(batch, attempt.number - 1, run))
-    logger.info("%s attempt %d reads: %s", batch.label, attempt.number, describe_ranges(batch.ranges))
-    return attempt
+def _stage_rows(platform: Platform, attempt: Attempt, given_up: str, again: int) -> Sequence[str]:
+    """Fill the staging, and return the columns for which that has to be done ``again``; without any it is done."""
+    staged = replace(_fill_staging(platform, attempt), given_up=given_up or None)
+    new = find_new_columns(platform, attempt) if again else ()
+    if not new:
+        platform.ledger.mark_staged(attempt, staged)
+        rows = f"{staged.reported_rows:,} rows"
+        logger.info("%s attempt %d staged: %s", attempt.batch.label, attempt.number, rows)
+    return new
 
 
 def _require_readable(platform: Platform, batch: Batch) -> None:
@@ -144,11 +144,12 @@ def _fill_staging(platform: Platform, attempt: Attempt) -> Staged:
 
 def _end_attempt(platform: Platform, attempt: Attempt, error: BatchledgerError) -> BatchledgerError:
     """Clean up after a stage step that failed, and return what to raise for it."""
-    # The next attempt has a staging of its own; a superseded one may have lost its tables under its feet.
-    drop_staging(platform, attempt)
     chosen, found = find_next(platform, attempt, error, ())
     if chosen is Next.LEAVE:
         return fenced_by(found, attempt)
+    if found.state is not BatchState.COMMITTING:
+        # The next attempt has a staging of its own. What a sink may have committed is confirmed by this one's.
+        drop_staging(platform, attempt)
     if isinstance(error, RowsRefusedError):
         # The next attempt would read the same row.
         return _block(platform, attempt, error)
@@ -262,7 +263,7 @@ def _resume_commit(platform: Platform, batch: Batch, run: str) -> Batch:
         found = platform.ledger.load_batch(batch.batch_id)
         if not (is_of(found, attempt) and found.state is BatchState.AUDITED):
             raise
-        logger.warning("%s was not committed, and is staged again: %s", batch.label, error)
+        logger.warning("%s was not committed, and is read again: %s", batch.label, error)
         return found
 
 

@@ -1,19 +1,21 @@
 """One write: the rows of a batch go into the target while they are read, and are judged before they can be seen.
 
 All of it is one transaction of the sink. In it the steps do what they do with staged rows, in the same order. If
-anything is not clean, it is rolled back, and the same attempt stages the rows, so that a person can look at them.
+anything is not clean, it is rolled back, and the same attempt stages the rows, so that a person can look at them. A
+sink that commits by itself has a transaction of its own: once its commit is announced, the next attempt goes on.
 """
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from batchledger.lifecycle.added_columns import find_new_columns
 from batchledger.lifecycle.audit import judge_attempt
-from batchledger.lifecycle.delivery import deliver
+from batchledger.lifecycle.delivery import begin_delivery, open_publication
 from batchledger.lifecycle.outcome import Next, find_next
 from batchledger.lifecycle.platform import PipelineRules, Platform
+from batchledger.lifecycle.requirement import require_own_target
 from batchledger.model.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin, Staged
 from batchledger.model.errors import (
     BatchledgerError,
@@ -30,7 +32,7 @@ from batchledger.ports import RowStream
 
 logger = logging.getLogger(__name__)
 
-NO_WAY = "its sink commits by itself, or Spark's tasks have no way to the step"
+NO_WAY = "its sink takes no stream, or Spark's tasks have no way to the step"
 MOST_RANGES = 100
 MOST_GIVEN_UP = 2
 """If so many of the newest ten batches gave up a stream, the pipeline stages until they are fewer."""
@@ -44,20 +46,26 @@ Fill = Callable[[Platform, Attempt], Staged]
 _EITHER_WAY = (FencedError, LossError, OutcomeUnknownError, TopicChangedError)
 
 
-def find_reason_to_stage(rules: PipelineRules, batch: Batch | Plan, number: int = 1, given_up_lately: int = 0) -> str:
-    """Return why the rows of an attempt are written twice; empty if nothing is known. The table itself may object.
+def find_reason_to_stage(
+    rules: PipelineRules, batch: Batch | Plan, number: int = 1, given_up_lately: int = 0, *, takes_over: bool = False
+) -> str:
+    """Return why the rows of an attempt are written twice; empty if nothing is known. The target itself may object.
 
-    ``number`` counts the attempts, with this one; ``given_up_lately`` as for Attempt.
+    ``number`` counts the attempts, with this one; ``given_up_lately`` as for Attempt. ``takes_over``: other batches
+    hold some of its ranges.
     """
     state = batch.state if isinstance(batch, Batch) else BatchState.PLANNED
     reasons = {
         f"it is {state}": state is not BatchState.PLANNED,
+        "it takes over what other batches have published": takes_over,
         "it is a replay": batch.lane is not Lane.LIVE or batch.origin is not RecordOrigin.KAFKA,
         f"{batch.delivery} has two commits": batch.delivery is not DeliveryMode.EXACTLY_ONCE,
         "dedupe compares its rows with each other": rules.deduplication is not None,
         "sequence compares its rows with each other": rules.sequence is not None,
-        f"{rules.mode} compares its rows with each other": rules.mode is not SinkMode.APPEND,
-        f"it has more than {MOST_RANGES} ranges": len(batch.ranges) > MOST_RANGES,
+        f"{rules.mode} compares its rows with each other": rules.mode is SinkMode.UPSERT,
+        "its checks look at rows, and a topic has none": rules.has_checks and rules.mode is SinkMode.PRODUCE,
+        "a transform may change the order of records": rules.has_transform and rules.mode is SinkMode.PRODUCE,
+        f"it has more than {MOST_RANGES} ranges": len(batch.ranges) > MOST_RANGES and rules.mode is SinkMode.APPEND,
         f"{MOST_ATTEMPTS} attempts have failed": number > MOST_ATTEMPTS,
         "batches before it gave up their streams": given_up_lately >= MOST_GIVEN_UP,
     }
@@ -67,11 +75,14 @@ def find_reason_to_stage(rules: PipelineRules, batch: Batch | Plan, number: int 
 def stream(platform: Platform, attempt: Attempt, fill: Fill) -> str | None:
     """Take an attempt from its plan to its publication in one write, and return None; else return why it did not.
 
-    The text is empty if nothing was tried. Raises FencedError, LossError, TopicChangedError and OutcomeUnknownError;
-    whatever else happens, the rows can be staged, or staging says why not.
+    The text is empty if nothing was tried. After None a batch may also be committing, or audited with nothing staged:
+    its commit was announced. Raises FencedError, LossError, TopicChangedError and OutcomeUnknownError, and what keeps
+    a sink from a commit that was announced. Whatever else happens, the rows can be staged, or staging says why not.
     """
     label = attempt.batch.label
-    reason = find_reason_to_stage(platform.rules, attempt.batch, attempt.number, attempt.given_up_lately)
+    batch = attempt.batch
+    takes_over = bool(platform.ledger.find_held(batch.pipeline, batch.ranges))
+    reason = find_reason_to_stage(platform.rules, batch, attempt.number, attempt.given_up_lately, takes_over=takes_over)
     if reason or (open_stream := platform.find_stream()) is None:
         logger.debug("%s attempt %d is staged, because %s", label, attempt.number, reason or NO_WAY)
         return ""
@@ -84,8 +95,11 @@ def stream(platform: Platform, attempt: Attempt, fill: Fill) -> str | None:
         chosen, found = find_next(platform, attempt, error, {BatchState.PUBLISHED})
         if chosen is Next.LEAVE:
             raise fenced_by(found, attempt) from error
+        if chosen is Next.GO_ON:
+            logger.warning("%s attempt %d has announced its commit, and is looked up: %s", label, attempt.number, error)
+            return None
         if chosen is not Next.TAKE_RESULT:
-            if isinstance(error, _EITHER_WAY):
+            if isinstance(error, _EITHER_WAY) or found.state is not BatchState.PLANNED:
                 raise
             logger.info("%s attempt %d is staged, for nothing of its stream stays: %s", label, attempt.number, error)
             platform.evidence.drop(attempt)
@@ -95,9 +109,10 @@ def stream(platform: Platform, attempt: Attempt, fill: Fill) -> str | None:
 
 
 def _stream(platform: Platform, opened: AbstractContextManager[RowStream], attempt: Attempt, fill: Fill) -> None:
-    with opened as stream:
+    with ExitStack() as stack:
+        stream = _open(platform, opened, attempt, stack)
         make_stager = platform.make_stager
-        held = replace(platform, sink=stream.sink, make_stager=lambda: make_stager().into(stream.sink))
+        held = replace(platform, sink=stream.sink, make_stager=lambda: make_stager().into(stream))
         staged = fill(held, attempt)
         if new := find_new_columns(held, attempt):
             raise StagingError(f"The records of {attempt.batch.label} have brought columns: {', '.join(new)}.")
@@ -109,6 +124,18 @@ def _stream(platform: Platform, opened: AbstractContextManager[RowStream], attem
             batch = judge_attempt(held, attempt, BatchState.STAGED)
             if gate := platform.find_gate():
                 raise StagingError(f"The rows of {attempt.batch.label} must not be visible yet: {gate}.")
-            deliver(held, replace(attempt, batch=batch))
+            finish = begin_delivery(held, replace(attempt, batch=batch))
+        finish()
     rows = f"{staged.reported_rows:,} rows"
     logger.info("%s attempt %d has streamed into its target: %s", attempt.batch.label, attempt.number, rows)
+
+
+def _open(
+    platform: Platform, opened: AbstractContextManager[RowStream], attempt: Attempt, stack: ExitStack
+) -> RowStream:
+    if platform.sink.capabilities.shares_transaction:
+        return stack.enter_context(opened)
+    require_own_target(platform, attempt)
+    # To open it ends what the pipeline has open in its sink. So no publication of a replay may be under way.
+    with open_publication(platform, attempt, BatchState.PLANNED):
+        return stack.enter_context(opened)

@@ -24,12 +24,15 @@ def _find_work(ranges: Sequence[OffsetRange]) -> int:
     return sum(OFFSETS_WORTH_A_RANGE + len(each) for each in ranges)
 
 
-def divide(ranges: Sequence[OffsetRange], slots: int = 1, offsets: int = OFFSETS_IN_SHARE) -> list[list[OffsetRange]]:
+def divide(
+    ranges: Sequence[OffsetRange], slots: int = 1, offsets: int = OFFSETS_IN_SHARE, *, splits: bool = True
+) -> list[list[OffsetRange]]:
     """Return shares that cost all the same, each at most about as much as reading ``offsets`` offsets.
 
     ``slots`` tasks can run side by side, so there are as many shares if each costs ``FEWEST_OFFSETS``. Each offset of
-    ``ranges`` is in one share, in their order. A range that crosses the end of a share is split there. Without ranges
-    there is one empty share. Raises ValueError when ``offsets`` is not positive.
+    ``ranges`` is in one share, in their order. A range that crosses the end of a share is split there; if ``splits`` is
+    false, all of it is in the share of its middle. Without ranges there is one empty share. Raises ValueError when
+    ``offsets`` is not positive.
 
     Example: ``orders[0] 0..500`` and ``orders[1] 0..100`` cost 800. In two shares they are ``orders[0] 0..300``, and
     ``orders[0] 300..500`` with ``orders[1] 0..100``.
@@ -42,8 +45,11 @@ def divide(ranges: Sequence[OffsetRange], slots: int = 1, offsets: int = OFFSETS
     done = 0
     for each in ranges:
         done += OFFSETS_WORTH_A_RANGE
-        for share, part in _split(each, done, work, count):
-            shares[share].append(part)
+        if splits:
+            for share, part in _split(each, done, work, count):
+                shares[share].append(part)
+        elif len(each):
+            shares[(done + len(each) // 2) * count // work].append(each)
         done += len(each)
     return [share for share in shares if share] or [[]]
 

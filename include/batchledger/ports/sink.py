@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from batchledger.model.attempt_facts import UnmatchedDeletions
 from batchledger.model.balance import StagedRange, TargetCounts
@@ -220,15 +220,17 @@ class Sink(Staging, Protocol):
 class RowStream(Protocol):
     """An open transaction into which the rows of an attempt stream. Until it commits, no reader sees them.
 
-    ``sink`` is the one whose staging these rows are: sealing ends the stream.
+    ``sink`` is the one whose staging these rows are: sealing ends the stream. ``in_order``: the rows of a partition
+    have to come in the order of their offsets.
     """
 
     sink: Sink
+    in_order: ClassVar[bool]
 
     def joined(self) -> AbstractContextManager[None]:
-        """Let everything that the block does in the database be part of the transaction; commit at its end.
+        """Let everything that the block does in the database be one transaction of it; commit at its end.
 
-        Raises OutcomeUnknownError as a publication does.
+        It is the same as the rows' own if the sink shares it. Raises OutcomeUnknownError as a publication does.
         """
 
 

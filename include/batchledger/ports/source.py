@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     # Airflow parses DAG files through this module, and importing pyarrow takes half a second.
     import pyarrow as pa
 
-    from batchledger.ports.sink import Sink
+    from batchledger.ports.sink import RowStream
 
 
 class SourceLog(Protocol):
@@ -76,7 +76,7 @@ class Stager(Protocol):
     def stage(self, attempt: Attempt) -> Staged:
         """Read, decode, transform, write and seal. Raises StagingError or ServiceUnavailableError, both retryable."""
 
-    def into(self, sink: "Sink") -> "Stager":
-        """Return the stager that does so with the staging of another sink."""
+    def into(self, stream: "RowStream") -> "Stager":
+        """Return the stager that reads into a stream instead of staging."""
         kind = type(self).__name__
         raise NotImplementedError(f"{kind} has one sink.")

@@ -1,12 +1,14 @@
-"""Cuts connections between Spark's tasks and the step, after a number of bytes that a seed has chosen."""
+"""Cuts the connections of one stream between Spark's tasks and the step, after a number of bytes of a seed's choice."""
 
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from typing_extensions import override
 
-from batchledger.sinks.table import streaming
-from batchledger.sinks.table.door import Door
+from batchledger.model.stream_address import StreamAddress
+from batchledger.sinks.streaming import stream
+from batchledger.sinks.streaming.door import Door
 
 
 class _Cut(socket.socket):
@@ -27,10 +29,17 @@ class _Cut(socket.socket):
 
 
 def cut_streams(after: int | None) -> list[int]:
-    """Let all streams of this process be cut after so many bytes of each task; None for never. Return what was cut."""
+    """Let the next stream of this process be cut after so many bytes of each task, or none. Return what was cut.
+
+    Others go their way: of a pipeline that has given up two streams of ten, the next rows are staged.
+    """
     cuts: list[int] = []
 
     class CutDoor(Door):
+        def __init__(self, take: Callable[[memoryview], None], address: StreamAddress) -> None:
+            stream.Door = Door  # type: ignore[attr-defined]
+            super().__init__(take, address)
+
         @override
         def _serve(self, connection: socket.socket) -> None:
             cut = _Cut(fileno=connection.detach())
@@ -38,5 +47,5 @@ def cut_streams(after: int | None) -> list[int]:
             super()._serve(cut)
 
     if after is not None:
-        streaming.Door = CutDoor  # type: ignore[attr-defined]
+        stream.Door = CutDoor  # type: ignore[attr-defined]
     return cuts

@@ -1,9 +1,8 @@
 """The staging of sinks whose rows wait in the ledger's database, wherever they go from there.
 
 Rows wait in a table of their attempt, ``batchledger_staging.b17_a2_open``. Sealing renames it to ``b17_a2_rows``: the
-rename waits for writers in flight and makes every later write of a zombie task fail (S75). The table is unlogged if the
-sink's commit is the ledger's. If a sink commits by itself, its rows have to outlive a crash of the database, so that
-the ledger can confirm them.
+rename waits for writers in flight and makes every later write of a zombie task fail (S75). The table is unlogged. But
+if the ledger confirms by its rows what the sink has committed, they have to outlive a crash of the database.
 """
 
 from abc import abstractmethod
@@ -33,7 +32,7 @@ from batchledger.model.offsets import OffsetRange, single_offset
 from batchledger.model.records.identifiers import TASK_COLUMN
 from batchledger.model.records.rules import Deduplication, SequenceRule, Upsert
 from batchledger.model.refusals import stage_again
-from batchledger.ports import RowsToPublish, Staging, StagingWriter
+from batchledger.ports import RowsToPublish, StagedRows, Staging, StagingWriter
 from batchledger.settings.column_rules import require_row_columns
 from batchledger.sinks.staging.deduplication import AcceptedRows, PostgresDeduplication, Repeated
 from batchledger.sinks.staging.key_secret import ReadSecret, know_secret
@@ -89,6 +88,11 @@ class PostgresStaging(Staging):
         """The columns by which messages and rows of the target are known."""
         return (*(self.deduplication.key if self.deduplication else ()), *self.key_columns)
 
+    @property
+    def confirms_by_rows(self) -> bool:
+        """Whether the ledger needs the staged rows after the sink has committed them."""
+        return not self.capabilities.shares_transaction
+
     @abstractmethod
     def find_old_rows(
         self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]
@@ -129,7 +133,7 @@ class PostgresStaging(Staging):
             # Sealing looks at the task of every row. In front of texts its place is the same in each.
             columns = [sql.SQL("_task bigint not null"), *(define_column(field) for field in schema)]
             # Rows outlive a crash of the server if a sink may have committed them already.
-            kind = sql.SQL("unlogged table" if self.capabilities.shares_transaction else "table")
+            kind = sql.SQL("table" if self.confirms_by_rows else "unlogged table")
             cursor.execute(sql.SQL("create {} {} ({})").format(kind, open_table(attempt), sql.SQL(", ").join(columns)))
             keep_types(cursor, attempt, self._remembered_keys, schema)
             if self._remembered_keys:
@@ -175,7 +179,7 @@ class PostgresStaging(Staging):
 
     @contextmanager
     @override
-    def read_staged(self, attempt: Attempt) -> Iterator[PostgresStagedRows]:
+    def read_staged(self, attempt: Attempt) -> Iterator[StagedRows]:
         # No kept one: Great Expectations begins transactions in it by itself.
         with translate_errors(f"look at the rows of {attempt.batch.label}", attempt), connect(self.dsn) as connection:
             with connection.cursor() as cursor:
@@ -315,7 +319,8 @@ class PostgresStaging(Staging):
         columns.pop(TASK_COLUMN, None)
         if not columns:
             raise StagingLostError(
-                f"{attempt.batch.label} has lost the staging of attempt {attempt.number}. Nothing was published.",
+                f"{attempt.batch.label} has nothing that attempt {attempt.number} has staged. Nothing was published.",
+                why="Its rows have streamed, or the staging was lost.",
                 advice=stage_again(attempt.batch),
                 batch_id=attempt.batch.batch_id,
             )

@@ -7,22 +7,22 @@ view is gone before the commit. What the target would not take as it is, or what
 
 import os
 import socket
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.sessions import Connection, connect, joining, require_open
-from batchledger.database.transactions import commit, read_sql, translate_errors
+from batchledger.database.sessions import Connection, connect
+from batchledger.database.transactions import read_sql, translate_errors
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import Severity
-from batchledger.model.claims import PreparedRows, Withdrawn
+from batchledger.model.claims import PreparedRows
 from batchledger.model.errors import StagingError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN
@@ -40,7 +40,8 @@ from batchledger.sinks.staging.tables import (
     postgres_type,
     rows_table,
 )
-from batchledger.sinks.table.door import Door, StreamWriter
+from batchledger.sinks.streaming.stream import OpenStream, StreamedStaging
+from batchledger.sinks.table.copy_rows import CopyRows
 from batchledger.sinks.table.sink import PostgresSink
 from batchledger.sinks.table.target import TargetTable
 
@@ -59,7 +60,7 @@ def open_stream(sink: PostgresSink, address: StreamAddress, attempt: Attempt) ->
     with translate_errors(f"open the stream of {attempt.batch.label}", attempt):
         connection = connect(sink.dsn)
     connection.prepare_threshold = None
-    stream = TableStream(sink, attempt, connection, address)
+    stream = TableStream(sink, attempt, address, connection=connection)
     try:
         yield stream
     except StagingError as error:
@@ -70,18 +71,16 @@ def open_stream(sink: PostgresSink, address: StreamAddress, attempt: Attempt) ->
 
 
 @dataclass(eq=False)
-class TableStream(RowStream):
+class TableStream(OpenStream, RowStream):
     """One transaction. ``copied`` are the rows that PostgreSQL says it has taken."""
 
+    in_order: ClassVar[bool] = False
+
     plain: PostgresSink
-    attempt: Attempt
-    connection: Connection = field(repr=False)
-    address: StreamAddress
+    connection: Connection = field(kw_only=True, repr=False)
     columns: tuple[str, ...] = ()
     copied: int = 0
-    door: Door | None = None
     _copying: Any = None
-    _timer: threading.Timer | None = None
 
     def __post_init__(self) -> None:
         self.lent = LentConnection(self.connection.pgconn)
@@ -91,15 +90,12 @@ class TableStream(RowStream):
     @contextmanager
     @override
     def joined(self) -> Iterator[None]:
-        action = f"publish {self.attempt.batch.label}"
-        with translate_errors(action, self.attempt):
-            with joining(self.plain.dsn, self.connection):
-                yield
-            require_open(self.connection)
-            commit(self.connection, action)
+        with self.join(self.connection):
+            yield
 
-    def open(self, schema: pa.Schema) -> StreamWriter:
-        """Begin the COPY and listen. Raises StagingError if the table does not take the rows as they are."""
+    @override
+    def open(self, schema: pa.Schema) -> StagingWriter:
+        """Begin the COPY."""
         target, columns = self.plain.target_table, {each.name: postgres_type(each) for each in schema}
         with translate_errors(f"open the stream of {self.attempt.batch.label}", self.attempt):
             cursor = self.connection.cursor()
@@ -114,14 +110,7 @@ class TableStream(RowStream):
             copy = manager.__enter__()
             self._copying = (cursor, manager, copy)
             copy.write(COPY_HEADER)
-        try:
-            self.door = Door(copy.write, self.address)
-        except OSError as error:
-            self.refuse(f"this process cannot listen on {self.address.host}, {error}")
-        self._timer = threading.Timer(OPEN_SECONDS, self._end)
-        self._timer.daemon = True
-        self._timer.start()
-        return self.door.writer(self.attempt.batch.batch_id)
+        return self.listen(copy.write, partial(CopyRows, self.attempt.batch.batch_id), OPEN_SECONDS)
 
     def _require_same(
         self, cursor: psycopg.Cursor[Any], target: TargetTable, known: dict[str, str], columns: dict[str, str]
@@ -146,27 +135,17 @@ class TableStream(RowStream):
                 f"create index concurrently on {target.name} using brin (_partition, _offset)"
             )
 
-    def refuse(self, why: str) -> NoReturn:
-        """Raise StagingError."""
-        raise StagingError(
-            f"The rows of {self.attempt.batch.label} do not stream into {self.plain.name}: {why}.",
-            batch_id=self.attempt.batch.batch_id,
-        )
-
+    @override
     def seal(self, accepted_tasks: Sequence[int]) -> None:
-        """End the COPY, hold it against what the tasks have sent, and show the rows. Raises StagingError."""
-        found = self._shut()
+        """Also show the rows."""
+        found = self.shut()
         cursor, manager, copy = self._copying
         with translate_errors(f"stream the rows of {self.attempt.batch.label}", self.attempt):
             copy.write(COPY_TRAILER)
             self._copying = None
             manager.__exit__(None, None, None)
             self.copied = cursor.rowcount
-            sent = sum(found.values())
-            if found.keys() != set(accepted_tasks):
-                self.refuse("a part of the read came twice, or not at all")
-            if self.copied != sent:
-                self.refuse(f"the tasks have sent {sent:,} rows, and it has taken {self.copied:,}")
+            self.require_whole(found, accepted_tasks, self.copied)
             cursor.execute(
                 sql.SQL("create view {} as select 0::bigint as _task, {} from {} where {}").format(
                     rows_table(self.attempt),
@@ -192,8 +171,9 @@ class TableStream(RowStream):
             sql.SQL(" or ").join(_lies_in(each) for each in self.attempt.batch.ranges),
         )
 
-    def _end(self) -> None:
-        """End a stream that is too old. The server ends a COPY only if it sees the end of the connection."""
+    @override
+    def end(self) -> None:
+        """The server ends a COPY only if it sees the end of the connection."""
         if self.door is not None:
             self.door.break_off(TimeoutError(f"rows have streamed for {OPEN_SECONDS:.0f} s; VACUUM may wait no longer"))
         self._end_session()
@@ -216,7 +196,7 @@ class TableStream(RowStream):
         if self._copying is not None:
             # The door waits for what it hands on, and the table may wait for a lock that another session holds.
             self._end_session()
-        self._shut()
+        self.shut()
         self.connection.close()
         if self._copying is not None:
             _, manager, _ = self._copying
@@ -224,30 +204,12 @@ class TableStream(RowStream):
             with suppress(psycopg.Error):
                 manager.__exit__(None, None, None)
 
-    def _shut(self) -> dict[int, int]:
-        if self._timer is not None:
-            self._timer.cancel()
-        return self.door.close() if self.door else {}
-
 
 @dataclass(frozen=True)
-class StreamingSink(PostgresSink):
+class StreamingSink(StreamedStaging, PostgresSink):
     """Has the rows of its attempt in the target itself, uncommitted."""
 
     stream: TableStream = field(kw_only=True, repr=False)
-
-    @override
-    def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
-        self.require_columns(schema)
-        return self.stream.open(schema)
-
-    @override
-    def count_arriving(self, attempt: Attempt) -> int:
-        return self.stream.door.arriving if self.stream.door else 0
-
-    @override
-    def seal_staging(self, attempt: Attempt, accepted_tasks: Sequence[int]) -> None:
-        self.stream.seal(accepted_tasks)
 
     @contextmanager
     @override
@@ -264,14 +226,6 @@ class StreamingSink(PostgresSink):
                 Severity.WARNING,
                 QueryCursor,
             )
-
-    @override
-    def remove_staged(self, attempt: Attempt, records: Sequence[OffsetRange]) -> None:
-        self.stream.refuse("records are set aside")
-
-    @override
-    def withdraw(self, rows: RowsToPublish) -> Withdrawn:
-        self.stream.refuse("it takes over what another batch has published")
 
     @override
     def publish(self, rows: RowsToPublish) -> PreparedRows:

@@ -7,6 +7,7 @@ page is made when its first offset appears.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any
 
 from batchledger.model.balance import TargetCount
@@ -18,6 +19,7 @@ from batchledger.source.kafka.records import list_headers
 from batchledger.source.kafka.requests import Isolation, describe_topic_configs, kafka_call
 
 _PAGE_BITS = 11
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,8 @@ class OutputCounts:
 
     ``foreign`` counts records that were not written by a pipeline. Records of batches up to ``incomplete_until`` may be
     missing because the topic's own retention or compaction has removed them: 0 when it has removed nothing,
-    ``EVERY_BATCH`` when nothing is left that would tell. ``held_back`` offsets lie behind transactions that are open,
-    of any producer, and were not looked at.
+    ``EVERY_BATCH`` when nothing is left that would tell. ``held_back`` offsets were there before the question, and lie
+    behind transactions that are open, of any producer: they were not looked at.
     """
 
     count_by_batch: Mapping[tuple[int, TopicPartition], TargetCount]
@@ -115,21 +117,36 @@ class _Counter:
         return {(each.batch_id, each.partition): each.count() for each in self.seen if each.rows}
 
 
-def count_output(options: Mapping[str, str], topic: str, within: Sequence[OffsetRange] | None) -> OutputCounts:
+def count_output(
+    options: Mapping[str, str], topic: str, within: Sequence[OffsetRange] | None, patience_seconds: float = 0.0
+) -> OutputCounts:
     """Return what the topic holds, by batch id and source partition.
 
-    ``within`` are ranges of source offsets that do not overlap: only their records are counted.
+    ``within`` are ranges of source offsets that do not overlap: only their records are counted. Waits for the
+    transactions that are open at first, not for later ones: a pipeline may have one open nearly always.
     """
     with kafka_call(f"count the records of topic {topic}", options):
-        log = look_at(options, topic)
+        log, held_back = _wait(options, topic, patience_seconds)
         # Asked before reading: a policy that is in force now may remove records meanwhile.
         policy = describe_topic_configs(options, [topic] if log.ranges else []).get(topic, {}).get("cleanup.policy")
         counter = _Counter(within)
         for chunk in read_chunks(options, log.ranges, Isolation.COMMITTED):
             counter.add(chunk)
     return OutputCounts(
-        counter.counts(), counter.foreign, _find_incomplete(log, counter, may_compact=policy != "delete"), log.held_back
+        counter.counts(), counter.foreign, _find_incomplete(log, counter, may_compact=policy != "delete"), held_back
     )
+
+
+def _wait(options: Mapping[str, str], topic: str, patience_seconds: float) -> tuple[OutputLog, int]:
+    """Return what can be read, and how many offsets were there at first and still cannot."""
+    log, deadline = look_at(options, topic), monotonic() + patience_seconds
+    ends = {each.partition: each.until for each in log.hidden}
+    while True:
+        held_back = sum(max(0, ends.get(each.partition, 0) - each.until) for each in log.ranges)
+        if not held_back or monotonic() > deadline:
+            return log, held_back
+        sleep(_LOOK_SECONDS)
+        log = look_at(options, topic)
 
 
 def _find_incomplete(log: OutputLog, counter: _Counter, *, may_compact: bool) -> int:

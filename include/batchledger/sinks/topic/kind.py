@@ -1,18 +1,20 @@
 """The section ``sink`` of a topic, to which each row is produced as a record, and how it is built."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from batchledger.model.batch import Batch, DeliveryMode
+from batchledger.model.batch import Attempt, Batch, DeliveryMode
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset, name_topic
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import HeaderForm, SinkMode
-from batchledger.ports import Sink
+from batchledger.model.stream_address import StreamAddress
+from batchledger.ports import RowStream
 from batchledger.settings.values import (
     ConnectionId,
     Duration,
@@ -28,6 +30,7 @@ from batchledger.sinks.topic.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
     from batchledger.formats.encoding.registered import RegisteredOutput
+    from batchledger.sinks.topic.sink import TopicSink
 
 _Timeout = Annotated[Duration, lasting(1, "write how long a transaction may be open, from 1s to 24h", most=86_400)]
 
@@ -114,7 +117,7 @@ class KafkaSinkConfig(SinkSection):
             )
 
     @override
-    def build(self, context: SinkContext) -> Sink:
+    def build(self, context: SinkContext) -> "TopicSink":
         from batchledger.sinks.staging.strangers import knows_batch
         from batchledger.sinks.topic.sink import TopicSink
         from batchledger.sinks.topic.topic import KafkaOutputTopic
@@ -137,6 +140,14 @@ class KafkaSinkConfig(SinkSection):
             self._make_output(context),
             context.read_secret,
         )
+
+    @override
+    def find_stream(
+        self, context: SinkContext
+    ) -> Callable[[StreamAddress, Attempt], AbstractContextManager[RowStream]]:
+        from batchledger.sinks.topic.streaming import open_stream
+
+        return partial(open_stream, self.build(context))
 
     @override
     def find_published(self, context: SinkContext, batch: Batch) -> tuple[Dataset, None]:

@@ -39,6 +39,10 @@ class OutputBlock:
     records: pa.RecordBatch
 
 
+class UnfitRecordsError(Exception):
+    """Records do not stream as they came: damaged, without the key that orders them, or not in the order of offsets."""
+
+
 class Origin(NamedTuple):
     """Where a record is from, as its headers say: the parts are still unchecked text."""
 

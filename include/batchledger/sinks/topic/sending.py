@@ -114,14 +114,20 @@ class RecordSender:
         Raises RefusedRecordError, TimeoutError after ``SILENCE_SECONDS`` without an answer, and KafkaException.
         """
         for block in blocks:
-            self._send_block(block)
+            self.send_block(block)
+        self.finish()
+
+    def finish(self) -> None:
+        """Return once all records are acknowledged; raises as ``send`` does."""
         while len(self._producer):
             # Faster than waiting for each answer.
             self._producer.flush(LOOK_SECONDS)
             self._take_answers(0)
         self._take_answers(0)
+        # A client that has given up has nothing left to send, either.
+        self._require_hope()
 
-    def _send_block(self, block: OutputBlock) -> None:
+    def send_block(self, block: OutputBlock) -> None:
         """Hand the records to the client, which sends them when it likes.
 
         The timestamp of a record is the moment of sending, and a header has the source's: retention by time would

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import psycopg
 import pyarrow as pa
 from psycopg import sql
-from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 from typing_extensions import override
 
 from batchledger.database.transactions import drop_staging_tables, held_as_arrays, read_sql, transaction
@@ -37,7 +36,6 @@ from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.staging.tables import PostgresStagingWriter, count_rows, hash_of, join_names, rows_table
 from batchledger.sinks.staging.withdrawal import OldRows, find_replaced
 from batchledger.sinks.topic.capabilities import CAPABILITIES
-from batchledger.sinks.topic.counts import OutputCounts
 from batchledger.sinks.topic.staged_records import RecordStagingWriter, StagedRecords, create_pieces, require_records
 from batchledger.sinks.topic.topic import KafkaOutputTopic
 
@@ -72,6 +70,12 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     @override
     def key_columns(self) -> tuple[str, ...]:
         return self.key
+
+    @property
+    @override
+    def confirms_by_rows(self) -> bool:
+        """By their keys and numbers, which later batches have to know; the audit has said the rest."""
+        return self.deduplication is not None or self.sequence is not None
 
     @override
     def find_old_rows(self, cursor: psycopg.Cursor[Any], attempt: Attempt, replaced: Sequence[HeldRange]) -> OldRows:
@@ -117,13 +121,14 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     @override
     def open_staging(self, attempt: Attempt, schema: pa.Schema) -> StagingWriter:
         # First, so that nothing is staged of what no reader of the topic could read.
-        encoder = self._open_encoder(attempt, schema)
+        encoder = self.open_encoder(attempt, schema)
         rows = super().open_staging(attempt, schema)
         with transaction(self.dsn, f"create the staging of {attempt.batch.label}") as cursor:
-            pieces = PostgresStagingWriter(self.dsn, create_pieces(cursor, attempt))
+            pieces = PostgresStagingWriter(self.dsn, create_pieces(cursor, attempt, is_logged=self.confirms_by_rows))
         return RecordStagingWriter(rows, pieces, encoder)
 
-    def _open_encoder(self, attempt: Attempt, schema: pa.Schema) -> RecordEncoder:
+    def open_encoder(self, attempt: Attempt, schema: pa.Schema) -> RecordEncoder:
+        """Return what makes records of rows with this schema. Raises what keeps readers from knowing them."""
         if self.output is None:
             return RecordEncoder(self.key)
         self.require_columns(schema)
@@ -168,6 +173,9 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
 
     @override
     def confirm(self, rows: RowsToPublish) -> PreparedRows:
+        if not self.confirms_by_rows:
+            # Without the rule of its audit nothing is a duplicate.
+            return PreparedRows(rows.accepted + rows.duplicates, 0)
         accepted, count = self._account(rows)
         return PreparedRows(count, accepted.dropped)
 
@@ -202,7 +210,8 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
     @override
     def count_target(self, pipeline: str, within: Sequence[OffsetRange] | None = None) -> TargetCounts:
         """Records that no pipeline has written belong to other producers."""
-        counts = self._count(within)
+        # Kafka answers a commit before its readers see the records, and a stream is open while Spark reads.
+        counts = self.topic.count(within, SETTLING_SECONDS + min(60.0, self.topic.transaction_timeout_seconds))
         if counts.held_back:
             raise UnsettledError(
                 f"{pipeline} cannot be proved now.",
@@ -211,16 +220,6 @@ class TopicSink(PostgresStaging, CommittingSink, Sink):
                 pipeline=pipeline,
             )
         return TargetCounts(counts.count_by_batch, counts.incomplete_until)
-
-    @retry(
-        # Kafka answers a commit before its readers see the records.
-        retry=retry_if_result(lambda counts: counts.held_back > 0),
-        stop=stop_after_delay(SETTLING_SECONDS),
-        wait=wait_fixed(0.2),
-        retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
-    )
-    def _count(self, within: Sequence[OffsetRange] | None) -> OutputCounts:
-        return self.topic.count(within)
 
     @override
     def find_claim(self, cursor: psycopg.Cursor[Any], attempt: Attempt) -> TargetClaim:

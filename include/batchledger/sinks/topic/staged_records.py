@@ -146,10 +146,11 @@ def require_records(cursor: psycopg.Cursor[Any], attempt: Attempt) -> None:
         )
 
 
-def create_pieces(cursor: psycopg.Cursor[Any], attempt: Attempt) -> str:
-    """Create the table that tasks write to, and return its name."""
+def create_pieces(cursor: psycopg.Cursor[Any], attempt: Attempt, *, is_logged: bool) -> str:
+    """Create the table that tasks write to, and return its name. If ``is_logged`` it outlives a crash."""
     name = f"{table_prefix(attempt)}_arriving"
-    cursor.execute(read_sql(__package__, "create_pieces").format(table=sql.Identifier(STAGING_SCHEMA, name)))
+    parts = {"kind": sql.SQL("table" if is_logged else "unlogged table"), "table": sql.Identifier(STAGING_SCHEMA, name)}
+    cursor.execute(read_sql(__package__, "create_pieces").format(**parts))
     return name
 
 

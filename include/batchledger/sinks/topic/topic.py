@@ -65,9 +65,9 @@ class KafkaOutputTopic(OutputWriter):
             facts = describe_topics(self.options, [self.name]).get(self.name)
         return None if facts is None else f"{cluster_id} {facts.topic_id}"
 
-    def count(self, within: Sequence[OffsetRange] | None = None) -> OutputCounts:
+    def count(self, within: Sequence[OffsetRange] | None = None, patience_seconds: float = 0.0) -> OutputCounts:
         """See ``count_output``."""
-        return count_output(self.options, self.name, within)
+        return count_output(self.options, self.name, within, patience_seconds)
 
     def _refusal(self, attempt: Attempt, why: str, advice: str) -> BatchledgerError:
         return TargetRefusedError(

@@ -14,7 +14,6 @@ from time import monotonic
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from tenacity import retry, retry_if_exception, stop_after_attempt
 
 from batchledger.model.batch import Attempt, Batch
 from batchledger.model.errors import (
@@ -28,6 +27,7 @@ from batchledger.model.errors import (
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.rules import HeaderForm
 from batchledger.model.refusals import stage_again
+from batchledger.sinks.topic.aborting import abort, require_open
 from batchledger.sinks.topic.commits import (
     KnowsBatch,
     is_named,
@@ -37,7 +37,7 @@ from batchledger.sinks.topic.commits import (
     write_nothing,
     write_offsets,
 )
-from batchledger.sinks.topic.errors import NOTHING_VISIBLE, explain, explaining, is_fenced, is_retriable
+from batchledger.sinks.topic.errors import NOTHING_VISIBLE, explain, explaining, is_fenced
 from batchledger.sinks.topic.log import describe_topics, list_ends, look_at
 from batchledger.sinks.topic.pace import SendingPace, Verdict
 from batchledger.sinks.topic.records import HeaderWriter, OutputBlock
@@ -51,14 +51,21 @@ from batchledger.source.kafka.requests import Isolation, describe_topic_configs,
 BEGIN_SECONDS = 12.0
 OFFSETS_SECONDS = 8.0
 COMMIT_SECONDS = 10.0
-ABORT_SECONDS = 10.0
-_ABORT_TRIES = 5
 # What a single record takes beside key and value: the batch around it, and headers, the longest with a topic's name.
 _OVERHEAD_BYTES = 500
 SEARCHES = 5
 """At most so many. Each goes on where the last one has ended, if another producer has begun meanwhile."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OpenedOutput:
+    """The pipeline's only producer, what it is to write to, and the offsets that it commits with a batch."""
+
+    producer: Producer
+    partitions: int
+    offsets: list[KafkaTopicPartition]
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class OutputWriter:
 
         ``size_bytes`` are the bytes of key and value. Writes nothing.
         """
-        with self._explaining(attempt, f"record {origin.partition}@{origin.start}"):
+        with self.explaining(attempt, f"record {origin.partition}@{origin.start}"):
             _, largest_batch_bytes = self._find_shape(attempt)
             if size_bytes + _OVERHEAD_BYTES > largest_batch_bytes:
                 raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
@@ -95,39 +102,43 @@ class OutputWriter:
         taken over, TargetRefusedError and ServiceUnavailableError when nothing is visible nor ever will be, and
         OutcomeUnknownError when ``find_commit`` has to be asked. What ``blocks`` raises leaves nothing visible either.
         """
-        with self._explaining(attempt, "before the transaction began"):
-            partitions, largest_batch_bytes = self._find_shape(attempt)
-            offsets = write_offsets(self.options, self.name, attempt)
-            producer = self._open(largest_batch_bytes)
+        opened = self.open(attempt)
         # The first block may take long; the transaction begins to age only after it.
         waiting = iter(blocks)
         waiting = chain(list(islice(waiting, 1)), waiting)
-        with self._ending(producer, attempt, count) as pace:
-            sender = RecordSender(
-                producer,
-                self.name,
-                partitions,
-                HeaderWriter(self.headers, attempt.batch.batch_id),
-                look=lambda acknowledged: self._require_pace(attempt, pace, acknowledged),
-                probe=lambda: _require_open(producer),
-            )
+        pace = SendingPace(count, self.transaction_timeout_seconds, self.clock())
+        with self.begun(opened, attempt, lambda sent: self._require_pace(attempt, pace, sent)) as sender:
             sender.send(waiting)
-            if sender.sent != count:
-                raise StagingLostError(
-                    f"{attempt.batch.label} was not handed over to topic {self.name} as a whole. Nothing of it is "
-                    "visible.",
-                    why=f"It has {count:,} rows, and {sender.sent:,} were handed over.",
-                    advice=stage_again(attempt.batch),
-                )
-            with closing(open_group(self.options, attempt.batch)) as group:
-                producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), OFFSETS_SECONDS)
-            self._require_first(attempt)
+            self.hand_in(opened, attempt, sender.sent, count)
             self._require_pace(attempt, pace, count)
-        self._decide(producer, attempt)
+        self.decide(opened.producer, attempt)
+
+    def open(self, attempt: Attempt) -> OpenedOutput:
+        """Return the pipeline's only producer: every earlier one is fenced, and its transaction has ended."""
+        with self.explaining(attempt, "before the transaction began"):
+            partitions, largest_batch_bytes = self._find_shape(attempt)
+            offsets = write_offsets(self.options, self.name, attempt)
+            return OpenedOutput(self._open(largest_batch_bytes), partitions, offsets)
+
+    def hand_in(self, opened: OpenedOutput, attempt: Attempt, sent: int, count: int) -> None:
+        """Let the ends of the batch's ranges be part of a transaction of ``count`` records; ``decide`` is next.
+
+        Raises StagingLostError if it has not, and OutcomeUnknownError if the batch was committed before.
+        """
+        if sent != count:
+            raise StagingLostError(
+                f"{attempt.batch.label} was not handed over to topic {self.name} as a whole. Nothing of it is visible.",
+                why=f"It has {count:,} rows, and {sent:,} were handed over.",
+                advice=stage_again(attempt.batch),
+            )
+        with closing(open_group(self.options, attempt.batch)) as group:
+            metadata = group.consumer_group_metadata()
+            opened.producer.send_offsets_to_transaction(opened.offsets, metadata, OFFSETS_SECONDS)
+        self._require_first(attempt)
 
     def send(self, attempt: Attempt, blocks: Iterable[OutputBlock]) -> None:
         """Write the records, each once and in order, outside of a transaction; some are visible when it raises."""
-        with self._explaining(attempt, "before the first record"):
+        with self.explaining(attempt, "before the first record"):
             partitions, largest_batch_bytes = self._find_shape(attempt)
         # The sender bounds the waiting. If a record timed out by itself, the client would still write the next ones.
         producer = open_producer(self.options, largest_batch_bytes, {"message.timeout.ms": 0})
@@ -145,7 +156,7 @@ class OutputWriter:
         To be called before the commit is announced: what is committed then lies behind these ends.
         """
         batch = attempt.batch
-        with self._explaining(attempt, "before its commit is announced"):
+        with self.explaining(attempt, "before its commit is announced"):
             if not read_metadata(self.options, self.name, batch, Isolation.UNCOMMITTED):
                 producer = self._open(0)
                 # A producer that commits from now on fences this one, so the note hides no commit.
@@ -161,7 +172,7 @@ class OutputWriter:
         before. Takes the time of some requests. Only the latest batch of its lane may be asked for. Raises
         TargetRefusedError when another client has written to the group that keeps the answer.
         """
-        with self._explaining(attempt, "asking whether it was committed"):
+        with self.explaining(attempt, "asking whether it was committed"):
             self._open(0).purge()
         batch = attempt.batch
         with self._asking(batch):
@@ -176,7 +187,7 @@ class OutputWriter:
         """
         batch = attempt.batch
         for tries_left in reversed(range(SEARCHES)):
-            with self._explaining(attempt, "asking whether it was committed"):
+            with self.explaining(attempt, "asking whether it was committed"):
                 producer = self._open(0)
             with self._asking(batch):
                 if judge(read_metadata(self.options, self.name, batch), batch, self.knows) is not None:
@@ -213,7 +224,7 @@ class OutputWriter:
                 producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), OFFSETS_SECONDS)
                 producer.commit_transaction(COMMIT_SECONDS)
         except BaseException:
-            _abort(producer, attempt)
+            abort(producer, attempt)
             raise
 
     def _require_first(self, attempt: Attempt) -> None:
@@ -261,25 +272,37 @@ class OutputWriter:
         configs = describe_topic_configs(self.options, [self.name]).get(self.name, {})
         return facts.partitions, int(configs.get("max.message.bytes", 1024 * 1024))
 
-    def _explaining(self, attempt: Attempt, where: str) -> AbstractContextManager[None]:
+    def explaining(self, attempt: Attempt, where: str = "in the transaction") -> AbstractContextManager[None]:
+        """Let the errors of the client be typed ones, which say where it was."""
         return explaining(self.options, self.name, attempt, where)
 
     @contextmanager
-    def _ending(self, producer: Producer, attempt: Attempt, count: int) -> Iterator[SendingPace]:
-        """Begin a transaction, yield its pace, and abort it when the block raises: nothing of it was committed."""
-        with self._explaining(attempt, "beginning the transaction"):
+    def begun(
+        self, opened: OpenedOutput, attempt: Attempt, look: Callable[[int], None] = lambda _: None
+    ) -> Iterator[RecordSender]:
+        """Begin a transaction, and abort it when the block raises: nothing was committed. ``look`` as for a sender."""
+        producer = opened.producer
+        with self.explaining(attempt, "beginning the transaction"):
             producer.begin_transaction()
         began_at = self.clock()
+        sender = RecordSender(
+            producer,
+            self.name,
+            opened.partitions,
+            HeaderWriter(self.headers, attempt.batch.batch_id),
+            look=look,
+            probe=lambda: require_open(producer),
+        )
         try:
-            with self._explaining(attempt, "in the transaction"):
-                yield SendingPace(count, self.transaction_timeout_seconds, began_at)
+            with self.explaining(attempt):
+                yield sender
         except BaseException as error:
-            _abort(producer, attempt)
+            abort(producer, attempt)
             elapsed_seconds = self.clock() - began_at
             if isinstance(error, FencedError) and elapsed_seconds > self.transaction_timeout_seconds:
                 # The broker also fences the producer of a transaction that is too old (S105). The records were not too
                 # slow: else the transaction would have been given up before.
-                found = f"After {elapsed_seconds:.1f} s Kafka had ended the transaction of {count:,} records"
+                found = f"After {elapsed_seconds:.1f} s Kafka had ended the transaction of {sender.sent:,} records"
                 raise self._give_up(attempt, Verdict.STOOD_STILL, found) from error
             raise
 
@@ -316,8 +339,8 @@ class OutputWriter:
             subject=self.name,
         )
 
-    def _decide(self, producer: Producer, attempt: Attempt) -> None:
-        """Commit. Asks again when the answer is lost, which changes nothing once it is decided (S104)."""
+    def decide(self, producer: Producer, attempt: Attempt) -> None:
+        """Commit what was handed in. If the answer is lost it asks again: once decided, that changes nothing (S104)."""
         deadline = monotonic() + COMMIT_SECONDS
         while True:
             try:
@@ -325,7 +348,7 @@ class OutputWriter:
             except KafkaException as error:
                 cause = error.args[0]
                 # What can still be aborted was not committed.
-                if is_fenced(cause) or (cause.txn_requires_abort() and _abort(producer, attempt)):
+                if is_fenced(cause) or (cause.txn_requires_abort() and abort(producer, attempt)):
                     servers = self.options["bootstrap.servers"]
                     raise explain(cause, self.name, servers, attempt, "committing") from error
                 if cause.retriable() and monotonic() < deadline:
@@ -360,41 +383,3 @@ class OutputWriter:
                 advice="Run the step again.",
                 batch_id=attempt.batch.batch_id,
             ) from trouble
-
-
-def _require_open(producer: Producer) -> None:
-    """Raise the reason if the client has given the transaction up. Asks by a second begin, which changes nothing."""
-    try:
-        producer.begin_transaction()
-    except KafkaException as error:
-        if error.args[0].txn_requires_abort() or error.args[0].fatal():
-            raise
-
-
-def _abort(producer: Producer, attempt: Attempt) -> bool:
-    """Abort what is open, and return whether Kafka has done so.
-
-    If the request does not reach Kafka, the transaction is not committed either: no client has asked for that. The
-    client gives up what it has to send as it is asked, and then waits for the rest. A record that moves between two of
-    its queues at that moment is given up when it is asked again.
-    """
-    try:
-        _ask_for_abort(producer)
-    except KafkaException as error:
-        if not is_fenced(error.args[0]):
-            _log.warning(
-                "the transaction of %s, attempt %s, ends with its timeout, or with the next attempt: %s",
-                attempt.batch.label,
-                attempt.number,
-                error.args[0].str(),
-            )
-        return False
-    else:
-        return True
-    finally:
-        producer.purge()
-
-
-@retry(retry=retry_if_exception(is_retriable), stop=stop_after_attempt(_ABORT_TRIES), reraise=True)
-def _ask_for_abort(producer: Producer) -> None:
-    producer.abort_transaction(ABORT_SECONDS / _ABORT_TRIES)

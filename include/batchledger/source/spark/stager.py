@@ -30,7 +30,7 @@ from batchledger.model.records.columns import DELETED_COLUMN, PROVENANCE_COLUMNS
 from batchledger.model.records.rules import TombstonePolicy
 from batchledger.model.records.transforms import Transform
 from batchledger.planning.shares import OFFSETS_IN_SHARE, divide, is_worth_several_tasks
-from batchledger.ports import Evidence, Sink, Stager, StagingWriter
+from batchledger.ports import Evidence, RowStream, Sink, Stager, StagingWriter
 from batchledger.source.spark.call_deadline import explain_deadline
 from batchledger.source.spark.failures import explain_failure, find_carried, has_worker_died, name_failure
 from batchledger.source.spark.reduction import MOST_CHARACTERS, Seal, describe_raised
@@ -63,7 +63,8 @@ _REPORT = from_arrow_schema(REPORT_SCHEMA)
 class SparkStager(Stager):
     """``open_session`` yields a session and cleans up after it. ``read_share`` is pickled to the executors.
 
-    ``open_schemas`` looks up the schemas that the records of an attempt name.
+    ``open_schemas`` looks up the schemas that the records of an attempt name. ``splits_ranges``: several tasks may read
+    one range, side by side.
     """
 
     open_session: Callable[[], AbstractContextManager[SparkSession]]
@@ -75,6 +76,7 @@ class SparkStager(Stager):
     offsets_in_share: int = OFFSETS_IN_SHARE
     open_schemas: Callable[[Attempt], FindSchema] | None = None
     step_seconds: float = STEP_SECONDS
+    splits_ranges: bool = True
 
     @override
     def stage(self, attempt: Attempt) -> Staged:
@@ -103,14 +105,15 @@ class SparkStager(Stager):
         return Staged(sum(written for _, written in reports), write_columns(self.decoder.declared))
 
     @override
-    def into(self, sink: Sink) -> "SparkStager":
-        return replace(self, sink=sink)
+    def into(self, stream: RowStream) -> "SparkStager":
+        return replace(self, sink=stream.sink, splits_ranges=not stream.in_order)
 
     def _divide(self, batch: Batch, spark: SparkSession) -> list[Share]:
         if batch.origin is RecordOrigin.QUARANTINE:
             return [partial(read_quarantine, self.evidence, batch)]
         slots = count_slots(spark) if is_worth_several_tasks(batch.ranges) else 1
-        return [partial(self.read_share, ranges) for ranges in divide(batch.ranges, slots, self.offsets_in_share)]
+        shares = divide(batch.ranges, slots, self.offsets_in_share, splits=self.splits_ranges)
+        return [partial(self.read_share, ranges) for ranges in shares]
 
     def _require_whole_read(self, attempt: Attempt, shares: int) -> None:
         """Refuse a transform that left records unread: on a topic that may have holes they would pass for holes."""

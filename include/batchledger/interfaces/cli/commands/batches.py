@@ -59,7 +59,7 @@ def plan(pipeline: Name) -> Shown:
     replaced = plans.find_replaced_rows(platform, planned.ranges)
     once_more = plans.find_once_more(platform, planned.ranges)
     number = planned.attempt + 1 if isinstance(planned, Batch) else 1
-    reason = find_reason_to_stage(platform.rules, planned, number)
+    reason = find_reason_to_stage(platform.rules, planned, number, takes_over=bool(replaced))
     try:
         reason = reason or (NO_WAY if platform.find_stream() is None else "")
     except ConfigurationError as error:

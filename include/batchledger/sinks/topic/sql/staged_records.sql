@@ -1,6 +1,6 @@
 -- name: create_pieces
--- Logged: they have to outlive a crash of the database, as the rows do. What is packed already is not packed again.
-create table {table} (
+-- What is packed already is not packed again.
+create {kind} {table} (
     topic text not null, partition int not null, first_offset bigint not null, last_offset bigint not null,
     records int not null, largest_bytes int not null, content bytea not null, _task bigint not null);
 alter table {table} alter column content set storage external

@@ -2,7 +2,7 @@
 
 On loopback it is open as it is, to other machines it speaks TLS with a certificate of its own. Both sides prove that
 they know the secret of the attempt, and neither says it: each signs what the other has chosen at random. Then a task
-sends frames: the size of COPY data, the number of its rows, the data, which holds whole rows. A size of 0 is the end of
+sends frames: the size of the data, the number of its rows, the data, which holds whole rows. A size of 0 is the end of
 its share, with the number of all rows; the answer says that the share was taken.
 
 Frames are handed on whole, one after the other. If the receiver is slow, the sockets are full and the tasks wait. A
@@ -21,17 +21,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from typing_extensions import override
 
 from batchledger.model.errors import StagingError
-from batchledger.model.records.columns import BATCH_COLUMN
 from batchledger.model.stream_address import StreamAddress
 from batchledger.ports import StagingWriter
-from batchledger.sinks.staging.tables import CopyEncoder
-from batchledger.sinks.table.one_certificate import make_client_context, make_server_context
+from batchledger.sinks.streaming.one_certificate import make_client_context, make_server_context
 
 _FRAME = struct.Struct("!QQ")
 _HELLO = struct.Struct("!32s32s")
@@ -46,6 +44,16 @@ _SILENT_MILLISECONDS = 120_000
 _BUFFER = 4 << 20
 
 
+class RowEncoder(Protocol):
+    """Makes the data of frames of the rows of one share."""
+
+    def encode(self, rows: pa.RecordBatch) -> bytes:
+        """Return data of whole rows, perhaps of earlier ones, perhaps none yet."""
+
+    def finish(self) -> bytes:
+        """Return the data of the rows that are left."""
+
+
 @dataclass(frozen=True)
 class StreamWriter(StagingWriter):
     """Encodes rows, and sends them through a door; pickled to the executors. Without ``certificate`` in the clear."""
@@ -53,7 +61,7 @@ class StreamWriter(StagingWriter):
     host: str
     port: int
     secret: bytes = field(repr=False)
-    batch_id: int
+    make_encoder: Callable[[], RowEncoder] = field(repr=False)
     certificate: str = field(default="", repr=False)
 
     @contextmanager
@@ -61,7 +69,7 @@ class StreamWriter(StagingWriter):
     def open(self, task: int) -> Iterator[Callable[[pa.RecordBatch], None]]:
         """A task that writes nothing tells so, too. Raises StagingError if the step does not take the share."""
         with self._connect(task) as connection:
-            encoder: CopyEncoder | None = None
+            encoder = self.make_encoder()
             waiting = rows = 0
 
             def send(data: bytes) -> None:
@@ -73,16 +81,12 @@ class StreamWriter(StagingWriter):
                     waiting = 0
 
             def write(batch: pa.RecordBatch) -> None:
-                nonlocal encoder, waiting, rows
-                ids = pa.repeat(pa.scalar(self.batch_id, pa.int64()), batch.num_rows)
-                marked = batch.append_column(BATCH_COLUMN, ids)
-                encoder = encoder or CopyEncoder(marked.schema)
+                nonlocal waiting, rows
                 waiting, rows = waiting + batch.num_rows, rows + batch.num_rows
-                send(encoder.encode(marked))
+                send(encoder.encode(batch))
 
             yield write
-            if encoder is not None:
-                send(encoder.finish())
+            send(encoder.finish())
             with _telling():
                 connection.sendall(_FRAME.pack(0, rows))
                 _receive(connection, len(_TAKEN))
@@ -171,16 +175,17 @@ class Door:
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._rows_by_task: dict[int, int] = {}
         self._open: dict[int, socket.socket] = {}
-        self._admitted = 0
+        self._admitted: set[int] = set()
         self.arriving = 0
         self.error: Exception | None = None
         self._server = _listen(address, self._serve)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
-    def writer(self, batch_id: int) -> StreamWriter:
-        """Return what sends rows of a batch to it."""
-        return StreamWriter(self._host, int(self._server.server_address[1]), self.secret, batch_id, self._certificate)
+    def writer(self, make_encoder: Callable[[], RowEncoder]) -> StreamWriter:
+        """Return what sends rows to it; it makes an encoder for each share."""
+        port = int(self._server.server_address[1])
+        return StreamWriter(self._host, port, self.secret, make_encoder, self._certificate)
 
     def break_off(self, error: Exception) -> None:
         """Take nothing more, because of ``error``."""
@@ -212,20 +217,18 @@ class Door:
                 self._serve_open(connection)
 
     def _serve_open(self, connection: socket.socket) -> None:
-        key, task = id(connection), None
+        key = id(connection)
         with self._lock:
-            if self.error is not None or len(self._open) - self._admitted >= _MOST_STRANGERS:
+            if self.error is not None or len(self._open) - len(self._admitted) >= _MOST_STRANGERS:
                 return
             self._open[key] = connection
         try:
             if (task := self._admit(connection)) is not None:
-                with self._lock:
-                    self._admitted += 1
                 self._take_share(connection, task)
         finally:
             with self._lock:
                 del self._open[key]
-                self._admitted -= task is not None
+                self._admitted.discard(key)
 
     def _admit(self, connection: socket.socket) -> int | None:
         deadline = monotonic() + _KNOCK_SECONDS
@@ -237,6 +240,9 @@ class Door:
         (task,) = struct.unpack("!q", _receive(connection, 8, deadline))
         if not hmac.compare_digest(signed, _sign(self.secret, b"task", ours, theirs)):
             return None
+        with self._lock:
+            # Before it hears so: the next task may come at once.
+            self._admitted.add(id(connection))
         connection.sendall(_sign(self.secret, b"step", theirs, ours))
         # Between two frames a task reads, for as long as a step of it may take; a dead one closes its socket.
         connection.settimeout(None)
