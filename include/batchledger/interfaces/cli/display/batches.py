@@ -40,7 +40,7 @@ _STYLE_BY_PIPELINE_STATE = {
 _STYLE_BY_STATE = {"published": "green", "blocked": "bold red", "discarded": "dim"}
 
 
-STREAMS = "Rows stream into the table, if its definition allows it."
+STREAMS = "Rows stream into the target, if nothing in it speaks against that."
 
 
 def describe_plan(
