@@ -257,34 +257,39 @@ def send_much(pipeline: TestPipeline) -> None:
 
 
 DAMAGES = {
-    "lost": "and it has taken",
-    "twice": "and it has taken",
-    "another one's": "no_duplicate_offsets",
-    "cut": "refuses",
+    ("table", "lost"): "and it has taken",
+    ("table", "twice"): "and it has taken",
+    ("table", "another one's"): "no_duplicate_offsets",
+    ("table", "cut"): "refuses",
+    ("topic", "lost"): "it has taken",
+    ("topic", "twice"): "come twice",
+    ("topic", "another one's"): "come twice",
+    ("topic", "cut"): "no records",
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("into", "damage"), DAMAGES)
 def test_rows_that_are_damaged_on_the_way_are_noticed_and_staged(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, damage: str
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, into: str, damage: str
 ) -> None:
-    pipeline = workplace.create()
+    pipeline = workplace.create(into=into)
     send_much(pipeline)
     monkeypatch.setattr(stream, "Door", Damaging)
     monkeypatch.setattr(Damaging, "damage", damage)
     run_batch.run_once(pipeline.platform(), "run")
     (why,) = list_given_up(pipeline)
     assert why is not None
-    assert DAMAGES[damage] in why
+    assert DAMAGES[into, damage] in why
     pipeline.assert_exact()
 
 
+@pytest.mark.parametrize("into", ["table", "topic"])
 def test_without_damage_the_same_way_streams(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, into: str
 ) -> None:
     """The negative control of the test above."""
     caplog.set_level(logging.INFO)
-    pipeline = workplace.create()
+    pipeline = workplace.create(into=into)
     send_much(pipeline)
     monkeypatch.setattr(stream, "Door", Damaging)
     run_batch.run_once(pipeline.platform(), "run")

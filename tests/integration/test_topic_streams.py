@@ -30,7 +30,7 @@ from batchledger.sinks.topic.streaming import READING_SHARE, TopicStream
 from batchledger.sinks.topic.transaction import OutputWriter
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import CrashOnce, Interrupt, SimulatedCrashError, crash_points
-from tests.integration.test_streams import DAMAGES, STREAMED, Damaging, list_given_up, send_much
+from tests.integration.test_streams import STREAMED, Damaging, list_given_up, send_much
 from tests.support import TestPipeline, Workplace, create_topic, staging, wait_until
 from tests.topics import find_ends
 
@@ -222,41 +222,6 @@ def test_what_is_not_clean_is_aborted_and_blocks_with_staged_rows(
     (found,) = list_given_up(pipeline)
     assert why in str(found)
     assert pipeline.platform().ledger.load_batch(blocked.value.batch_id).attempt == 1
-
-
-TOPIC_DAMAGES = {
-    "lost": "it has taken",
-    "twice": "come twice",
-    "another one's": "come twice",
-    "cut": "no records",
-}
-assert TOPIC_DAMAGES.keys() == DAMAGES.keys()
-
-
-@pytest.mark.parametrize("damage", TOPIC_DAMAGES)
-def test_records_that_are_damaged_on_the_way_are_noticed_and_staged(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
-    pipeline = workplace.create(into="topic")
-    send_much(pipeline)
-    monkeypatch.setattr(stream, "Door", Damaging)
-    monkeypatch.setattr(Damaging, "damage", damage)
-    run_batch.run_once(pipeline.platform(), "run")
-    assert TOPIC_DAMAGES[damage] in str(list_given_up(pipeline))
-    pipeline.assert_exact()
-
-
-def test_without_damage_the_same_way_streams(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The negative control of the test above."""
-    caplog.set_level(logging.INFO)
-    pipeline = workplace.create(into="topic")
-    send_much(pipeline)
-    monkeypatch.setattr(stream, "Door", Damaging)
-    run_batch.run_once(pipeline.platform(), "run")
-    assert STREAMED in caplog.text
-    pipeline.assert_exact()
 
 
 def test_without_the_order_of_records_damage_is_published_and_verify_says_so(

@@ -60,7 +60,10 @@ _CRASH_POINTS: Mapping[DeliveryStep, str] = {
 
 
 def deliver(platform: Platform, attempt: Attempt) -> None:
-    """Make the rows and the positions of an audited attempt visible, as the delivery mode says."""
+    """Make the rows and the positions of an audited attempt visible, as the delivery mode says.
+
+    Raises what ``begin_delivery`` does; RowsLostError after a first commit that moved the positions (at_most_once).
+    """
     begin_delivery(platform, attempt)()
 
 
@@ -71,7 +74,6 @@ def begin_delivery(platform: Platform, attempt: Attempt) -> Callable[[], None]:
 
     Raises what the ledger and the sink refuse, with nothing committed by this call: RowRulesChangedError if other rules
     have staged it, ReplayRefusedError if records of a quarantine replay have left quarantine since they were staged.
-    After a first commit that moved the positions (at_most_once), it raises RowsLostError.
     """
     if attempt.batch.state is BatchState.COMMITTING:
         return partial(_go_on_committing, platform, attempt)

@@ -94,6 +94,7 @@ def _stage(
     try:
         if is_empty:
             _require_readable(platform, batch)
+        require_own_target(platform, attempt)
         given_up = stream(platform, attempt, _fill_staging) if is_empty and may_stream else ""
         new = () if given_up is None else _stage_rows(platform, attempt, given_up, again)
     except BatchledgerError as error:
@@ -131,7 +132,6 @@ def _require_readable(platform: Platform, batch: Batch) -> None:
 
 
 def _fill_staging(platform: Platform, attempt: Attempt) -> Staged:
-    require_own_target(platform, attempt)
     follow = platform.follow(attempt, partial(look_at_reading, platform, attempt))
     with platform.trace(StepPart.READ, attempt), follow:
         staged = platform.make_stager().stage(attempt)

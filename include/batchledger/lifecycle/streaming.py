@@ -15,7 +15,6 @@ from batchledger.lifecycle.audit import judge_attempt
 from batchledger.lifecycle.delivery import begin_delivery, open_publication
 from batchledger.lifecycle.outcome import Next, find_next
 from batchledger.lifecycle.platform import PipelineRules, Platform
-from batchledger.lifecycle.requirement import require_own_target
 from batchledger.model.batch import Attempt, Batch, BatchState, DeliveryMode, Lane, RecordOrigin, Staged
 from batchledger.model.errors import (
     BatchledgerError,
@@ -33,6 +32,7 @@ from batchledger.ports import RowStream
 logger = logging.getLogger(__name__)
 
 NO_WAY = "its sink takes no stream, or Spark's tasks have no way to the step"
+TAKES_OVER = "it takes over what other batches have published"
 MOST_RANGES = 100
 MOST_GIVEN_UP = 2
 """If so many of the newest ten batches gave up a stream, the pipeline stages until they are fewer."""
@@ -46,18 +46,14 @@ Fill = Callable[[Platform, Attempt], Staged]
 _EITHER_WAY = (FencedError, LossError, OutcomeUnknownError, TopicChangedError)
 
 
-def find_reason_to_stage(
-    rules: PipelineRules, batch: Batch | Plan, number: int = 1, given_up_lately: int = 0, *, takes_over: bool = False
-) -> str:
+def find_reason_to_stage(rules: PipelineRules, batch: Batch | Plan, number: int = 1, given_up_lately: int = 0) -> str:
     """Return why the rows of an attempt are written twice; empty if nothing is known. The target itself may object.
 
-    ``number`` counts the attempts, with this one; ``given_up_lately`` as for Attempt. ``takes_over``: other batches
-    hold some of its ranges.
+    ``number`` counts the attempts, with this one; ``given_up_lately`` as for Attempt.
     """
     state = batch.state if isinstance(batch, Batch) else BatchState.PLANNED
     reasons = {
         f"it is {state}": state is not BatchState.PLANNED,
-        "it takes over what other batches have published": takes_over,
         "it is a replay": batch.lane is not Lane.LIVE or batch.origin is not RecordOrigin.KAFKA,
         f"{batch.delivery} has two commits": batch.delivery is not DeliveryMode.EXACTLY_ONCE,
         "dedupe compares its rows with each other": rules.deduplication is not None,
@@ -79,11 +75,13 @@ def stream(platform: Platform, attempt: Attempt, fill: Fill) -> str | None:
     its commit was announced. Raises FencedError, LossError, TopicChangedError and OutcomeUnknownError, and what keeps
     a sink from a commit that was announced. Whatever else happens, the rows can be staged, or staging says why not.
     """
-    label = attempt.batch.label
-    batch = attempt.batch
-    takes_over = bool(platform.ledger.find_held(batch.pipeline, batch.ranges))
-    reason = find_reason_to_stage(platform.rules, batch, attempt.number, attempt.given_up_lately, takes_over=takes_over)
-    if reason or (open_stream := platform.find_stream()) is None:
+    batch, label = attempt.batch, attempt.batch.label
+    reason = find_reason_to_stage(platform.rules, batch, attempt.number, attempt.given_up_lately)
+    open_stream = None if reason else platform.find_stream()
+    # Only a batch that would stream costs the question.
+    if open_stream is not None and platform.ledger.find_held(batch.pipeline, batch.ranges):
+        reason = TAKES_OVER
+    if reason or open_stream is None:
         logger.debug("%s attempt %d is staged, because %s", label, attempt.number, reason or NO_WAY)
         return ""
     if gate := platform.find_gate():
@@ -135,7 +133,6 @@ def _open(
 ) -> RowStream:
     if platform.sink.capabilities.shares_transaction:
         return stack.enter_context(opened)
-    require_own_target(platform, attempt)
     # To open it ends what the pipeline has open in its sink. So no publication of a replay may be under way.
     with open_publication(platform, attempt, BatchState.PLANNED):
         return stack.enter_context(opened)

@@ -4,8 +4,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, cast
 
 import pyarrow as pa
 from typing_extensions import override
@@ -21,16 +21,49 @@ from batchledger.ports import RowsToPublish, StagingWriter
 from batchledger.sinks.staging.staging import PostgresStaging
 from batchledger.sinks.streaming.door import Door, RowEncoder
 
+SinkT = TypeVar("SinkT", bound="StreamedStaging")
+
 
 @dataclass(eq=False)
 class OpenStream(ABC):
     """A stream into the target of a sink; ``door`` is open from ``listen`` on."""
+
+    ended_by: ClassVar[tuple[type[Exception], ...]] = (TimeoutError,)
+    """What a broken stream says by itself."""
 
     plain: PostgresStaging
     attempt: Attempt
     address: StreamAddress
     door: Door | None = None
     _timer: threading.Timer | None = None
+
+    @contextmanager
+    def used(self) -> Iterator[Self]:
+        """Yield it, and close it. Raises why it broke, if a failure of its tasks is only the consequence."""
+        try:
+            yield self
+        except StagingError as error:
+            broken = self.door.error if self.door else None
+            if isinstance(broken, self.ended_by):
+                raise StagingError(f"The stream of {self.attempt.batch.label} was ended: {broken}.") from error
+            if broken is not None:
+                self.explain(broken)
+            raise
+        finally:
+            self.close()
+
+    @abstractmethod
+    def explain(self, broken: Exception) -> None:
+        """Raise what the target says in ``broken``; return if it says nothing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Take nothing more, and leave nothing of what was not committed."""
+
+    def make_sink(self, kind: Callable[..., SinkT]) -> SinkT:
+        """Return the sink whose staging is this stream."""
+        parts = {each.name: getattr(self.plain, each.name) for each in fields(cast("Any", self.plain))}
+        return kind(**parts, stream=self)
 
     @abstractmethod
     def open(self, schema: pa.Schema) -> StagingWriter:

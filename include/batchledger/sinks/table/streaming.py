@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,7 +23,6 @@ from batchledger.database.transactions import read_sql, translate_errors
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import Severity
 from batchledger.model.claims import PreparedRows
-from batchledger.model.errors import StagingError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN
 from batchledger.model.stream_address import StreamAddress
@@ -53,21 +52,12 @@ _LARGE_BYTES = 128 << 20
 
 @contextmanager
 def open_stream(sink: PostgresSink, address: StreamAddress, attempt: Attempt) -> Iterator["TableStream"]:
-    """Yield a stream into the table of a sink; what is not committed in it is rolled back.
-
-    Raises why the stream broke, if a failure of its tasks is only the consequence.
-    """
+    """Yield a stream into the table of a sink; what is not committed in it is rolled back."""
     with translate_errors(f"open the stream of {attempt.batch.label}", attempt):
         connection = connect(sink.dsn)
     connection.prepare_threshold = None
-    stream = TableStream(sink, attempt, address, connection=connection)
-    try:
+    with TableStream(sink, attempt, address, connection=connection).used() as stream:
         yield stream
-    except StagingError as error:
-        stream.explain(error)
-        raise
-    finally:
-        stream.close()
 
 
 @dataclass(eq=False)
@@ -84,8 +74,7 @@ class TableStream(OpenStream, RowStream):
 
     def __post_init__(self) -> None:
         self.lent = LentConnection(self.connection.pgconn)
-        parts = {each.name: getattr(self.plain, each.name) for each in fields(self.plain)}
-        self.sink = StreamingSink(**parts, stream=self)
+        self.sink = self.make_sink(StreamingSink)
 
     @contextmanager
     @override
@@ -182,15 +171,13 @@ class TableStream(OpenStream, RowStream):
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.connection.fileno())) as session:
             session.shutdown(socket.SHUT_RDWR)
 
-    def explain(self, error: StagingError) -> None:
-        """Raise why the stream broke, if it was not the end of a task."""
-        broken = self.door.error if self.door else None
-        if isinstance(broken, TimeoutError):
-            raise StagingError(f"The stream of {self.attempt.batch.label} was ended: {broken}.") from error
+    @override
+    def explain(self, broken: Exception) -> None:
         if isinstance(broken, psycopg.Error):
             with translate_errors(f"stream the rows of {self.attempt.batch.label}", self.attempt):
-                raise broken from error
+                raise broken
 
+    @override
     def close(self) -> None:
         """End the session; what was not committed is rolled back."""
         if self._copying is not None:

@@ -7,7 +7,7 @@ is not clean is aborted, and staged.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import ClassVar
@@ -23,7 +23,7 @@ from batchledger.model.balance import StagedRange
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import IntegrityCheck, Offender
 from batchledger.model.claims import PreparedRows
-from batchledger.model.errors import BatchledgerError, FencedError, StagingError
+from batchledger.model.errors import BatchledgerError, FencedError
 from batchledger.model.records.numbering import NumberFacts
 from batchledger.model.stream_address import StreamAddress
 from batchledger.ports import RowsToCheck, RowsToPublish, RowStream, StagedRows, StagingWriter
@@ -57,22 +57,10 @@ def open_stream(sink: TopicSink, address: StreamAddress, attempt: Attempt) -> It
     transaction = ExitStack()
     sender = transaction.enter_context(sink.topic.begun(opened, attempt))
     stream = TopicStream(
-        sink,
-        attempt,
-        address,
-        ends=ends,
-        identity=identity,
-        opened=opened,
-        sender=sender,
-        transaction=transaction,
+        sink, attempt, address, ends=ends, identity=identity, opened=opened, sender=sender, transaction=transaction
     )
-    try:
+    with stream.used():
         yield stream
-    except StagingError as error:
-        stream.explain(error)
-        raise
-    finally:
-        stream.close()
 
 
 @dataclass(eq=False)
@@ -80,6 +68,7 @@ class TopicStream(OpenStream, RowStream):
     """One transaction. ``ends`` is where the topic's partitions ended before it began. ``identity`` tells the topic."""
 
     in_order: ClassVar[bool] = True
+    ended_by = (TimeoutError, UnfitRecordsError)
 
     plain: TopicSink
     ends: Sequence[int] = field(kw_only=True)
@@ -91,8 +80,7 @@ class TopicStream(OpenStream, RowStream):
 
     def __post_init__(self) -> None:
         self.records = SentRecords(self.attempt.batch.ranges)
-        parts = {each.name: getattr(self.plain, each.name) for each in fields(self.plain)}
-        self.sink = StreamingTopicSink(**parts, stream=self)
+        self.sink = self.make_sink(StreamingTopicSink)
 
     @contextmanager
     @override
@@ -167,15 +155,13 @@ class TopicStream(OpenStream, RowStream):
             # The attempt may be the newest nevertheless: a replay of the pipeline has the same producer.
             self.refuse(f"another publication of the pipeline has begun: {error.message}")
 
-    def explain(self, error: StagingError) -> None:
-        """Raise why the stream broke, if it was not the end of a task."""
-        broken = self.door.error if self.door else None
-        if isinstance(broken, TimeoutError | UnfitRecordsError):
-            raise StagingError(f"The stream of {self.attempt.batch.label} was ended: {broken}.") from error
+    @override
+    def explain(self, broken: Exception) -> None:
         if isinstance(broken, KafkaException | RefusedRecordError):
             with self._explaining():
-                raise broken from error
+                raise broken
 
+    @override
     def close(self) -> None:
         """Abort what was not committed."""
         self.shut()
