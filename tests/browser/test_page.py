@@ -80,8 +80,8 @@ def test_list_is_filtered_while_one_types_and_the_field_keeps_its_focus(page: Pa
     expect(page.get_by_label("Filter pipelines by name")).to_have_value("orders-119")
 
 
-def test_answer_to_an_older_question_replaces_nothing(page: Page) -> None:
-    """The clock asked before the last key, and its answer comes late."""
+def hold_look(page: Page) -> list[Route]:
+    """Let the page ask whether anything is new, and hold what it asks."""
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -89,6 +89,20 @@ def test_answer_to_an_older_question_replaces_nothing(page: Page) -> None:
 
     page.route("**/pipelines", hold)
     page.locator("body").dispatch_event("tick")
+    return held
+
+
+def test_buttons_stay_as_they_are_while_the_page_asks_whether_anything_is_new(page: Page) -> None:
+    """Only the form that was sent dims."""
+    held = hold_look(page)
+    expect(page.locator("#page.htmx-request")).to_have_count(1)
+    expect(page.locator("th .sort").first).to_have_css("opacity", "1")
+    held[0].continue_()
+
+
+def test_answer_to_an_older_question_replaces_nothing(page: Page) -> None:
+    """The clock asked before the last key, and its answer comes late."""
+    held = hold_look(page)
     page.get_by_label("Filter pipelines by name").fill("zebra")
     expect(page.locator("tbody th a")).to_have_text([WORST])
     assert held

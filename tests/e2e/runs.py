@@ -50,6 +50,18 @@ def trigger(airflow: AirflowApi, pipeline: TestPipeline, **fields: Any) -> Run:
     return next(each for each in airflow.list_runs(pipeline.name) if each.run_id == run.run_id)
 
 
+def assert_succeeded(airflow: AirflowApi, pipeline: TestPipeline, runs: Sequence[Run]) -> None:
+    """Each of the runs has; the words of those tasks that have not are shown."""
+    tasks = {run.run_id: airflow.list_tasks(pipeline.name, run.run_id) for run in runs if run.state != "success"}
+    said = {
+        (run_id, task.task_id): airflow.read_error(pipeline.name, run_id, task)
+        for run_id, found in tasks.items()
+        for task in found
+        if task.state == "failed"
+    }
+    assert not tasks, said
+
+
 def run_to_the_end(airflow: AirflowApi, pipeline: TestPipeline) -> list[Run]:
     """Trigger a run that catches up, wait until no run is active any more, return all of them."""
     switch_on(airflow, pipeline)

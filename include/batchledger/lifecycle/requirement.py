@@ -20,7 +20,9 @@ def require_own_target(platform: Platform, attempt: Attempt) -> None:
 
     Asked before anything is staged. The publication asks again, under its locks.
     """
-    platform.sink.claim_target(attempt).require_granted(attempt.batch.pipeline, platform.ledger.list_targets())
+    # The ledger first: a target that another run's first publication creates meanwhile is no other one than before.
+    targets = platform.ledger.list_targets()
+    platform.sink.claim_target(attempt).require_granted(attempt.batch.pipeline, targets)
 
 
 def confirm_target(sink: Sink, publication: Publication) -> None:

@@ -60,20 +60,18 @@ STAGED_AGAIN_FOR_COLUMNS = 3
 """So often a batch is staged again for columns that its records have brought; what is left after that is named."""
 
 
-def stage(platform: Platform, batch_id: int, run: str) -> Batch:
-    """Open an attempt and fill its staging. A batch that this run has published already is left alone.
+def stage(platform: Platform, batch_id: int, run: str, *, may_stream: bool = False) -> Batch:
+    """Open an attempt and fill its staging, or, if it ``may_stream`` and that can be had, publish it in one write.
 
-    If the batch is committing, its outcome is found first. If it was not committed, its staged rows are committed now,
-    and the run has published it. Raises AtWorkError while another run is at work on the batch.
+    A batch that this run has published already is left alone. If the batch is committing, its outcome is found first.
+    If it was not committed, its staged rows are committed now, and the run has published it. Raises AtWorkError while
+    another run is at work on the batch.
     """
     with begin_work(platform, batch_id, run) as held:
-        return _stage(held, batch_id, run)
+        return _stage(held, batch_id, run, may_stream=may_stream)
 
 
-def stream_or_stage(platform: Platform, batch_id: int, run: str) -> Batch:
-    """Publish a batch in one write if that can be had, else do what ``stage`` does."""
-    with begin_work(platform, batch_id, run) as held:
-        return _stage(held, batch_id, run, may_stream=True)
+stream_or_stage = partial(stage, may_stream=True)
 
 
 def _stage(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from batchledger.settings.connections import Connection
 
+StreamOpener = Callable[[StreamAddress, Attempt], AbstractContextManager[RowStream]]
+
 
 class RowAdoption(Protocol):
     """Makes rows that others have written the rows of one batch, in a transaction of the ledger.
@@ -106,10 +108,7 @@ class SinkSection(Section):
     def build(self, context: SinkContext) -> Sink:
         """Return the sink. Opens nothing yet. Raises ConfigurationError."""
 
-    def find_stream(
-        self,
-        context: SinkContext,  # noqa: ARG002
-    ) -> Callable[[StreamAddress, Attempt], AbstractContextManager[RowStream]] | None:
+    def find_stream(self, context: SinkContext) -> StreamOpener | None:  # noqa: ARG002
         """Return what listens there and opens a stream of rows into the target; None if there is no such way."""
         return None
 

@@ -1,7 +1,6 @@
 """The section ``sink`` of a table in the database that holds the ledger, and how it is built."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import override
 
-from batchledger.model.batch import Attempt, Batch
+from batchledger.model.batch import Batch
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.checks import Severity
 from batchledger.model.datasets import Dataset, split_table
 from batchledger.model.records.identifiers import LONGEST_NAME_BYTES, SQL_NAME, explain_schema
 from batchledger.model.records.rules import SinkMode, Upsert
-from batchledger.model.stream_address import StreamAddress
-from batchledger.ports import RowStream
 from batchledger.settings.values import ConnectionId, written_as
-from batchledger.sinks.kind import RowAdoption, SinkContext
+from batchledger.sinks.kind import RowAdoption, SinkContext, StreamOpener
 from batchledger.sinks.merging.section import TableSinkConfig
 from batchledger.sinks.table.alias import CONNECTION, name_alias
 from batchledger.sinks.table.capabilities import CAPABILITIES
@@ -120,9 +117,7 @@ class PostgresSinkConfig(TableSinkConfig):
         )
 
     @override
-    def find_stream(
-        self, context: SinkContext
-    ) -> Callable[[StreamAddress, Attempt], AbstractContextManager[RowStream]]:
+    def find_stream(self, context: SinkContext) -> StreamOpener:
         from batchledger.sinks.table.streaming import open_stream
 
         return partial(open_stream, self.build(context))

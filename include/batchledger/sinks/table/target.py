@@ -87,7 +87,13 @@ class TargetTable:
         return TargetClaim(self.name, identity, home=f"{identity.rpartition('/')[0]}/")
 
     def create(self, cursor: psycopg.Cursor[Any], columns: Mapping[str, str]) -> None:
-        """Create the table for rows with these columns, type by name, unless there is one."""
+        """Create the table for rows with these columns, type by name, unless there is one.
+
+        A transaction that would create it at the same time waits for the end of the first one.
+        """
+        if self.read_columns(cursor):
+            return
+        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"batchledger creates {self.name}"])
         if self.read_columns(cursor):
             return
         stored = {name: type_ for name, type_ in columns.items() if name != self._unstored_column}

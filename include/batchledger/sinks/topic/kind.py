@@ -1,20 +1,17 @@
 """The section ``sink`` of a topic, to which each row is produced as a record, and how it is built."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from batchledger.model.batch import Attempt, Batch, DeliveryMode
+from batchledger.model.batch import Batch, DeliveryMode
 from batchledger.model.capabilities import Capabilities
 from batchledger.model.datasets import Dataset, name_topic
 from batchledger.model.records.columns import Column
 from batchledger.model.records.rules import HeaderForm, SinkMode
-from batchledger.model.stream_address import StreamAddress
-from batchledger.ports import RowStream
 from batchledger.settings.values import (
     ConnectionId,
     Duration,
@@ -24,7 +21,7 @@ from batchledger.settings.values import (
     lasting,
     written_as,
 )
-from batchledger.sinks.kind import SinkContext, SinkSection
+from batchledger.sinks.kind import SinkContext, SinkSection, StreamOpener
 from batchledger.sinks.topic.alias import CONNECTION, name_alias
 from batchledger.sinks.topic.capabilities import CAPABILITIES
 
@@ -142,9 +139,7 @@ class KafkaSinkConfig(SinkSection):
         )
 
     @override
-    def find_stream(
-        self, context: SinkContext
-    ) -> Callable[[StreamAddress, Attempt], AbstractContextManager[RowStream]]:
+    def find_stream(self, context: SinkContext) -> StreamOpener:
         from batchledger.sinks.topic.streaming import open_stream
 
         return partial(open_stream, self.build(context))
