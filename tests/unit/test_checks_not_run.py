@@ -35,6 +35,7 @@ def broken_library(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         raise RuntimeError(f"no context today, and {SECRET}")
 
     monkeypatch.setattr(judging.gx, "get_context", refuse)
+    monkeypatch.setattr(integrity, "_judged", {})
     return monkeypatch
 
 

@@ -255,6 +255,29 @@ def test_hole_is_found_and_named_by_its_class() -> None:
     assert failed(declared) == {}
 
 
+def test_same_facts_are_judged_once_a_process_whatever_their_ranges_and_other_facts_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Severities count as facts. What is kept is no more than a few."""
+    asked, judge = [], integrity.judge_table
+    monkeypatch.setattr(integrity, "_judged", {})
+    monkeypatch.setattr(integrity, "judge_table", lambda *table: asked.append(table) or judge(*table))
+    later = [clean(OffsetRange(each.partition, 200, 300)) for each in ORDERS]
+    positions = [replace(each, next_offset=200) for each in CLEAN.positions or ()]
+    moved = replace(facts_of(*later), positions=tuple(positions))
+    assert [*IntegrityAuditor().judge(CLEAN)] == [*IntegrityAuditor().judge(moved)]
+    assert len(asked) == 1
+    warned = IntegrityAuditor().judge(replace(CLEAN, severity_of_numbers=Severity.WARNING))
+    assert [each.severity for each in warned if each.name in CHECKS_OF_NUMBERS] == [Severity.WARNING] * 2
+    assert len(asked) == 2
+    for check, (facts, _) in FAULTS.items():
+        assert check in failed(facts)
+        assert failed(CLEAN) == {}
+    monkeypatch.setattr(integrity, "FACTS_KEPT", 1)
+    IntegrityAuditor().judge(facts_of(clean(ORDERS[0])))
+    assert len(integrity._judged) == 1
+
+
 def test_replay_is_not_compared_with_the_position_nor_with_what_others_hold() -> None:
     results = IntegrityAuditor().judge(replace(CLEAN, positions=None))
     names = {each.name for each in results}

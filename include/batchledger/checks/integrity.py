@@ -5,7 +5,7 @@ millions of rows would run one query each. They are counts, so no value of a rec
 changes data (I6). A check that could not run is neither a pass nor bad data: it is ``not_run``, and stored as that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -37,6 +37,11 @@ from batchledger.model.records.unknown_fields import NAMELESS, UnknownFields
 from batchledger.ports import Auditor
 
 RANGES_SHOWN = 8
+FACTS_KEPT = 16
+
+Verdict = Mapping[str, Any] | str
+"""What Great Expectations says of a check, as JSON; a text says why the check could not run."""
+_judged: dict[Any, Mapping[str, Verdict]] = {}
 
 
 class ExpectFactToBeZero(ExpectColumnValuesToBeInSet):
@@ -79,16 +84,30 @@ class IntegrityAuditor(Auditor):
     def judge(self, facts: AttemptFacts) -> Sequence[CheckResult]:
         table = build_facts_table(facts)
         severities = {each: _severity_of(each, facts) for each in choose_checks(facts)}
-        # More than the counts costs a metric each, and the table is at hand.
-        results = judge_table(
-            table,
-            {each: build_expectation(each, severity) for each, severity in severities.items()},
-            {"result_format": "BASIC"},
-        )
+        results = _judge(table, severities)
         return [
             _annotate(replace(_explain(each, results[each], table), severity=severity), facts)
             for each, severity in severities.items()
         ]
+
+
+def _judge(table: pd.DataFrame, severities: Mapping[IntegrityCheck, Severity]) -> Mapping[str, Verdict]:
+    """Return the verdict of each check; the same facts are judged once a process, unless a check could not run."""
+    key = (*severities.items(), *((name, *table[name]) for name in table.columns.drop("range")))
+    if key not in _judged:
+        # More than the counts costs a metric each, and the table is at hand.
+        found = judge_table(
+            table,
+            {each: build_expectation(each, severity) for each, severity in severities.items()},
+            {"result_format": "BASIC"},
+        )
+        verdicts = {name: each if isinstance(each, str) else each.to_json_dict() for name, each in found.items()}
+        if any(isinstance(each, str) for each in verdicts.values()):
+            return verdicts
+        if len(_judged) >= FACTS_KEPT:
+            _judged.clear()
+        _judged[key] = verdicts
+    return _judged[key]
 
 
 def choose_checks(facts: AttemptFacts) -> list[IntegrityCheck]:
@@ -161,14 +180,15 @@ def build_facts_table(facts: AttemptFacts) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _explain(check: IntegrityCheck, result: ExpectationValidationResult | str, table: pd.DataFrame) -> CheckResult:
+def _explain(check: IntegrityCheck, result: Verdict, table: pd.DataFrame) -> CheckResult:
     if isinstance(result, str):
         return CheckResult(check.value, Outcome.NOT_RUN, f"could not run: {result}")
     column = table[check]
     total = int(column.sum()) or int(column.abs().sum())
-    observed = {"ranges": len(table), "unexpected_ranges": int(result.result["unexpected_count"]), "total": total}
-    validation = _without_context(result, total)
-    if result.success:
+    observed = {"ranges": len(table), "unexpected_ranges": int(result["result"]["unexpected_count"]), "total": total}
+    # As Data Docs read it: numbers of the facts, which hold no value of a record.
+    validation = {**result, "result": {**result["result"], "observed_value": total}}
+    if result["success"]:
         detail = f"{len(table)} {'range' if len(table) == 1 else 'ranges'}: {check.promise}"
         return CheckResult(check.value, Outcome.PASSED, detail, observed, validation=validation)
     detail = check.failure.format(total=total)
@@ -176,13 +196,6 @@ def _explain(check: IntegrityCheck, result: ExpectationValidationResult | str, t
         wrong = table.loc[column != 0, "range"].head(RANGES_SHOWN).tolist()
         detail = f"{detail} (in {', '.join(wrong)})"
     return CheckResult(check.value, Outcome.FAILED, detail, observed, validation=validation)
-
-
-def _without_context(result: ExpectationValidationResult, total: int) -> dict[str, Any]:
-    """Return the result as Data Docs read it: numbers of the facts, which hold no value of a record."""
-    stored: dict[str, Any] = result.to_json_dict()
-    stored["result"] = {**stored["result"], "observed_value": total}
-    return stored
 
 
 def _severity_of(check: IntegrityCheck, facts: AttemptFacts) -> Severity:

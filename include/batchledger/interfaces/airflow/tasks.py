@@ -71,7 +71,7 @@ def stage(pipeline: "PipelineConfig") -> None:
         from batchledger.database.sessions import keep_connections
 
         with in_airflow_terms(asked), keep_connections():
-            platform = replace(_build_traced(pipeline), find_gate=_find_gate)
+            platform = replace(_build_traced(pipeline), find_gate=lambda: ", ".join(find_gates()) or find_marked())
             batch = _stage_step(pipeline)(platform, batch_id, _run(pipeline))
         tell_batch(span, batch)
 
@@ -267,10 +267,6 @@ def _tell_what_is_done(pipeline: "PipelineConfig", batch: "Batch") -> None:
     logger.info("%s is published already, %s: %s", batch.label, took, describe_outcomes(history.checks))
     for each in history.checks:
         logger.info("%s %s: %s", WORDS_BY_OUTCOME[each.outcome], each.name, each.detail)
-
-
-def _find_gate() -> str:
-    return ", ".join(find_gates()) or find_marked()
 
 
 def _stage_step(pipeline: "PipelineConfig") -> "StageStep":

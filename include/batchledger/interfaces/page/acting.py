@@ -231,10 +231,6 @@ def _effect(decided: Decided) -> Any:
     return None if record is None else [decided.is_new, record.before, record.after]
 
 
-def _changes(decided: Decided) -> list[tuple[str, str, str]]:
-    return list(list_changes(decided.record)) if decided.record else []
-
-
 def _show_effect(request: Request, asked: _Asked, decided: Decided, *, has_changed: bool = False) -> HTMLResponse:
     order = asked.order
     is_of_one = isinstance(order, Replay | Retake) or not needs_second_person(order, asked.config.rules.second_person)
@@ -245,7 +241,7 @@ def _show_effect(request: Request, asked: _Asked, decided: Decided, *, has_chang
         kind=asked.kind,
         title=OFFERS[asked.kind].title,
         decided=decided,
-        changes=_changes(decided),
+        changes=list(list_changes(decided.record)) if decided.record else [],
         changes_shown=CHANGES_SHOWN,
         means=[*_sentences(decided), *_tell_of_host(asked)],
         has_changed=has_changed,
