@@ -2,8 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from batchledger.model.errors import ServiceUnavailableError
 from batchledger.model.offsets import TopicPartition
@@ -29,6 +32,30 @@ def test_partition_that_has_no_leader_yet_is_asked_for_again(source: KafkaSource
         wait_until(lambda: ask_offsets.statistics.get("attempt_number", 0) > 1)
         source.create_topic(1)
         assert found.result() == {partition: 0}
+
+
+class ForgetfulConsumer:
+    """Fails with these codes, the last first, and then answers; what librdkafka does now and then cannot be had at will."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes, self.timeouts = [*codes], list[float]()
+
+    def offsets_for_times(self, asked: Any, timeout: float) -> Any:
+        self.timeouts.append(timeout)
+        if self.codes:
+            raise KafkaException(KafkaError(self.codes.pop()))
+        return [KafkaTopicPartition(each.topic, each.partition, 7) for each in asked]
+
+
+def test_client_that_forgets_a_question_is_asked_again_with_more_patience_and_one_that_refuses_is_not() -> None:
+    partition, late = TopicPartition("orders", 0), KafkaError._TIMED_OUT
+    forgetful: Any = ForgetfulConsumer(late, late)
+    assert ask_offsets(forgetful, [partition], LATEST) == {partition: 7}
+    assert forgetful.timeouts == [0.25, 0.5, 1.0]
+    refusing: Any = ForgetfulConsumer(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException):
+        ask_offsets(refusing, [partition], LATEST)
+    assert len(refusing.timeouts) == 1
 
 
 def test_all_requests_of_a_list_have_one_deadline(source: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,5 +187,5 @@ def _require_disjoint(tables: Tables, batch: Batch) -> None:
         is_same_lane = other.batch.lane is batch.lane is Lane.LIVE and other.epoch == epoch
         for mine in batch.ranges:
             for theirs in other.batch.ranges if is_same_lane else other.held:
-                if mine.intersects(theirs):
+                if intersect([mine], [theirs]):
                     raise PositionConflictError(f"{batch.label}: {mine} overlaps {theirs} of {other.batch.label}.")

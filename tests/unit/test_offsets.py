@@ -107,12 +107,6 @@ def test_range_holds_start_and_not_until(each: OffsetRange, offset: int) -> None
     assert (offset in each) == (offset in range(each.start, each.until))
 
 
-@given(small_ranges, small_ranges)
-def test_ranges_intersect_exactly_when_they_share_an_offset(one: OffsetRange, other: OffsetRange) -> None:
-    assert one.intersects(other) == bool(set(offsets_of([one])) & set(offsets_of([other])))
-    assert one.intersects(other) == other.intersects(one)
-
-
 @given(range_lists)
 def test_merging_keeps_every_offset_and_adds_none(ranges: list[OffsetRange]) -> None:
     """S10: pieces of a partition that touch or overlap become one range."""

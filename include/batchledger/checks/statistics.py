@@ -219,10 +219,6 @@ def _compare_nulls(present: Distribution, recent: Sequence[float]) -> tuple[floa
     return abs(present.nulls - usual), f"; {present.nulls:.1%} of the rows have no number, usually {usual:.1%}"
 
 
-def _parse_seconds(age: str) -> float:
-    return float(age[:-1]) * _SECONDS_BY_UNIT[age[-1]]
-
-
 _ROWS = "expect_batch_rows_to_be_near_recent"
 _DISTRIBUTION = "expect_column_distribution_to_stay_near_recent"
 _STATISTICS: Mapping[str, _Statistic] = {
@@ -236,7 +232,7 @@ _STATISTICS: Mapping[str, _Statistic] = {
         "age of the newest record in seconds",
         ExpectNewestRecordToBeYoungerThan,
         _measure_age,
-        lambda asked: {"max_value": _parse_seconds(asked["max_age"])},
+        lambda asked: {"max_value": float(asked["max_age"][:-1]) * _SECONDS_BY_UNIT[asked["max_age"][-1]]},
     ),
     "expect_share_quarantined_to_be_at_most": _Statistic(
         "share of records set aside",

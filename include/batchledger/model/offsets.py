@@ -75,10 +75,6 @@ class OffsetRange:
             raise ValueError(f"{text!r} is not an offset range: Kafka has no partition or offset of such a number")
         return cls(TopicPartition(match["topic"], partition), int(match["start"]), until)
 
-    def intersects(self, other: "OffsetRange") -> bool:
-        """Whether at least one offset lies in both."""
-        return self.partition == other.partition and max(self.start, other.start) < min(self.until, other.until)
-
 
 def find_gaps(ranges: Iterable[OffsetRange], within: Iterable[OffsetRange] | None = None) -> list[OffsetRange]:
     """Return the maximal ranges that ``ranges`` leave uncovered, in order.

@@ -341,7 +341,7 @@ def _read_request(pipeline: "PipelineConfig") -> Request:
     In another DAG than the one of the pipeline file, the configuration is the person's, and ours is one key of it. The
     run is skipped here if it is asked for another pipeline.
     """
-    dag_run, place = _dag_run(), find_present_place()
+    dag_run, place = get_current_context()["dag_run"], find_present_place()
     given: Any = dag_run.conf or {}
     if place.name_for(pipeline.name) != dag_run.run_id:
         given = find_own_order(given)
@@ -374,10 +374,6 @@ def _read_facts(dag_run: "DagRunProtocol") -> RunFacts:
         created_by=dag_run.triggering_user_name,
         started_at=dag_run.start_date,
     )
-
-
-def _dag_run() -> "DagRunProtocol":
-    return get_current_context()["dag_run"]
 
 
 def _run(pipeline: "PipelineConfig") -> str:

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicCollection
-from confluent_kafka.admin import AdminClient
 from typing_extensions import override
 
 from batchledger.model.balance import HoleEvidence
@@ -57,7 +56,7 @@ class KafkaLog(SourceLog):
     def read_log(self, topics: Sequence[str]) -> LogState:
         """Ends are last stable offsets (read_committed, S21)."""
         with kafka_call(f"read the state of topic {', '.join(topics)}", self.options):
-            admin = self._admin()
+            admin = open_admin(client_options(self.options))
             cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS)
             described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_SECONDS)
             cluster_id = wait(cluster).cluster_id
@@ -115,6 +114,3 @@ class KafkaLog(SourceLog):
     @override
     def read_health(self, next_offset_by_partition: Mapping[TopicPartition, int]) -> Sequence[PartitionHealth]:
         return health.read_health(self.options, next_offset_by_partition)
-
-    def _admin(self) -> AdminClient:
-        return open_admin(client_options(self.options))
