@@ -35,7 +35,7 @@ def test_partition_that_has_no_leader_yet_is_asked_for_again(source: KafkaSource
 
 
 class ForgetfulConsumer:
-    """Fails with these codes, the last first, and then answers; what librdkafka does now and then cannot be had at will."""
+    """Fails with these codes, the last first, and then answers: librdkafka does it now and then, and not at will."""
 
     def __init__(self, *codes: int) -> None:
         self.codes, self.timeouts = [*codes], list[float]()

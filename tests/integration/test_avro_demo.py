@@ -6,6 +6,7 @@ from rich.console import Console
 
 from batchledger.lifecycle import run_batch
 from batchledger.local.demo import PIPELINE_FILES, add_pipeline_file
+from batchledger.local.samples.admin import KEEP_FOREVER
 from batchledger.local.samples.flights import FLIGHT_COUNT
 from batchledger.local.samples.samples import SampleOrder, produce_samples
 from batchledger.model.errors import ConfigurationError
@@ -19,7 +20,7 @@ def create(workplace: Workplace) -> TestPipeline:
     content = yaml.safe_load((PIPELINE_FILES / "flights_avro.yaml").read_text())
     limits = {"max_records": FLIGHT_COUNT}
     source = content["source"]
-    return workplace.create(partitions=4, name=content["name"], source=source, limits=limits)
+    return workplace.create(4, KEEP_FOREVER, content["name"], source=source, limits=limits)
 
 
 def test_every_flight_is_written_once_and_becomes_a_row(workplace: Workplace, registry_url: str) -> None:

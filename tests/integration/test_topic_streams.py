@@ -437,7 +437,7 @@ def test_both_ways_leave_the_same_in_the_ledger(workplace: Workplace, caplog: py
     caplog.set_level(logging.INFO)
     told = []
     for change in (lambda each: each, staging):
-        pipeline = workplace.create(into="topic")
+        pipeline = workplace.create(into="topic", topic_config={"retention.ms": "-1"})
         for number in range(20):
             value = json.dumps({"message_id": str(number), "number": number}).encode()
             pipeline.send_raw([(number % 2, value)], timestamp=1_700_000_000_000 + number)

@@ -94,20 +94,20 @@ class IntegrityAuditor(Auditor):
 def _judge(table: pd.DataFrame, severities: Mapping[IntegrityCheck, Severity]) -> Mapping[str, Verdict]:
     """Return the verdict of each check; the same facts are judged once a process, unless a check could not run."""
     key = (*severities.items(), *((name, *table[name]) for name in table.columns.drop("range")))
-    if key not in _judged:
-        # More than the counts costs a metric each, and the table is at hand.
-        found = judge_table(
-            table,
-            {each: build_expectation(each, severity) for each, severity in severities.items()},
-            {"result_format": "BASIC"},
-        )
-        verdicts = {name: each if isinstance(each, str) else each.to_json_dict() for name, each in found.items()}
-        if any(isinstance(each, str) for each in verdicts.values()):
-            return verdicts
+    if (known := _judged.get(key)) is not None:
+        return known
+    # More than the counts costs a metric each, and the table is at hand.
+    found = judge_table(
+        table,
+        {each: build_expectation(each, severity) for each, severity in severities.items()},
+        {"result_format": "BASIC"},
+    )
+    verdicts = {name: each if isinstance(each, str) else each.to_json_dict() for name, each in found.items()}
+    if not any(isinstance(each, str) for each in verdicts.values()):
         if len(_judged) >= FACTS_KEPT:
             _judged.clear()
         _judged[key] = verdicts
-    return _judged[key]
+    return verdicts
 
 
 def choose_checks(facts: AttemptFacts) -> list[IntegrityCheck]:

@@ -80,13 +80,12 @@ def pin(connection: Any, **settings: str) -> None:
     """
     wanted = {name: f"'{value}'" for name, value in PINNED.items()}
     wanted |= {"search_path": _PATH, "synchronous_commit": _COMMITTED}
+    wanted |= {name: f"'{value}'" for name, value in settings.items()}
     # A flat list without parameters: PostgreSQL plans it anew each time that a session is renewed.
     pins = ", ".join(f"pg_catalog.set_config('{name}', {value}, false)" for name, value in wanted.items())
     with connection.cursor() as cursor:
         cursor.execute(f"select pg_catalog.current_setting('session_replication_role'), {pins}")
         ((replication_role, *_),) = cursor.fetchall()
-        for name, value in settings.items():
-            cursor.execute("select pg_catalog.set_config(%s, %s, false)", [name, value])
     if replication_role == "replica":
         raise ConfigurationError(
             "PostgreSQL opens sessions in which no trigger fires. Nothing was read or changed.",

@@ -30,7 +30,9 @@ def client_options(options: Mapping[str, str]) -> dict[str, Any]:
     Requests are bounded. A client has no log of its own, because our errors say it once. Raises ConfigurationError and
     LoginRefusedError.
     """
-    return {**_to_login(options), "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
+    # Half of that, by default 50 ms, is what a new client waits before it looks for a coordinator.
+    swift = {"reconnect.backoff.ms": 20}
+    return {**swift, **_to_login(options), "socket.timeout.ms": int(REQUEST_TIMEOUT_SECONDS * 1000), "log_level": 0}
 
 
 def _to_login(options: Mapping[str, str]) -> dict[str, Any]:
