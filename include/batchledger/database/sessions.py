@@ -76,11 +76,11 @@ def connect(dsn: str, **settings: str) -> Connection:
 def pin(connection: Any, **settings: str) -> None:
     """Give the session of any driver ``PINNED`` and ``settings``; the caller commits, if the driver has begun.
 
+    Values are words of this code, never a person's: they are part of the statement.
     Raises ConfigurationError if the session's triggers would not fire: only a superuser could change that.
     """
-    wanted = {name: f"'{value}'" for name, value in PINNED.items()}
-    wanted |= {"search_path": _PATH, "synchronous_commit": _COMMITTED}
-    wanted |= {name: f"'{value}'" for name, value in settings.items()}
+    wanted = {"search_path": _PATH, "synchronous_commit": _COMMITTED}
+    wanted |= {name: f"'{value}'" for name, value in {**PINNED, **settings}.items()}
     # A flat list without parameters: PostgreSQL plans it anew each time that a session is renewed.
     pins = ", ".join(f"pg_catalog.set_config('{name}', {value}, false)" for name, value in wanted.items())
     with connection.cursor() as cursor:

@@ -155,16 +155,14 @@ def ask_offsets(consumer: Consumer, partitions: Sequence[TopicPartition], at: in
 
     def ask(part: Sequence[TopicPartition]) -> list[KafkaTopicPartition]:
         asked, patience = [to_kafka(each, at) for each in part], FIRST_PATIENCE_SECONDS
-        while (left_seconds := deadline - monotonic()) > patience:
+        while (left_seconds := deadline - monotonic()) > 0:
             try:
-                return consumer.offsets_for_times(asked, timeout=patience)
+                return consumer.offsets_for_times(asked, timeout=min(left_seconds, patience))
             except KafkaException as error:
-                if error.args[0].code() != KafkaError._TIMED_OUT:
+                if left_seconds <= patience or error.args[0].code() != KafkaError._TIMED_OUT:
                     raise
             patience *= 2
-        if left_seconds <= 0:
-            raise TimeoutError(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} s")
-        return consumer.offsets_for_times(asked, timeout=left_seconds)
+        raise TimeoutError(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} s")
 
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         found = [each for answer in pool.map(ask, split(partitions, PARTITIONS_IN_REQUEST)) for each in answer]
