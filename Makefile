@@ -68,9 +68,9 @@ network: setup  ## Stream rows from Spark's workers on another machine, which is
 installed: programs setup $(OWN)/.stamp  ## Try the wheel in an empty environment: the demo, and the guide in Airflows of people.
 	@$(BIN)/pytest -p no:xdist tests/installed
 
-bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=2000000 ROUNDS=5 ONLY=throughput,kills PUBLISH=1.
+bench: setup  ## Compare with what one would run instead: SCALE=small RECORDS=2000000 ONLY=throughput,kills PUBLISH=1 AFTER=.
 	@$(BIN)/python -m bench $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) \
-		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(PUBLISH),--publish)
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(AFTER),--after $(AFTER)) $(if $(PUBLISH),--publish)
 
 screenshots: programs setup  ## Make the pictures of the README anew, with real pipelines, Airflow and a Chromium.
 	@BATCHLEDGER_PICTURES=docs/pictures $(BIN)/pytest tests/browser tests/e2e/test_page.py tests/e2e/test_metrics.py

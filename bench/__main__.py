@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.markdown import Markdown
 from batchledger.local.stack.home import Home
 from batchledger.local.stack.jars import fetch_jars
 from bench import report
-from bench.about import About
+from bench.about import About, describe_code
 from bench.bench import RECORDS, ROUNDS, Bench, Say
 from bench.contenders import available_now, batchledger, debezium, hand_written_loop, iceberg_sink, limits
 from bench.contenders.contender import Contender
@@ -197,6 +197,22 @@ def measure(chosen: Collection[str], settings: Settings, say: Say) -> Iterator[F
         yield from demo.measure(settings.rounds, say)
 
 
+def find_unfinished(found: Sequence[Figure]) -> frozenset[str]:
+    """Return what a run was at when it ended early: parts that share rounds end together."""
+    last = frozenset(each.part for each in found[-1:])
+    return last if last.isdisjoint(ROUNDS_TOGETHER) else frozenset(ROUNDS_TOGETHER)
+
+
+def read_earlier(folder: Path, settings: Settings) -> list[Figure]:
+    """Return the figures of a run's whole parts. Raises typer.BadParameter if they cannot stand beside new ones."""
+    about, found = report.read(folder)
+    if (about.code, about.records, about.rounds) != (describe_code(), settings.records, settings.rounds):
+        raise typer.BadParameter(
+            f"{folder} has {about.records} records, {about.rounds} rounds, and code of {about.code}"
+        )
+    return found
+
+
 def choose_parts(only: str | None, *, is_small: bool) -> tuple[str, ...]:
     """Return the chosen parts. Raises typer.BadParameter with the names of all parts."""
     if only is None:
@@ -214,6 +230,7 @@ def main(
     records: Annotated[int | None, typer.Option(min=1000, help="How many records the topic has.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="How often each measurement is taken.")] = None,
     only: Annotated[str | None, typer.Option(help=f"Parts, with commas between: {', '.join(PARTS)}.")] = None,
+    after: Annotated[Path | None, typer.Option(help="Results of an earlier run; take its missing parts.")] = None,
     publish: Annotated[bool, typer.Option(help="Put table and plot where the READMEs show them.")] = False,
 ) -> None:
     """Compare Batchledger with what a user could run instead, and with the limits of this machine."""
@@ -221,32 +238,37 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console, started = Console(), time.monotonic()
     settings = Settings.choose(scale, records, rounds)
-    if publish and (settings != Settings.choose(Scale.FULL, None, None) or only):
+    earlier = read_earlier(after, settings) if after else []
+    taken = {each.part for each in earlier}
+    chosen = [part for part in choose_parts(only, is_small=settings.is_small) if part not in taken]
+    left_out = [part for part in PARTS if part not in taken.union(chosen)]
+    if publish and (settings != Settings.choose(Scale.FULL, None, None) or left_out):
         raise typer.BadParameter("publish a whole run only: all parts, with all their records and rounds")
-    chosen = choose_parts(only, is_small=settings.is_small)
 
     def say(text: str) -> None:
         minutes, seconds = divmod(int(time.monotonic() - started), 60)
         console.print(f"[dim]{minutes:3d}:{seconds:02d}[/] {text}", highlight=False, soft_wrap=True)
 
-    if left_out := [part for part in PARTS if part not in chosen]:
+    if left_out:
         say(f"left out: {', '.join(left_out)}")
     found: list[Figure] = []
+    is_whole = False
     try:
         for figure in measure(chosen, settings, say):
             found.append(figure)  # noqa: PERF402 - one by one, so that they are there when the next one fails
+        is_whole = True
     finally:
         # If something fails, the measurements before it are kept: they may have taken an hour.
-        folder = write_report(Figures.collect(found), settings)
+        folder = write_report(Figures.collect([*earlier, *found]), settings, [] if is_whole else find_unfinished(found))
         console.print(Markdown((folder / "table.md").read_text()))
         say(f"written to {folder}")
     if publish:
         report.publish(folder)
 
 
-def write_report(figures: Figures, settings: Settings) -> Path:
+def write_report(figures: Figures, settings: Settings, unfinished: Collection[str]) -> Path:
     """Write the results; return the folder."""
-    measured = {each.part for each in figures.all}
+    measured = {each.part for each in figures.all}.difference(unfinished)
     left_out = [part for part in PARTS if part not in measured]
     about = About.now(settings.records, settings.rounds, sorted(measured), left_out)
     return report.write(figures, list_titles(), about)

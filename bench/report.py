@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import plot
 from bench.about import About
-from bench.figures import Figures
+from bench.figures import Figure, Figures
 from bench.formats import FORMATS
 from bench.goals import Verdict, judge
 from bench.parts import starts
@@ -20,6 +20,14 @@ PICTURE = ROOT / "docs" / "pictures" / "bench.png"
 TABLE = ROOT / "bench" / "results.md"
 
 Titles = Mapping[str, str]
+
+
+def read(folder: Path) -> tuple[About, list[Figure]]:
+    """Read a run, and the figures of its whole parts. Raises OSError; TypeError if the bench was another one."""
+    document = json.loads((folder / "figures.json").read_text())
+    about = About(**document["about"])
+    found = [each for each in document["figures"] if each["part"] in about.parts]
+    return about, [Figure(each["part"], each["subject"], each["measure"], tuple(each["values"])) for each in found]
 
 
 def write(figures: Figures, titles: Titles, about: About) -> Path:
@@ -49,7 +57,7 @@ def publish(folder: Path) -> None:
 def to_markdown(figures: Figures, verdicts: Sequence[Verdict], titles: Titles, about: About) -> str:
     """Return all tables that have figures."""
     durable = "fsync and synchronous_commit are on for everybody"
-    taken = f"{about.records:,} records, {about.taken}, taken at {about.taken_at}"
+    taken = f"{about.records:,} records, {about.taken}, taken of {about.code} until {about.taken_at}"
     sections = [
         "" if about.is_full else "A small run, in which goals are missed that a whole one meets.",
         f"{about.machine}; {about.versions}; {taken}. {durable}.",

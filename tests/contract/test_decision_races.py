@@ -6,7 +6,6 @@ Each race is shown twice: as it is, and without the locks, where the proof finds
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-import psycopg
 import pytest
 
 from batchledger.ledger import decisions
@@ -43,16 +42,9 @@ def decide_within_publication(
         life.apply(warehouse, publication)
         decided = pool.submit(decide)
         publisher = publication.connection.info.backend_pid
-        wait_until(lambda: decided.done() or keeps_somebody_waiting(warehouse.dsn, publisher))
+        wait_until(lambda: decided.done() or warehouse.count_kept_waiting(publisher))
         assert not decided.done(), "the decision did not wait"
     return decided
-
-
-def keeps_somebody_waiting(dsn: str, backend: int) -> bool:
-    query = "select exists (select from pg_stat_activity where %s = any(pg_blocking_pids(pid)))"
-    with psycopg.connect(dsn) as connection:
-        ((is_blocking,),) = connection.execute(query, [backend]).fetchall()
-        return bool(is_blocking)
 
 
 def rewind(warehouse: PostgresWarehouse) -> Decided:

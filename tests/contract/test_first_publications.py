@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
-import psycopg
 import pytest
 
 from batchledger.database import sessions
@@ -51,7 +50,6 @@ def test_table_that_two_transactions_would_create_at_once_is_created_by_one_and_
     postgres: PostgresWarehouse,
 ) -> None:
     target: TargetTable = postgres.sink.target_table
-    blocked = "select exists (select from pg_stat_activity where %s = any(pg_blocking_pids(pid)))"
 
     def create() -> dict[str, str]:
         with sessions.connect(postgres.dsn) as connection, connection.cursor() as cursor:
@@ -60,12 +58,10 @@ def test_table_that_two_transactions_would_create_at_once_is_created_by_one_and_
 
     with (
         ThreadPoolExecutor(1) as threads,
-        psycopg.connect(postgres.dsn, autocommit=True) as observer,
         sessions.connect(postgres.dsn) as connection,
     ):
         target.create(connection.cursor(), COLUMNS)
         other = threads.submit(create)
-        backend = connection.info.backend_pid
-        wait_until(lambda: other.done() or observer.execute(blocked, [backend]).fetchall() == [(True,)])
+        wait_until(lambda: other.done() or postgres.count_kept_waiting(connection.info.backend_pid) == 1)
         connection.commit()
         assert [*other.result()] == [*COLUMNS, "_batch_id"]

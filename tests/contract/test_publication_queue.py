@@ -28,13 +28,6 @@ def warehouse(warehouse_dsn: str) -> Iterator[PostgresWarehouse]:
     yield from open_postgres(warehouse_dsn)
 
 
-def count_kept_waiting(warehouse: PostgresWarehouse, backend: int) -> int:
-    """How many sessions wait for what that one holds."""
-    query = "select count(*) from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
-    with psycopg.connect(warehouse.dsn) as connection:
-        return int(connection.execute(query, [backend]).fetchall()[0][0])
-
-
 def count_waiting(warehouse: PostgresWarehouse) -> int:
     """How many publications of the pipeline wait for a lock now."""
     query = (
@@ -76,7 +69,7 @@ def test_what_needs_the_pipeline_waits_as_long_as_a_publication_may_take(
     with ThreadPoolExecutor(1) as pool, warehouse.ledger.publication(replay) as publication:
         waiting = pool.submit(WAITS[step], warehouse)
         publisher = publication.connection.info.backend_pid
-        wait_until(lambda: waiting.done() or count_kept_waiting(warehouse, publisher) == 1)
+        wait_until(lambda: waiting.done() or warehouse.count_kept_waiting(publisher) == 1)
         with sessions.connect(warehouse.dsn) as other, pytest.raises(psycopg.errors.LockNotAvailable):
             other.execute("select 1 from batchledger.pipeline where name = %s for update", [warehouse.pipeline])
         assert not waiting.done()
@@ -168,6 +161,6 @@ def test_s111_two_first_publications_to_one_table_meet_at_its_name_and_not_at_it
     with ThreadPoolExecutor(1) as pool, warehouse.ledger.publication(attempt) as publication:
         apply(warehouse, publication)
         waiting = pool.submit(_wait_in_publication, other, late)
-        wait_until(lambda: count_kept_waiting(warehouse, publication.connection.info.backend_pid) == 1)
+        wait_until(lambda: warehouse.count_kept_waiting(publication.connection.info.backend_pid) == 1)
     with pytest.raises(TargetChangedError, match="belongs to another pipeline"):
         waiting.result()

@@ -275,6 +275,12 @@ class PostgresWarehouse:
             self.read_secret,
         )
 
+    def count_kept_waiting(self, backend: int) -> int:
+        """How many sessions wait for what that one holds."""
+        query = "select count(*) from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
+        with psycopg.connect(self.dsn) as connection:
+            return int(connection.execute(query, [backend]).fetchall()[0][0])
+
     def with_rules(
         self,
         deduplication: Deduplication | None = None,

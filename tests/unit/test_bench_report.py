@@ -3,6 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from bench import report
+from bench.__main__ import find_unfinished
 from bench.about import About
 from bench.figures import Figure, Figures
 from bench.goals import judge
@@ -10,7 +14,7 @@ from bench.plot import draw
 from bench.report import to_markdown
 
 TITLES = {"exactly_once": "Batchledger, exactly_once, with audit", "loop": "hand-written loop"}
-ABOUT = About("2026-01-01T00:00:00+00:00", 2_000_000, 5, ("throughput",), ("kills",), "2 cores", "Kafka 4")
+ABOUT = About("2026-01-01T00:00:00+00:00", "1a2b3c", 2_000_000, 5, ("throughput",), ("kills",), "2 cores", "Kafka 4")
 FIGURES = Figures(
     tuple(
         Figure(part, subject, measure, (value,))
@@ -53,6 +57,15 @@ def test_table_gives_the_spread_of_a_ratio() -> None:
         for subject, values in (("exactly_once", (110.0, 90.0, 120.0)), ("loop", (100.0, 100.0, 100.0)))
     )
     assert "| 1.10 x (0.90 to 1.20) |" in to_markdown(rounds, judge(rounds), TITLES, ABOUT)
+
+
+def test_run_that_goes_on_keeps_whole_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    about, found = report.read(report.write(FIGURES, TITLES, ABOUT))
+    assert found == [each for each in FIGURES.all if each.part == "throughput"]
+    assert (about.code, about.records, about.rounds) == (ABOUT.code, ABOUT.records, ABOUT.rounds)
+    assert find_unfinished(FIGURES.all) == {"kills"}
+    assert find_unfinished(FIGURES.all[:-3]) == {"throughput", "limits"}
 
 
 def test_table_says_what_was_left_out() -> None:
