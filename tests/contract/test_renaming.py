@@ -38,7 +38,6 @@ from tests.contract import life
 from tests.contract.decided import BY_ANA, BY_BEN, assert_proved, record_of, rewind
 from tests.contract.lake_warehouse import LakeWarehouse
 from tests.contract.life import FIRST, ORDERS_0, SECOND
-from tests.contract.test_decision_races import keeps_somebody_waiting
 from tests.contract.warehouses import IDENTITY, PostgresWarehouse, let_run
 from tests.support import wait_until
 
@@ -263,7 +262,7 @@ def test_run_that_waits_to_plan_while_a_person_renames_begins_no_history(
     def move(cursor: Any, pipeline: str, to: str) -> None:
         moved(cursor, pipeline, to)
         waits.append(pool.submit(old.ledger.store_plan, old.pipeline, Plan((SECOND,), 0, ()), "run-2"))
-        wait_until(lambda: waits[0].done() or keeps_somebody_waiting(old.dsn, cursor.connection.info.backend_pid))
+        wait_until(lambda: waits[0].done() or old.count_kept_waiting(cursor.connection.info.backend_pid))
         assert not waits[0].done()
 
     monkeypatch.setattr(renaming, "_move", move)

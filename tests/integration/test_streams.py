@@ -16,12 +16,12 @@ from batchledger.database.sessions import connect
 from batchledger.lifecycle import plans, run_batch, streaming
 from batchledger.model.balance import StagedRange
 from batchledger.model.batch import BatchState
-from batchledger.model.errors import BatchBlockedError, OutcomeUnknownError
-from batchledger.model.stream_address import StreamAddress
+from batchledger.model.errors import BatchBlockedError, FencedError, OutcomeUnknownError
+from batchledger.model.stream_address import StreamAddress, name_session
 from batchledger.sinks.staging.lending import LentConnection, QueryCursor
 from batchledger.sinks.staging.staged_rows import PostgresStagedRows
 from batchledger.sinks.streaming import stream
-from batchledger.sinks.streaming.door import Door
+from batchledger.sinks.streaming.door import Door, ShareError
 from batchledger.sinks.table import streaming as module
 from batchledger.wiring import verify_pipeline
 from tests.fakes.crash import Interrupt
@@ -207,6 +207,8 @@ def test_two_of_ten_batches_that_gave_up_let_the_pipeline_stage_until_they_are_p
         pipeline.send(2)
         run_batch.run_once(pipeline.platform(), f"run {number}")
     assert [each is not None for each in list_given_up(pipeline)] == [False, True, True, False, False]
+    reason, _ = streaming.choose_way(pipeline.platform(), plans.preview(pipeline.platform()), 1)
+    assert reason == "batches before it gave up their streams"
     with psycopg.connect(workplace.dsn) as connection:
         connection.execute(f'alter table "{pipeline.name}_target" alter column number type int')
     seen: list[list[str]] = []
@@ -219,7 +221,7 @@ def test_two_of_ten_batches_that_gave_up_let_the_pipeline_stage_until_they_are_p
         pipeline.send(2)
         run_batch.run_once(pipeline.platform(crash=look), f"later {number}")
     has_rows = [any(name.endswith("_rows") for name in names) for names in seen]
-    assert has_rows == [True] * 6 + [False] * 2
+    assert has_rows == [True] * 7 + [False]
     pipeline.assert_exact()
 
 
@@ -247,8 +249,16 @@ class Damaging(Door):
                 take(memoryview(self.frames[0]))
             case "cut":
                 take(memoryview(data[: len(data) // 2 + 3]))
-            case "none":
+            case "miscounted":
+                raise ShareError("task 1 has sent 1 of 2 rows")
+            case "unforeseen":
+                raise KeyError("a value of a record")
+            case _:
                 take(memoryview(data))
+
+    def close(self) -> dict[int, int]:
+        found = super().close()
+        return dict([*found.items()][1:]) if self.damage == "a share lost" else found
 
 
 def send_much(pipeline: TestPipeline) -> None:
@@ -261,6 +271,9 @@ DAMAGES = {
     ("table", "twice"): "and it has taken",
     ("table", "another one's"): "no_duplicate_offsets",
     ("table", "cut"): "refuses",
+    ("table", "a share lost"): "a part of the read came twice, or not at all",
+    ("table", "miscounted"): "broke: task 1 has sent 1 of 2 rows.",
+    ("table", "unforeseen"): "broke: KeyError.",
     ("topic", "lost"): "it has taken",
     ("topic", "twice"): "come twice",
     ("topic", "another one's"): "come twice",
@@ -384,9 +397,9 @@ def test_batch_whose_streams_end_their_process_is_staged_by_the_third_attempt(
     pipeline.assert_exact()
 
 
-@pytest.mark.parametrize("is_ended", [True, False], ids=["the session is ended", "it is too old"])
-def test_stream_that_ends_while_its_rows_come_is_staged_with_the_reason(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, is_ended: bool
+@pytest.mark.parametrize("ending", ["the session is ended", "it is too old", "it is too old before the commit"])
+def test_stream_that_ends_is_staged_with_the_reason(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     pipeline = workplace.create()
     send_much(pipeline)
@@ -398,10 +411,10 @@ def test_stream_that_ends_while_its_rows_come_is_staged_with_the_reason(
 
         def _end(self, take: Callable[[memoryview], None], view: memoryview) -> None:
             self.frames += 1
-            if self.frames == 2 and is_ended:
+            if self.frames == 2 and ending == "the session is ended":
                 copying = "select pg_terminate_backend(pid) from pg_stat_activity where query like %s"
                 assert pipeline.query(copying, f"copy%{pipeline.name}%") == [(True,)]
-            if self.frames == 2 and not is_ended:
+            if self.frames == 2 and ending == "it is too old":
                 opened[0].end()
             take(view)
 
@@ -413,11 +426,55 @@ def test_stream_that_ends_while_its_rows_come_is_staged_with_the_reason(
         opened.append(stream)
 
     monkeypatch.setattr(module.TableStream, "__post_init__", begin_and_tell)
+
+    def end_late(point: str) -> None:
+        if point == "audited" and ending == "it is too old before the commit" and not opened[0].ended:
+            opened[0].end()
+
     monkeypatch.setattr(stream, "Door", Ending)
-    run_batch.run_once(pipeline.platform(), "run")
+    run_batch.run_once(pipeline.platform(crash=end_late), "run")
     (why,) = list_given_up(pipeline)
     assert why is not None
-    assert ("warehouse database" if is_ended else "VACUUM may wait no longer") in why
+    assert ("warehouse database" if ending == "the session is ended" else "VACUUM may wait no longer") in why
+    pipeline.assert_exact()
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["its session is known", "negative control"])
+def test_next_attempt_ends_the_session_of_a_stream_that_stands_still(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    """Within the stream, because a process that stands still does nothing against it. The table is a new one."""
+    pipeline = workplace.create()
+    send_much(pipeline)
+    planned = plans.plan(pipeline.platform(), "run")
+    assert planned is not None
+    left: list[int] = []
+
+    def count_sessions() -> int:
+        counted = "select count(*) from pg_stat_activity where application_name = %s"
+        return int(pipeline.query(counted, name_session(planned.batch_id))[0][0])
+
+    class Standing(Door):
+        def __init__(self, take: Callable[[memoryview], None], address: StreamAddress) -> None:
+            super().__init__(self._stand, address)
+
+        def _stand(self, _: memoryview) -> None:
+            if not left:
+                left.append(count_sessions())
+                # As a replay, which may create the table, too.
+                assert pipeline.count_target_rows() == 0
+                pipeline.platform().ledger.open_attempt(planned.batch_id, "next")
+                if is_known:
+                    wait_until(lambda: count_sessions() == 0)
+                left.append(count_sessions())
+
+    if not is_known:
+        monkeypatch.setattr("batchledger.ledger.ledger.name_session", lambda _: "another one")
+    monkeypatch.setattr(stream, "Door", Standing)
+    with pytest.raises(FencedError):
+        run_batch.stream_or_stage(pipeline.platform(), planned.batch_id, "run")
+    assert left == ([1, 0] if is_known else [1, 1])
+    run_batch.run_once(pipeline.platform(), "next")
     pipeline.assert_exact()
 
 
@@ -510,7 +567,12 @@ def test_i6_check_reads_with_parameters_and_ends_nothing_by_what_libraries_do(wa
             assert borrowed.execute("select n + %s from rows -- one", [41]).fetchall() == [(42,)]
             assert borrowed.execute("values (1), (2)").fetchall() == [(1,), (2,)]
             assert borrowed.execute("show timezone").fetchall() == [("UTC",)]
-        for refused in (borrowed.cursor().executemany, borrowed.cursor().copy, borrowed.cursor().stream):
+        for refused in (
+            borrowed.cursor,
+            borrowed.cursor().executemany,
+            borrowed.cursor().copy,
+            borrowed.cursor().stream,
+        ):
             with pytest.raises(psycopg.NotSupportedError):
                 refused("select 1")
         borrowed.autocommit = True

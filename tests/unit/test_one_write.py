@@ -21,7 +21,7 @@ STAGED: list[tuple[Plan, dict[str, Any], str]] = [
     (replace(LIVE, delivery=DeliveryMode.AT_MOST_ONCE), {}, "at_most_once has two commits"),
     (replace(LIVE, ranges=(RANGE,) * (MOST_RANGES + 1)), {}, "it has more than 100 ranges"),
     (LIVE, {"number": MOST_ATTEMPTS + 1}, "2 attempts have failed"),
-    (LIVE, {"given_up_lately": MOST_GIVEN_UP}, "batches before it gave up their streams"),
+    (LIVE, {"given_up": MOST_GIVEN_UP}, "batches before it gave up their streams"),
 ]
 
 
@@ -31,7 +31,7 @@ def test_batch_is_staged_for_a_reason_that_people_read(plan: Plan, facts: dict[s
 
 
 def test_batch_streams_up_to_each_bound() -> None:
-    most: dict[str, Any] = {"number": MOST_ATTEMPTS, "given_up_lately": MOST_GIVEN_UP - 1}
+    most: dict[str, Any] = {"number": MOST_ATTEMPTS, "given_up": MOST_GIVEN_UP - 1}
     plan = replace(LIVE, ranges=(RANGE,) * MOST_RANGES)
     assert find_reason_to_stage(World().process().rules, plan, **most) == ""
 

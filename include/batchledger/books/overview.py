@@ -101,12 +101,15 @@ def load_books(dsn: str, pipelines: Sequence[str]) -> dict[str, Book]:
             where, identity = TopicPartition(topic, partition), TopicIdentity(cluster, topic_id)
             positions[name].append(Position(where, origin, next_offset, identity, *rest))
         quarantine = load_quarantine_contents(cursor, pipelines)
+        cursor.execute(read_statement(__package__, "list_streams_given_up"), [list(pipelines)])
+        given_up = {name: str(why) for name, why in cursor}
     return {
         name: Book(
             tuple(sorted(found, key=lambda each: each.partition)),
             open_batches.get(name),
             pauses.get(name),
             quarantine.get(name, NOTHING),
+            given_up.get(name, ""),
         )
         for name, found in positions.items()
     }

@@ -49,6 +49,14 @@ PINNED = {
 }
 """PostgreSQL's own defaults, apart from time zone and waits. A read-only role or a limit of statements stays one."""
 
+LOST_IS_NOTICED = {
+    # A machine that is lost does not close its connections: the server finds out within half a minute.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+"""For a session that may hold something while nothing is asked of it."""
+
 # Names of functions and operators are whole: the path may lead to other ones first. It keeps the login's own schemas,
 # without the two in which PostgreSQL then looks first by itself: of temporary tables, and pg_catalog.
 _PATH = """coalesce((

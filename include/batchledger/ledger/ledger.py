@@ -71,6 +71,7 @@ from batchledger.model.records.comparison import DryRunOutcome
 from batchledger.model.records.quarantine import NOTHING, QuarantineContent
 from batchledger.model.records.times import RecordTimes, TimedRange, TimeSpan
 from batchledger.model.refusals import closed, fenced_by, outcome_pending
+from batchledger.model.stream_address import name_session
 from batchledger.planning.batch_size import Pace
 from batchledger.planning.live import Plan
 from batchledger.ports import Ledger, RecentBatch
@@ -252,12 +253,14 @@ class PostgresLedger(Ledger):
     @override
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
         with transaction(self.dsn, f"open an attempt of batch {batch_id}") as cursor:
+            # An earlier attempt may stand still in a COPY, which no time limit of the database ends.
+            cursor.execute(read_statement(__package__, "end_streams"), [name_session(batch_id)])
             cursor.execute(read_statement(__package__, "open_attempt"), {"batch_id": batch_id, "run": run})
             row = cursor.fetchone()
             batch = load_batch(cursor, batch_id)
             if row is None:
                 raise outcome_pending(batch) if batch.state is BatchState.COMMITTING else closed(batch, run)
-            return Attempt(batch, row[0], run, given_up_lately=row[1])
+            return Attempt(batch, row[0], run)
 
     @override
     def mark_staged(self, attempt: Attempt, staged: Staged) -> None:

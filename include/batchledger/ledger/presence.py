@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 from typing_extensions import override
 
-from batchledger.database.sessions import Connection, connect
+from batchledger.database.sessions import LOST_IS_NOTICED, Connection, connect
 from batchledger.database.transactions import read_statement, translate_errors
 from batchledger.ledger.rows import Cursor
 from batchledger.ledger.schema import require_known_schema, transaction
@@ -32,14 +32,8 @@ logger = logging.getLogger(__name__)
 
 LEAVE_WITHIN_SECONDS = 2.0
 
-_SESSION = {
-    # A machine that is lost does not close its connections: the server finds out within half a minute.
-    "tcp_keepalives_idle": "10",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "3",
-    # It may be silent for as long as it likes between two signs of life.
-    "idle_session_timeout": "0",
-}
+# It may be silent for as long as it likes between two signs of life.
+_SESSION = {**LOST_IS_NOTICED, "idle_session_timeout": "0"}
 
 
 @dataclass(frozen=True)

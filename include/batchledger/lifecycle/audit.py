@@ -6,8 +6,9 @@ rows aside (``row_audit``).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from batchledger.lifecycle.outcome import Next, find_next
 from batchledger.lifecycle.platform import Platform
@@ -16,9 +17,6 @@ from batchledger.lifecycle.source_identity import positions_of, require_same_top
 from batchledger.lifecycle.tracing import StepPart
 from batchledger.model.attempt_facts import AttemptFacts
 from batchledger.model.balance import (
-    HoleCounts,
-    RangeFacts,
-    StagedRange,
     balance_batch,
     classify_holes,
     combine_witnesses,
@@ -35,8 +33,10 @@ from batchledger.model.refusals import blocked, fenced_by, not_judged, stage_aga
 logger = logging.getLogger(__name__)
 
 
-def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Batch:
+def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState, holes: "FoundHoles | None" = None) -> Batch:
     """Judge the staged rows and store the result. ``state`` is the state that the batch has to be in until then.
+
+    ``holes`` are what ``look_into_holes`` has returned, if that was before.
 
     An audit that repeats an outdated one judges the rows again: otherwise a row that is no longer a duplicate would be
     published unjudged.
@@ -48,7 +48,7 @@ def judge_attempt(platform: Platform, attempt: Attempt, state: BatchState) -> Ba
         with platform.trace(StepPart.JUDGE_ROWS, attempt):
             rows = judge_rows(platform, attempt)
         with platform.trace(StepPart.GATHER_FACTS, attempt):
-            facts = _gather_facts(platform, attempt, rows)
+            facts = _gather_facts(platform, attempt, rows, holes or look_into_holes(platform, attempt))
     except StagingLostError as error:
         # A newer attempt has removed its tables, or a twin that has published from them.
         chosen, found = find_next(platform, attempt, error, {BatchState.PUBLISHED})
@@ -97,10 +97,11 @@ def _tell_outcome(batch: Batch, checks: Sequence[CheckResult]) -> None:
             logger.warning("%s: %s check %s %s: %s", batch.label, each.severity, each.name, each.outcome, each.detail)
 
 
-def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> AttemptFacts:
+def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit, holes: "FoundHoles") -> AttemptFacts:
     """Gather all facts about one staged attempt, after its rows were judged."""
     batch, ledger, rules = attempt.batch, platform.ledger, platform.rules
-    ranges, unexplained_holes = _gather_ranges(platform, attempt, rows.staged)
+    seen = platform.evidence.summarise(attempt)
+    ranges = combine_witnesses(seen, rows.staged, count_classes([each.range for each in seen], holes.by_class))
     facts = AttemptFacts(
         ranges=ranges,
         balances=balance_batch(ranges, rules.holes, rules.has_transform),
@@ -108,7 +109,7 @@ def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> Attem
         set_aside=rows.set_aside,
         is_blocked_by_duplicates=rules.deduplication is not None
         and rules.deduplication.duplicates is DuplicatePolicy.BLOCK,
-        unexplained_holes=unexplained_holes,
+        unexplained_holes=tuple(holes.unexplained),
         unmatched=rows.unmatched,
         quarantine_limit=rules.quarantine_limit if batch.origin is RecordOrigin.KAFKA else None,
     )
@@ -130,22 +131,22 @@ def _gather_facts(platform: Platform, attempt: Attempt, rows: RowAudit) -> Attem
     )
 
 
-def _gather_ranges(
-    platform: Platform, attempt: Attempt, staged: Sequence[StagedRange]
-) -> tuple[tuple[RangeFacts, ...], tuple[OffsetRange, ...]]:
-    """Combine the read records, the staged rows, and a second read of the offsets without a record.
+class FoundHoles(NamedTuple):
+    """The offsets without a record, by what a second read says of them, and those that the pipeline does not allow."""
 
-    Returns the facts, and the holes that the pipeline does not allow.
-    """
-    seen, holes = platform.evidence.summarise(attempt), platform.evidence.find_holes(attempt)
-    counts: Sequence[HoleCounts] = [HoleCounts() for _ in seen]
-    if holes and attempt.batch.origin is RecordOrigin.KAFKA:
-        by_class = classify_holes(holes, platform.source.look_into(holes))
-        counts = count_classes([each.range for each in seen], by_class)
-        holes = find_unexplained(by_class, platform.rules.holes)
-        # Another topic of the same name would have shown other records.
-        require_same_topics(platform, attempt.batch)
-    return combine_witnesses(seen, staged, counts), tuple(holes)
+    by_class: Mapping[str, Sequence[OffsetRange]]
+    unexplained: Sequence[OffsetRange]
+
+
+def look_into_holes(platform: Platform, attempt: Attempt) -> FoundHoles:
+    """Read the offsets without a record a second time. Raises TopicChangedError."""
+    holes = platform.evidence.find_holes(attempt)
+    if not holes or attempt.batch.origin is not RecordOrigin.KAFKA:
+        return FoundHoles({}, holes)
+    by_class = classify_holes(holes, platform.source.look_into(holes))
+    # Another topic of the same name would have shown other records.
+    require_same_topics(platform, attempt.batch)
+    return FoundHoles(by_class, find_unexplained(by_class, platform.rules.holes))
 
 
 def _with_offenders(

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from batchledger.lifecycle.added_columns import find_new_columns
-from batchledger.lifecycle.audit import judge_attempt
+from batchledger.lifecycle.audit import judge_attempt, look_into_holes
 from batchledger.lifecycle.delivery import begin_delivery, open_publication
 from batchledger.lifecycle.outcome import Next, find_next
 from batchledger.lifecycle.platform import PipelineRules, Platform
@@ -34,22 +34,42 @@ logger = logging.getLogger(__name__)
 NO_WAY = "its sink takes no stream, or Spark's tasks have no way to the step"
 TAKES_OVER = "it takes over what other batches have published"
 MOST_RANGES = 100
-MOST_GIVEN_UP = 2
-"""If so many of the newest ten batches gave up a stream, the pipeline stages until they are fewer."""
+LOOKED_BACK, MOST_GIVEN_UP = 10, 2
+"""If so many of the newest batches of schedules gave up a stream, the pipeline stages until they are fewer."""
 MOST_ATTEMPTS = 2
 """A batch that was tried more often is staged: whatever ends its stream must not end it for ever."""
 
 Fill = Callable[[Platform, Attempt], Staged]
 """Reads the records of an attempt into the sink."""
 
+OpenRowStream = Callable[[Attempt], AbstractContextManager[RowStream]]
+
 # Staged rows must not become visible then either.
 _EITHER_WAY = (FencedError, LossError, OutcomeUnknownError, TopicChangedError)
 
 
-def find_reason_to_stage(rules: PipelineRules, batch: Batch | Plan, number: int = 1, given_up_lately: int = 0) -> str:
-    """Return why the rows of an attempt are written twice; empty if nothing is known. The target itself may object.
+def choose_way(platform: Platform, batch: Batch | Plan, number: int) -> tuple[str, OpenRowStream | None]:
+    """Return why the rows of an attempt are written twice, and else what opens their stream. The target may object.
 
-    ``number`` counts the attempts, with this one; ``given_up_lately`` as for Attempt.
+    ``number`` counts the attempts, with this one. Only a batch that would stream costs questions.
+    """
+    rules = platform.rules
+    reason = find_reason_to_stage(rules, batch, number)
+    open_stream = None if reason else platform.find_stream()
+    if open_stream is None:
+        return reason or NO_WAY, None
+    given_up = sum(each.gave_up for each in platform.ledger.load_recent(rules.name, LOOKED_BACK))
+    takes_over = bool(platform.ledger.find_held(rules.name, batch.ranges))
+    reason = find_reason_to_stage(rules, batch, number, given_up, takes_over=takes_over)
+    return reason, None if reason else open_stream
+
+
+def find_reason_to_stage(
+    rules: PipelineRules, batch: Batch | Plan, number: int = 1, given_up: int = 0, *, takes_over: bool = False
+) -> str:
+    """Return why the rows of an attempt are written twice; empty without a reason.
+
+    ``given_up`` counts the newest batches that gave up a stream.
     """
     state = batch.state if isinstance(batch, Batch) else BatchState.PLANNED
     reasons = {
@@ -63,7 +83,8 @@ def find_reason_to_stage(rules: PipelineRules, batch: Batch | Plan, number: int 
         "a transform may change the order of records": rules.has_transform and rules.mode is SinkMode.PRODUCE,
         f"it has more than {MOST_RANGES} ranges": len(batch.ranges) > MOST_RANGES and rules.mode is SinkMode.APPEND,
         f"{MOST_ATTEMPTS} attempts have failed": number > MOST_ATTEMPTS,
-        "batches before it gave up their streams": given_up_lately >= MOST_GIVEN_UP,
+        "batches before it gave up their streams": given_up >= MOST_GIVEN_UP,
+        TAKES_OVER: takes_over,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -76,13 +97,9 @@ def stream(platform: Platform, attempt: Attempt, fill: Fill) -> str | None:
     a sink from a commit that was announced. Whatever else happens, the rows can be staged, or staging says why not.
     """
     batch, label = attempt.batch, attempt.batch.label
-    reason = find_reason_to_stage(platform.rules, batch, attempt.number, attempt.given_up_lately)
-    open_stream = None if reason else platform.find_stream()
-    # Only a batch that would stream costs the question.
-    if open_stream is not None and platform.ledger.find_held(batch.pipeline, batch.ranges):
-        reason = TAKES_OVER
-    if reason or open_stream is None:
-        logger.debug("%s attempt %d is staged, because %s", label, attempt.number, reason or NO_WAY)
+    reason, open_stream = choose_way(platform, batch, attempt.number)
+    if open_stream is None:
+        logger.debug("%s attempt %d is staged, because %s", label, attempt.number, reason)
         return ""
     if gate := platform.find_gate():
         logger.info("%s attempt %d is staged, because of what comes before publish: %s", label, attempt.number, gate)
@@ -114,12 +131,14 @@ def _stream(platform: Platform, opened: AbstractContextManager[RowStream], attem
         staged = fill(held, attempt)
         if new := find_new_columns(held, attempt):
             raise StagingError(f"The records of {attempt.batch.label} have brought columns: {', '.join(new)}.")
+        # Kafka is asked before anything of the ledger is locked.
+        holes = look_into_holes(held, attempt)
         with stream.joined():
             # A publication locks the pipeline before the batch, also here.
             with held.ledger.publication(attempt, BatchState.PLANNED):
                 held.ledger.mark_staged(attempt, staged)
             platform.crash("staged")
-            batch = judge_attempt(held, attempt, BatchState.STAGED)
+            batch = judge_attempt(held, attempt, BatchState.STAGED, holes)
             if gate := platform.find_gate():
                 raise StagingError(f"The rows of {attempt.batch.label} must not be visible yet: {gate}.")
             finish = begin_delivery(held, replace(attempt, batch=batch))

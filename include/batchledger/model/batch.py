@@ -121,15 +121,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a batch. ``number`` is the fencing token that every later write carries.
-
-    ``given_up_lately``: of how many of the pipeline's newest ten batches a stream was given up, as it was opened.
-    """
+    """One execution of a batch. ``number`` is the fencing token that every later write carries."""
 
     batch: Batch
     number: int
     run: str
-    given_up_lately: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

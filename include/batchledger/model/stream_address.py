@@ -1,6 +1,11 @@
-"""Where the tasks of Spark reach the process of a step, to send it rows."""
+"""Where the tasks of Spark reach the process of a step, to send it rows, and what its session is called."""
 
 from dataclasses import dataclass
+
+
+def name_session(batch_id: int) -> str:
+    """Return what the database calls the session in which a batch streams, so that a later attempt can end it."""
+    return f"batchledger stream of batch {batch_id}"
 
 
 @dataclass(frozen=True, slots=True)

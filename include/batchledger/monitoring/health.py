@@ -80,12 +80,16 @@ class CurrentBatch:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What the ledger has of a pipeline that matters for how it stands."""
+    """What the ledger has of a pipeline that matters for how it stands.
+
+    ``given_up`` is why rows of its newest published batch were staged after they had begun to stream.
+    """
 
     positions: tuple[Position, ...] = ()
     open_batch: CurrentBatch | None = None
     pause: DecisionRecord | None = None
     quarantine: QuarantineContent = NOTHING
+    given_up: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class PipelineHealth:
     """How one pipeline stands. ``detail`` is the error, if any; ``threats`` is None if they could not be read.
 
     ``quarantine`` is what it has there, in any state; nothing if the ledger could not be asked. ``missing_service`` is
-    an undefined connection that the local services would define.
+    an undefined connection that the local services would define. ``given_up`` is as a Book has it.
     """
 
     pipeline: str
@@ -111,6 +115,7 @@ class PipelineHealth:
     threats: Threats | None
     quarantine: QuarantineContent = NOTHING
     missing_service: str = ""
+    given_up: str = ""
 
 
 def find_threats(partitions: Sequence[PartitionHealth], positions: Sequence[Position], now: datetime) -> Threats:
@@ -184,7 +189,7 @@ def judge(
     ``seen`` are earlier looks at the unread records of some partitions; one that was taken at another position says
     nothing any more. If a pipeline that starts at a moment has read nothing yet, the whole log counts as unread.
     """
-    return replace(_judge_book(rules, book, log, seen, now), quarantine=book.quarantine)
+    return replace(_judge_book(rules, book, log, seen, now), quarantine=book.quarantine, given_up=book.given_up)
 
 
 def _judge_book(

@@ -12,11 +12,15 @@ from batchledger.ports.sink import RowsToCheck
 
 @dataclass(frozen=True, slots=True)
 class RecentBatch:
-    """A published live batch: how many rows it had, and what checks have observed of it, by their names."""
+    """A published live batch: how many rows it had, and what checks have observed of it, by their names.
+
+    ``gave_up``: an attempt of it has given up a stream.
+    """
 
     batch_id: int
     accepted: int
     observed: Mapping[str, Mapping[str, Any]]
+    gave_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

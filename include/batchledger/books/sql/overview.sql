@@ -14,6 +14,17 @@ from batchledger.batch b
 left join batchledger.attempt a on a.batch_id = b.batch_id and a.number = b.attempt
 where b.pipeline = any(%s) and b.lane = 'live' and b.state not in ('published', 'discarded')
 
+-- name: list_streams_given_up
+-- Why the newest published batch of each of these pipelines was staged, if its rows began to stream.
+select name, a.given_up
+from unnest(%s::text[]) name
+cross join lateral (
+    select batch_id, attempt
+    from batchledger.batch
+    where pipeline = name and lane = 'live' and published_at is not null and attempt > 0 and joined_from is null
+    order by published_at desc limit 1) b
+join batchledger.attempt a on a.batch_id = b.batch_id and a.number = b.attempt and a.given_up is not null
+
 -- name: list_without_file
 -- The pipelines that no file names and no person has retired, each with its open batches, as far as the role may see them.
 -- Two partial indexes have the open batches.

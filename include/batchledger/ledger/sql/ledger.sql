@@ -19,7 +19,8 @@ order by b.published_at desc
 -- name: load_recent
 -- An index takes the newest batches before anything is joined, so a long history costs nothing. No run has executed a
 -- batch without an attempt (an accepted loss), or a span.
-select b.batch_id, r.accepted, coalesce(c.observed, '{}')
+select b.batch_id, r.accepted, coalesce(c.observed, '{}'),
+    exists (select from batchledger.attempt a where a.batch_id = b.batch_id and a.given_up is not null)
 from (
     select batch_id, attempt, published_at
     from batchledger.batch
@@ -91,6 +92,13 @@ set held_back_at = changed.at, held_back_since = case when changed.at is not nul
 from changed
 where p.pipeline = %(pipeline)s and p.topic = changed.topic and p.partition = changed.partition
 
+-- name: end_streams
+-- Of a COPY alone: an idle transaction ends by itself, and may be about to commit. A session of another role is left.
+select pg_terminate_backend(pid)
+from pg_stat_activity
+where datname = current_database() and application_name = %s and state = 'active' and query ilike 'copy %%'
+    and pg_has_role(usesysid, 'usage')
+
 -- name: open_attempt
 with taken as (
     update batchledger.batch
@@ -105,17 +113,7 @@ with taken as (
 )
 insert into batchledger.attempt (batch_id, number, run)
 select batch_id, attempt, %(run)s from taken
-returning number, (
-    select count(distinct a.batch_id)
-    from (
-        select b.batch_id
-        from batchledger.batch b
-        where b.pipeline = (select pipeline from batchledger.batch where batch_id = %(batch_id)s)
-        order by b.batch_id desc
-        limit 10
-    ) newest
-    join batchledger.attempt a using (batch_id)
-    where a.given_up is not null)
+returning number
 
 -- name: load_staged
 select b.reported_rows, a.row_rules

@@ -9,7 +9,7 @@ group by b.batch_id
 -- name: advance_positions
 -- The compare-and-swap of I1 and I3: only a partition that stands at the start of its range moves.
 update batchledger.position p
-set next_offset = upper(r.offsets), updated_at = now()
+set next_offset = upper(r.offsets), updated_at = clock_timestamp()
 from batchledger.batch_range r
 where r.batch_id = %(batch_id)s
     and p.pipeline = r.pipeline and p.topic = r.topic and p.partition = r.partition
@@ -106,13 +106,14 @@ with staged as (
 ), kept as (
     insert into batchledger.quarantine
         (pipeline, topic, partition, "offset", "timestamp", timestamp_ms, key, value, headers, error, batch_id,
-            payload_kept)
+            payload_kept, quarantined_at)
     select %(pipeline)s, topic, partition, "offset",
         case when timestamp_ms between 0 and 253402300799999 then
             timestamptz 'epoch' + timestamp_ms / 1000 * interval '1 second'
                 + timestamp_ms %% 1000 * interval '1 millisecond'
         end,
-        timestamp_ms, key, value, nullif(headers, 'null')::json, error, %(batch_id)s, headers is distinct from 'null'
+        timestamp_ms, key, value, nullif(headers, 'null')::json, error, %(batch_id)s, headers is distinct from 'null',
+        clock_timestamp()
     from staged
     where not is_erased
 )

@@ -100,12 +100,12 @@ where place <= %(limit)s
 order by pipeline, place
 
 -- name: insert_check_result
--- A target may refuse a batch once more after a person has accepted it.
+-- A target may refuse a batch once more after a person has accepted it. A stream's transaction began before its read.
 insert into batchledger.check_result
-    (batch_id, attempt, name, outcome, detail, observed, severity, suite, validation, on_failure)
+    (batch_id, attempt, name, outcome, detail, observed, severity, suite, validation, on_failure, judged_at)
 values (
     %(batch_id)s, %(attempt)s, %(name)s, %(outcome)s, %(detail)s, %(observed)s, %(severity)s, %(suite)s, %(validation)s,
-    %(on_failure)s)
+    %(on_failure)s, clock_timestamp())
 on conflict (batch_id, attempt, name) do update
 set outcome = excluded.outcome, detail = excluded.detail, observed = excluded.observed, severity = excluded.severity,
-    suite = excluded.suite, validation = excluded.validation, on_failure = excluded.on_failure, judged_at = now()
+    suite = excluded.suite, validation = excluded.validation, on_failure = excluded.on_failure, judged_at = excluded.judged_at

@@ -269,7 +269,7 @@ def _make_deck(mode: str, chance: random.Random, sink: SinkKind) -> list[tuple[F
         Fault(kinds.CLOCK_AHEAD, chance.choice(points)),
         Fault(kinds.CLOCK_BEHIND, chance.choice(points)),
     ]
-    if sink is SinkKind.POSTGRES and mode == EXACTLY_ONCE:
+    if sink is not SinkKind.ICEBERG and mode == EXACTLY_ONCE:
         # From the knock on, through some frames, to the end of a share.
         faults += [Fault(kinds.CUT_STREAM, received=received) for received in (0, *chance.sample(range(1, 2500), 3))]
     if sink is SinkKind.KAFKA:

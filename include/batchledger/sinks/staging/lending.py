@@ -35,6 +35,13 @@ class LentConnection(psycopg.Connection[TupleRow]):
         """Leave the session to its owner."""
 
     @override
+    def cursor(self, name: str = "", **options: Any) -> Any:
+        """Raises psycopg.Error for a name: a cursor of the server would read outside of the savepoint."""
+        if name:
+            _refuse()
+        return super().cursor(**options)
+
+    @override
     def set_autocommit(self, value: bool) -> None:
         """Leave the transaction to its owner."""
 
@@ -62,6 +69,8 @@ class QueryCursor(psycopg.Cursor[Row]):
             # Prepared: PostgreSQL prepares no more than one statement.
             if _SHOW.match(text):
                 return super().execute(text, params, prepare=True)
+            # All of it is fetched. PostgreSQL plans a cursor for its first tenth, and without parallel workers.
+            beginning.execute("set local cursor_tuple_fraction = 1")
             super().execute(f"declare {_CURSOR} no scroll cursor for {text}", params, prepare=True)
             return super().execute(f"fetch all from {_CURSOR}", binary=options.get("binary"))
 

@@ -41,7 +41,11 @@ _MOST_STRANGERS = 256
 """So many connections may be open that have not proved yet that they know the secret."""
 _SILENT_MILLISECONDS = 120_000
 """Not shorter: to Linux a database that is slow to take rows is silent, too."""
-_BUFFER = 4 << 20
+_LEAST_BUFFER = 64 << 10
+
+
+class ShareError(ConnectionError):
+    """A task has sent what no task sends."""
 
 
 class RowEncoder(Protocol):
@@ -93,7 +97,7 @@ class StreamWriter(StagingWriter):
 
     @contextmanager
     def _connect(self, task: int) -> Iterator[socket.socket]:
-        with _telling():
+        with _telling(f"{self.host}:{self.port}"):
             connection = socket.create_connection((self.host, self.port), _KNOCK_SECONDS)
         with ExitStack() as opened:
             opened.enter_context(connection)
@@ -108,13 +112,18 @@ class StreamWriter(StagingWriter):
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
+def _telling(unreached: str = "") -> Iterator[None]:
+    """Raise StagingError for an OSError; ``unreached`` is the address that the block connects to."""
     try:
         yield
     except OSError as error:
+        why = str(error) or type(error).__name__
         raise StagingError(
             "A task could not stream its rows to the process of the step. Nothing is visible.",
-            why=f"{str(error) or type(error).__name__}.",
+            why=f"{unreached}: {why}." if unreached else f"{why}.",
+            advice="Let Spark's workers reach this address: set stream_host and stream_ports of the Spark connection."
+            if unreached
+            else "",
         ) from error
 
 
@@ -158,6 +167,17 @@ def _receive_into(connection: socket.socket, view: memoryview, deadline: float |
         if not received:
             raise ConnectionError("the connection was closed early")
         view = view[received:]
+
+
+def _receive_frame(connection: socket.socket, buffer: bytearray, size: int) -> None:
+    """Fill the beginning of the buffer, which grows with what has come, whatever size a task has named."""
+    received = 0
+    while received < size:
+        if received == len(buffer):
+            buffer.extend(bytes(min(len(buffer), size - received)))
+        with memoryview(buffer) as whole:
+            _receive_into(connection, whole[received : min(size, len(buffer))])
+        received = min(size, len(buffer))
 
 
 class Door:
@@ -253,20 +273,17 @@ class Door:
 
     def _take_share(self, connection: socket.socket, task: int) -> None:
         try:
-            total, buffer = 0, bytearray(_BUFFER)
+            total, buffer = 0, bytearray(_LEAST_BUFFER)
             while True:
                 size, rows = _FRAME.unpack(_receive(connection, _FRAME.size))
                 _require(size <= _MOST_BYTES, f"a frame of {size:,} bytes is too long")
-                if size > len(buffer):
-                    buffer = bytearray(size)
-                view = memoryview(buffer)[:size]
-                _receive_into(connection, view)
+                _receive_frame(connection, buffer, size)
                 if not size:
                     break
-                with self._turn:
+                with self._turn, memoryview(buffer) as whole:
                     if self.error is not None:
                         return
-                    self._take(view)
+                    self._take(whole[:size])
                     self.arriving += rows
                 total += rows
             _require(rows == total, f"task {task} has sent {total:,} of {rows:,} rows")
@@ -281,7 +298,7 @@ class Door:
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise ConnectionError(otherwise)
+        raise ShareError(otherwise)
 
 
 def _listen(address: StreamAddress, serve: Callable[[socket.socket], None]) -> "_Server":

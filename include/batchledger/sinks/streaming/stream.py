@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NoReturn, Self, TypeVar, cast
+from typing import Any, NoReturn, Self, TypeVar, cast
 
 import pyarrow as pa
 from typing_extensions import override
@@ -14,27 +14,28 @@ from batchledger.database.sessions import Connection, joining, require_open
 from batchledger.database.transactions import commit, translate_errors
 from batchledger.model.batch import Attempt
 from batchledger.model.claims import Withdrawn
-from batchledger.model.errors import StagingError
+from batchledger.model.errors import ServiceUnavailableError, StagingError
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.stream_address import StreamAddress
 from batchledger.ports import RowsToPublish, StagingWriter
 from batchledger.sinks.staging.staging import PostgresStaging
-from batchledger.sinks.streaming.door import Door, RowEncoder
+from batchledger.sinks.streaming.door import Door, RowEncoder, ShareError
 
 SinkT = TypeVar("SinkT", bound="StreamedStaging")
 
 
 @dataclass(eq=False)
 class OpenStream(ABC):
-    """A stream into the target of a sink; ``door`` is open from ``listen`` on."""
+    """A stream into the target of a sink; ``door`` is open from ``listen`` on.
 
-    ended_by: ClassVar[tuple[type[Exception], ...]] = (TimeoutError,)
-    """What a broken stream says by itself."""
+    ``ended`` is why it has taken too long, if it has.
+    """
 
     plain: PostgresStaging
     attempt: Attempt
     address: StreamAddress
     door: Door | None = None
+    ended: str = ""
     _timer: threading.Timer | None = None
 
     @contextmanager
@@ -42,15 +43,21 @@ class OpenStream(ABC):
         """Yield it, and close it. Raises why it broke, if a failure of its tasks is only the consequence."""
         try:
             yield self
-        except StagingError as error:
+        except (StagingError, ServiceUnavailableError) as error:
+            if self.ended:
+                raise StagingError(f"The stream of {self.attempt.batch.label} was ended: {self.ended}.") from error
             broken = self.door.error if self.door else None
-            if isinstance(broken, self.ended_by):
-                raise StagingError(f"The stream of {self.attempt.batch.label} was ended: {broken}.") from error
-            if broken is not None:
-                self.explain(broken)
-            raise
+            # A task that ends closes its socket, and says itself why.
+            if broken is None or (isinstance(broken, OSError) and not isinstance(broken, ShareError)):
+                raise
+            self.explain(broken)
+            said = str(broken) if isinstance(broken, ShareError) else type(broken).__name__
+            raise StagingError(f"The stream of {self.attempt.batch.label} broke: {said}.") from broken
         finally:
             self.close()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer.join()
 
     @abstractmethod
     def explain(self, broken: Exception) -> None:
@@ -81,19 +88,22 @@ class OpenStream(ABC):
             self.door = Door(take, self.address)
         except OSError as error:
             self.refuse(f"this process cannot listen on {self.address.host}, {error}")
-        self._timer = threading.Timer(seconds, self.end)
+        self._timer = threading.Timer(seconds, self._end)
         self._timer.daemon = True
         self._timer.start()
         return self.door.writer(make_encoder)
 
+    def _end(self) -> None:
+        self.end()
+        if self.door is not None and self.ended:
+            self.door.break_off(TimeoutError(self.ended))
+
     @abstractmethod
     def end(self) -> None:
-        """End a stream that has taken too long."""
+        """End a stream that has taken too long, and say in ``ended`` why."""
 
     def shut(self) -> dict[int, int]:
         """Listen no more. Returns how many rows came of each task."""
-        if self._timer is not None:
-            self._timer.cancel()
         return self.door.close() if self.door else {}
 
     def require_whole(self, found: dict[int, int], accepted_tasks: Sequence[int], taken: int) -> None:

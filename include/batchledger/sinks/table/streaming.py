@@ -18,14 +18,14 @@ import pyarrow as pa
 from psycopg import sql
 from typing_extensions import override
 
-from batchledger.database.sessions import Connection, connect
-from batchledger.database.transactions import read_sql, translate_errors
+from batchledger.database.sessions import LOST_IS_NOTICED, Connection, connect
+from batchledger.database.transactions import read_sql, transaction, translate_errors
 from batchledger.model.batch import Attempt
 from batchledger.model.checks import Severity
 from batchledger.model.claims import PreparedRows
 from batchledger.model.offsets import OffsetRange
 from batchledger.model.records.columns import BATCH_COLUMN
-from batchledger.model.stream_address import StreamAddress
+from batchledger.model.stream_address import StreamAddress, name_session
 from batchledger.ports import RowsToPublish, RowStream, StagingWriter
 from batchledger.sinks.staging.deduplication import Repeated
 from batchledger.sinks.staging.lending import LentConnection, QueryCursor
@@ -45,7 +45,7 @@ from batchledger.sinks.table.sink import PostgresSink
 from batchledger.sinks.table.target import TargetTable
 
 OPEN_SECONDS = 600.0
-"""So long rows may stream: an open transaction keeps VACUUM from removing what was deleted since, in all tables."""
+"""So long a stream may take with its commit: its transaction keeps VACUUM from removing what was deleted since."""
 
 _LARGE_BYTES = 128 << 20
 
@@ -54,7 +54,7 @@ _LARGE_BYTES = 128 << 20
 def open_stream(sink: PostgresSink, address: StreamAddress, attempt: Attempt) -> Iterator["TableStream"]:
     """Yield a stream into the table of a sink; what is not committed in it is rolled back."""
     with translate_errors(f"open the stream of {attempt.batch.label}", attempt):
-        connection = connect(sink.dsn)
+        connection = connect(sink.dsn, application_name=name_session(attempt.batch.batch_id), **LOST_IS_NOTICED)
     connection.prepare_threshold = None
     with TableStream(sink, attempt, address, connection=connection).used() as stream:
         yield stream
@@ -90,10 +90,11 @@ class TableStream(OpenStream, RowStream):
             cursor = self.connection.cursor()
             if self.plain.erasure.concerns(cursor, self.attempt):
                 self.refuse("rows were erased that its records may bring back")
-            if not (known := target.read_columns(cursor)):
-                target.create(cursor, columns)
-            else:
-                self._require_same(cursor, target, known, columns)
+            if not target.read_columns(cursor):
+                # At once, and empty: a replay that would create it must not wait for the end of the stream.
+                with transaction(self.plain.dsn, f"create {target.name}") as creating:
+                    target.create(creating, columns)
+            self._require_same(cursor, target, target.read_columns(cursor), columns)
             self.columns = tuple(columns)
             manager = cursor.copy(copy_to(target.identifier, (*columns, BATCH_COLUMN)))
             copy = manager.__enter__()
@@ -163,8 +164,7 @@ class TableStream(OpenStream, RowStream):
     @override
     def end(self) -> None:
         """The server ends a COPY only if it sees the end of the connection."""
-        if self.door is not None:
-            self.door.break_off(TimeoutError(f"rows have streamed for {OPEN_SECONDS:.0f} s; VACUUM may wait no longer"))
+        self.ended = f"its transaction was open for {OPEN_SECONDS:.0f} s; VACUUM may wait no longer"
         self._end_session()
 
     def _end_session(self) -> None:

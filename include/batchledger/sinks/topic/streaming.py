@@ -68,14 +68,13 @@ class TopicStream(OpenStream, RowStream):
     """One transaction. ``ends`` is where the topic's partitions ended before it began. ``identity`` tells the topic."""
 
     in_order: ClassVar[bool] = True
-    ended_by = (TimeoutError, UnfitRecordsError)
-
     plain: TopicSink
     ends: Sequence[int] = field(kw_only=True)
     identity: str | None = field(kw_only=True)
     opened: OpenedOutput = field(kw_only=True, repr=False)
     sender: RecordSender = field(kw_only=True, repr=False)
     transaction: ExitStack = field(kw_only=True, repr=False)
+    is_sealed: bool = False
     _began_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -105,10 +104,9 @@ class TopicStream(OpenStream, RowStream):
 
     @override
     def end(self) -> None:
-        """Leave Kafka no reason to end the transaction."""
-        if self.door is not None:
-            seconds = self._timeout_seconds * READING_SHARE
-            self.door.break_off(TimeoutError(f"records have come for {seconds:g} s; {_ENDS_SOON}"))
+        """Leave Kafka no reason to end the transaction. What comes after the last record looks at the time itself."""
+        if not self.is_sealed:
+            self.ended = f"records have come for {self._timeout_seconds * READING_SHARE:g} s; {_ENDS_SOON}"
 
     def _take(self, data: memoryview) -> None:
         for block in read_frame(data):
@@ -120,7 +118,7 @@ class TopicStream(OpenStream, RowStream):
     @override
     def seal(self, accepted_tasks: Sequence[int]) -> None:
         """Also wait until Kafka has all records."""
-        found = self.shut()
+        found, self.is_sealed = self.shut(), True
         with self._explaining():
             self.sender.finish()
         self.require_whole(found, accepted_tasks, self.sender.sent)
@@ -157,6 +155,8 @@ class TopicStream(OpenStream, RowStream):
 
     @override
     def explain(self, broken: Exception) -> None:
+        if isinstance(broken, UnfitRecordsError):
+            self.refuse(str(broken))
         if isinstance(broken, KafkaException | RefusedRecordError):
             with self._explaining():
                 raise broken

@@ -46,7 +46,7 @@ def plan(pipeline: Name) -> Shown:
     table in one write.
     """
     from batchledger.lifecycle import plans
-    from batchledger.lifecycle.streaming import NO_WAY, TAKES_OVER, find_reason_to_stage
+    from batchledger.lifecycle.streaming import choose_way
     from batchledger.monitoring.health import read_threats
     from batchledger.planning.live import Plan
     from batchledger.wiring import build_platform, compare_schema
@@ -59,9 +59,8 @@ def plan(pipeline: Name) -> Shown:
     replaced = plans.find_replaced_rows(platform, planned.ranges)
     once_more = plans.find_once_more(platform, planned.ranges)
     number = planned.attempt + 1 if isinstance(planned, Batch) else 1
-    reason = find_reason_to_stage(platform.rules, planned, number) or (TAKES_OVER if replaced else "")
     try:
-        reason = reason or (NO_WAY if platform.find_stream() is None else "")
+        reason, _ = choose_way(platform, planned, number)
     except ConfigurationError as error:
         reason = error.message
     return display.describe_plan(

@@ -118,12 +118,13 @@ def describe_pipelines(pipelines: Sequence[PipelineHealth], now: datetime) -> Sh
         style = _STYLE_BY_PIPELINE_STATE.get(each.state, "bold red")
         threats = describe_threats(each.threats, now) if each.threats else []
         detail = "see below" if each.missing_service else each.detail
-        notes = [detail, *threats, *describe_quarantine(each.quarantine)]
+        staged = f"The newest batch was written twice, not streamed: {each.given_up}" if each.given_up else ""
+        notes = [detail, *threats, *describe_quarantine(each.quarantine), staged]
         unread = f"{each.threats.unread_records:,}" if each.threats else ""
         table.add_row(each.pipeline, Text(each.state, style), unread, Text("\n".join(filter(None, notes))))
     documents = [
         {
-            **pick(each, "pipeline", "state", "detail"),
+            **pick(each, "pipeline", "state", "detail", "given_up"),
             "threats": _threats_as_json(each.threats) if each.threats else None,
             "quarantine": _quarantine_as_json(each.quarantine),
         }
