@@ -253,13 +253,13 @@ class PostgresLedger(Ledger):
     @override
     def open_attempt(self, batch_id: int, run: str) -> Attempt:
         with transaction(self.dsn, f"open an attempt of batch {batch_id}") as cursor:
-            # An earlier attempt may stand still in a COPY, which no time limit of the database ends.
-            cursor.execute(read_statement(__package__, "end_streams"), [name_session(batch_id)])
             cursor.execute(read_statement(__package__, "open_attempt"), {"batch_id": batch_id, "run": run})
             row = cursor.fetchone()
             batch = load_batch(cursor, batch_id)
             if row is None:
                 raise outcome_pending(batch) if batch.state is BatchState.COMMITTING else closed(batch, run)
+            if row[0] > 1:
+                cursor.execute(read_statement(__package__, "end_streams"), [name_session(batch_id)])
             return Attempt(batch, row[0], run)
 
     @override

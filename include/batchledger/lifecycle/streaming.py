@@ -67,10 +67,7 @@ def choose_way(platform: Platform, batch: Batch | Plan, number: int) -> tuple[st
 def find_reason_to_stage(
     rules: PipelineRules, batch: Batch | Plan, number: int = 1, given_up: int = 0, *, takes_over: bool = False
 ) -> str:
-    """Return why the rows of an attempt are written twice; empty without a reason.
-
-    ``given_up`` counts the newest batches that gave up a stream.
-    """
+    """Return why rows are written twice, or nothing; ``given_up`` counts the newest batches that gave up a stream."""
     state = batch.state if isinstance(batch, Batch) else BatchState.PLANNED
     reasons = {
         f"it is {state}": state is not BatchState.PLANNED,

@@ -93,7 +93,8 @@ from changed
 where p.pipeline = %(pipeline)s and p.topic = changed.topic and p.partition = changed.partition
 
 -- name: end_streams
--- A COPY alone: an idle transaction ends by itself, and may be about to commit. A session of another role is left.
+-- An earlier attempt may stand still in a COPY, which no time limit of the database ends. An idle transaction ends by
+-- itself, and may be about to commit. A session of another role is left.
 select pg_terminate_backend(pid)
 from pg_stat_activity
 where datname = current_database() and application_name = %s and state = 'active' and query ilike 'copy %%'

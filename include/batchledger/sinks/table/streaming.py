@@ -90,11 +90,12 @@ class TableStream(OpenStream, RowStream):
             cursor = self.connection.cursor()
             if self.plain.erasure.concerns(cursor, self.attempt):
                 self.refuse("rows were erased that its records may bring back")
-            if not target.read_columns(cursor):
+            if not (known := target.read_columns(cursor)):
                 # At once, and empty: a replay that would create it must not wait for the end of the stream.
                 with transaction(self.plain.dsn, f"create {target.name}") as creating:
                     target.create(creating, columns)
-            self._require_same(cursor, target, target.read_columns(cursor), columns)
+                known = target.read_columns(cursor)
+            self._require_same(cursor, target, known, columns)
             self.columns = tuple(columns)
             manager = cursor.copy(copy_to(target.identifier, (*columns, BATCH_COLUMN)))
             copy = manager.__enter__()

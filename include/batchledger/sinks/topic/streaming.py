@@ -68,13 +68,13 @@ class TopicStream(OpenStream, RowStream):
     """One transaction. ``ends`` is where the topic's partitions ended before it began. ``identity`` tells the topic."""
 
     in_order: ClassVar[bool] = True
+
     plain: TopicSink
     ends: Sequence[int] = field(kw_only=True)
     identity: str | None = field(kw_only=True)
     opened: OpenedOutput = field(kw_only=True, repr=False)
     sender: RecordSender = field(kw_only=True, repr=False)
     transaction: ExitStack = field(kw_only=True, repr=False)
-    is_sealed: bool = False
     _began_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class TopicStream(OpenStream, RowStream):
     @override
     def end(self) -> None:
         """Leave Kafka no reason to end the transaction. What comes after the last record looks at the time itself."""
-        if not self.is_sealed:
+        if self.door is not None and self.door.error is None:
             self.ended = f"records have come for {self._timeout_seconds * READING_SHARE:g} s; {_ENDS_SOON}"
 
     def _take(self, data: memoryview) -> None:
@@ -118,7 +118,7 @@ class TopicStream(OpenStream, RowStream):
     @override
     def seal(self, accepted_tasks: Sequence[int]) -> None:
         """Also wait until Kafka has all records."""
-        found, self.is_sealed = self.shut(), True
+        found = self.shut()
         with self._explaining():
             self.sender.finish()
         self.require_whole(found, accepted_tasks, self.sender.sent)
